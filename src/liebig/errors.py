@@ -1,0 +1,66 @@
+"""Errors a user can act on: one small tree, one clear sentence each.
+
+A message says what is wrong, where (file and line) and how to fix it. The command line prints it without a
+traceback and exits with code 2. Mistakes of a programmer are assertions, not these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class LiebigError(Exception):
+    """Something the user can fix."""
+
+    exit_code = 2
+
+    def __init__(
+        self, what: str, *, file: str | Path | None = None, line: int | None = None, fix: str | None = None
+    ) -> None:
+        self.what = what.rstrip(". ")
+        self.file = None if file is None else str(file)
+        self.line = line
+        self.fix = None if fix is None else fix.rstrip(". ")
+        super().__init__(self.sentence())
+
+    def sentence(self) -> str:
+        """`file, line 3: what is wrong. To fix it: do this.`"""
+        where = ""
+        if self.file is not None:
+            where = self.file + (f", line {self.line}" if self.line is not None else "") + ": "
+        fix = f" To fix it: {self.fix}." if self.fix else ""
+        return f"{where}{self.what}.{fix}".replace("\n", " ")
+
+
+class DataError(LiebigError):
+    """A file or record that cannot be read as what it should be."""
+
+
+class RecipeError(LiebigError):
+    """A recipe with an unknown key, a wrong type, or a combination that makes no sense."""
+
+
+class WorkspaceError(LiebigError):
+    """A run folder that is locked, in the way, or missing."""
+
+
+class CorruptError(WorkspaceError):
+    """A folder whose contents do not match its manifest."""
+
+
+class ModelError(LiebigError):
+    """A model folder that cannot be loaded, or does not fit its use."""
+
+
+class TrainingError(LiebigError):
+    """Training that cannot go on: a loss that is not finite, memory that does not suffice."""
+
+
+class MissingDependency(LiebigError):
+    """An optional package is needed for this."""
+
+    def __init__(self, package: str, extra: str, need: str) -> None:
+        super().__init__(
+            f"{need} needs the package {package}, which is not installed",
+            fix=f"pip install 'liebig[{extra}]'",
+        )

@@ -1,0 +1,285 @@
+"""Run folders: a stage writes one folder, whole or not at all, with a manifest of what went in and came out.
+
+Work happens in `<out>.partial`, under a lock; at the end every file is hashed into `manifest.json`, synced,
+and the folder renamed to `<out>`. An interrupted stage leaves its partial folder, and the same recipe over the
+same inputs takes it up again. "Up to date" is decided by hashes, never by times. Cost: one read of the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from liebig.errors import CorruptError, LiebigError, TrainingError, WorkspaceError
+
+MANIFEST = "manifest.json"
+INTENT = ".intent.json"
+LOCK = ".lock"
+PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "bm25s", "faiss-cpu")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a finished folder says of itself."""
+
+    kind: str
+    recipe: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    sizes: Mapping[str, int]
+    versions: Mapping[str, str]
+    seed: int | None
+    started: str
+    finished: str
+
+    @property
+    def digest(self) -> str:
+        """One hash that stands for the contents: it changes when an output does, and not with the time."""
+        return _hash_json({"kind": self.kind, "outputs": self.outputs})
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder being written."""
+
+    path: Path
+    out: Path
+    resumed: bool
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """Write a file of the folder atomically."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(target, data)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file of the folder atomically, as UTF-8."""
+        return self.write_bytes(name, text.encode("utf-8"))
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write a JSON file of the folder atomically."""
+        return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def stage(
+    out: Path,
+    *,
+    kind: str,
+    recipe: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    seed: int | None = None,
+    resume: bool = True,
+) -> Iterator[Folder]:
+    """A folder to write into; it becomes `out` when the block ends.
+
+    Bad input (a LiebigError) leaves nothing behind; training that broke off, Ctrl-C and a kill leave the partial
+    folder, to be looked at and taken up again.
+    """
+    out = Path(os.path.abspath(out))
+    partial = out.with_name(out.name + ".partial")
+    _refuse_foreign(out)
+    intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
+    with _locked(partial) as lock:
+        resumed = resume and _read_json(partial / INTENT) == intent
+        if resumed:
+            (partial / MANIFEST).unlink(missing_ok=True)
+        else:
+            _clear(partial)
+            atomic_write(partial / INTENT, json.dumps(intent).encode())
+        started = _now()
+        try:
+            yield Folder(partial, out, resumed)
+        except LiebigError as error:
+            if not resumed and not isinstance(error, TrainingError):
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        _finish(partial, intent, seed, started)
+        _swap(partial, out)
+        (out / INTENT).unlink()
+        (out / lock.name).unlink()
+
+
+def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str) -> None:
+    """Hash and sync every file, then write the manifest."""
+    files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
+    names = {p.relative_to(partial).as_posix(): p for p in files}
+    for path in files:
+        _sync(path)
+    manifest = Manifest(
+        kind=intent["kind"],
+        recipe=intent["recipe"],
+        inputs=intent["inputs"],
+        outputs={name: _hash_file(path) for name, path in names.items()},
+        sizes={name: path.stat().st_size for name, path in names.items()},
+        versions=versions(),
+        seed=seed,
+        started=started,
+        finished=_now(),
+    )
+    atomic_write(partial / MANIFEST, (json.dumps(asdict(manifest), indent=2) + "\n").encode())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a finished folder."""
+    if not folder.is_dir():
+        raise WorkspaceError("there is no such folder", file=folder, fix="run the stage that writes it first")
+    value = _read_json(folder / MANIFEST)
+    if value is None:
+        raise CorruptError("the folder has no readable manifest.json", file=folder, fix="run its stage again")
+    try:
+        return Manifest(**value)
+    except TypeError:
+        raise CorruptError(
+            "manifest.json is not a manifest", file=folder, fix="run its stage again"
+        ) from None
+
+
+def verify(folder: Path, *, hashes: bool = True) -> Manifest:
+    """Hold a folder's files against its manifest; `hashes=False` compares sizes only."""
+    manifest = read_manifest(folder)
+    for name, wanted in manifest.outputs.items():
+        path = folder / name
+        if not path.is_file():
+            raise CorruptError(f"{name} is missing", file=folder, fix="run its stage again")
+        if path.stat().st_size != manifest.sizes[name] or (hashes and _hash_file(path) != wanted):
+            raise CorruptError(f"{name} does not match the manifest", file=folder, fix="run its stage again")
+    return manifest
+
+
+def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
+    """Was `out` made by this recipe from these inputs, and is it still what was made?"""
+    try:
+        manifest = verify(out)
+    except WorkspaceError:
+        return False
+    same = manifest.kind == kind and manifest.recipe == _plain(recipe) and set(manifest.inputs) == set(inputs)
+    return same and all(manifest.inputs[name] == digest(path) for name, path in inputs.items())
+
+
+def digest(path: Path) -> str:
+    """A file's sha256; a stage folder's manifest digest; for any other folder a hash over names and contents."""
+    if path.is_file():
+        return _hash_file(path)
+    if not path.is_dir():
+        raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
+    if (path / MANIFEST).is_file():
+        return read_manifest(path).digest
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    return _hash_json({p.relative_to(path).as_posix(): _hash_file(p) for p in files})
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old contents or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def versions() -> dict[str, str]:
+    """The versions a result depends on."""
+    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+@contextlib.contextmanager
+def _locked(partial: Path) -> Iterator[Path]:
+    """Hold the partial folder against a second writer; the lock goes with the process that holds it."""
+    partial.mkdir(parents=True, exist_ok=True)
+    path = partial / LOCK
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkspaceError(
+                "another process is writing this folder",
+                file=partial,
+                fix="wait for it, or give another --out",
+            ) from None
+        yield path
+
+
+def _refuse_foreign(out: Path) -> None:
+    """An existing folder is only ever replaced when a stage made it."""
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).is_file()):
+        raise WorkspaceError(
+            "is in the way: it was not written by Liebig, so it is not replaced",
+            file=out,
+            fix="give another --out",
+        )
+
+
+def _swap(partial: Path, out: Path) -> None:
+    """Put the finished folder in place; an older one is moved aside first and removed last."""
+    old = out.with_name(out.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        os.replace(out, old)
+    os.replace(partial, out)
+    _sync(out.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name == LOCK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """The recipe as JSON gives it back, so that a comparison with a stored one is exact."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

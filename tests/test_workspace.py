@@ -1,0 +1,181 @@
+"""Run folders are whole or absent, resumable, locked, and know whether they are up to date."""
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from liebig import workspace
+from liebig.errors import CorruptError, DataError, TrainingError, WorkspaceError
+
+
+def make(out: Path, text: str = "hello", **changes) -> Path:
+    options = {"kind": "test", "recipe": {"text": text}, "inputs": {}} | changes
+    with workspace.stage(out, **options) as folder:
+        folder.write_text("a/b.txt", text)
+    return out
+
+
+def test_a_finished_folder_matches_its_manifest(tmp_path):
+    manifest = workspace.verify(make(tmp_path / "out"))
+    assert set(manifest.outputs) == {"a/b.txt"}
+    assert manifest.recipe == {"text": "hello"}
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a", "manifest.json"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_bad_input_leaves_nothing_behind(tmp_path):
+    with (
+        pytest.raises(DataError),
+        workspace.stage(tmp_path / "out", kind="t", recipe={}, inputs={}) as folder,
+    ):
+        folder.write_text("half", "written")
+        raise DataError("bad line", file="x", line=3)
+    assert os.listdir(tmp_path) == []
+
+
+def test_broken_training_keeps_its_folder_for_inspection(tmp_path):
+    with (
+        pytest.raises(TrainingError),
+        workspace.stage(tmp_path / "out", kind="t", recipe={}, inputs={}) as folder,
+    ):
+        folder.write_text("batch", "kept")
+        raise TrainingError("loss is nan")
+    assert (tmp_path / "out.partial" / "batch").read_text() == "kept"
+
+
+def interrupt(out: Path, recipe: dict) -> None:
+    with pytest.raises(KeyboardInterrupt), workspace.stage(out, kind="t", recipe=recipe, inputs={}) as folder:
+        folder.write_text("first", "kept")
+        raise KeyboardInterrupt
+
+
+def test_the_same_recipe_takes_up_an_interrupted_folder(tmp_path):
+    interrupt(tmp_path / "out", {"a": 1})
+    with workspace.stage(tmp_path / "out", kind="t", recipe={"a": 1}, inputs={}) as folder:
+        assert folder.resumed
+        assert (folder.path / "first").read_text() == "kept"
+    assert set(workspace.verify(tmp_path / "out").outputs) == {"first"}
+
+
+def test_another_recipe_discards_an_interrupted_folder(tmp_path):
+    interrupt(tmp_path / "out", {"a": 1})
+    with workspace.stage(tmp_path / "out", kind="t", recipe={"a": 2}, inputs={}) as folder:
+        assert not folder.resumed
+        assert not (folder.path / "first").exists()
+
+
+def test_changed_contents_are_refused(tmp_path):
+    out = make(tmp_path / "out")
+    (out / "a/b.txt").write_text("hellO")
+    with pytest.raises(CorruptError, match=r"a/b\.txt does not match"):
+        workspace.verify(out)
+    (out / "a/b.txt").unlink()
+    with pytest.raises(CorruptError, match="missing"):
+        workspace.verify(out)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": 1}'])
+def test_a_broken_manifest_is_one_sentence(tmp_path, text):
+    out = make(tmp_path / "out")
+    (out / "manifest.json").write_text(text)
+    with pytest.raises(CorruptError, match="manifest"):
+        workspace.verify(out)
+
+
+def test_up_to_date_depends_on_recipe_inputs_and_contents_not_on_times(tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text("one")
+    same = {"kind": "test", "recipe": {"text": "x"}, "inputs": {"in": source}}
+    out = make(tmp_path / "out", **same)
+    os.utime(source, (1, 1))
+    assert workspace.is_up_to_date(out, **same)
+    assert not workspace.is_up_to_date(out, **(same | {"recipe": {"text": "y"}}))
+    source.write_text("two")
+    assert not workspace.is_up_to_date(out, **same)
+    source.write_text("one")
+    assert workspace.is_up_to_date(out, **same)
+    (out / "a/b.txt").write_text("tampered")
+    assert not workspace.is_up_to_date(out, **same)
+
+
+def test_a_folder_of_the_users_own_is_never_replaced(tmp_path):
+    precious = tmp_path / "out" / "precious.txt"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    with pytest.raises(WorkspaceError, match="in the way"):
+        make(tmp_path / "out")
+    assert precious.read_text() == "mine"
+
+
+def hold(out: Path, ready, leave) -> None:
+    with workspace.stage(out, kind="t", recipe={}, inputs={}):
+        ready.set()
+        leave.wait(30)
+
+
+def test_two_writers_are_told_apart(tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready, leave = context.Event(), context.Event()
+    child = context.Process(target=hold, args=(tmp_path / "out", ready, leave))
+    child.start()
+    assert ready.wait(30)
+    with (
+        pytest.raises(WorkspaceError, match="another process"),
+        workspace.stage(tmp_path / "out", kind="t", recipe={}, inputs={}),
+    ):
+        pass
+    leave.set()
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_a_killed_writer_leaves_no_lock(tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready, leave = context.Event(), context.Event()
+    child = context.Process(target=hold, args=(tmp_path / "out", ready, leave))
+    child.start()
+    assert ready.wait(30)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    make(tmp_path / "out")
+    assert (tmp_path / "out" / "a/b.txt").exists()
+
+
+def build_forever(out: Path, ready) -> None:
+    number = 0
+    while True:
+        number += 1
+        ready.set()
+        make(out, text="x" * 1000 + str(number))
+
+
+def test_a_reader_never_sees_half_a_folder(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for pause in (0.01, 0.02, 0.03, 0.05, 0.08):
+        ready = context.Event()
+        child = context.Process(target=build_forever, args=(tmp_path / "out", ready))
+        child.start()
+        assert ready.wait(30)
+        child.join(pause)
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        if (tmp_path / "out").exists():
+            assert len(workspace.verify(tmp_path / "out").outputs) == 1
+
+
+def test_a_finished_but_unrenamed_folder_is_taken_up(tmp_path):
+    interrupt(tmp_path / "out", {"a": 1})
+    (tmp_path / "out.partial" / "manifest.json").write_text(json.dumps({"stale": True}))
+    with workspace.stage(tmp_path / "out", kind="t", recipe={"a": 1}, inputs={}) as folder:
+        assert folder.resumed
+    assert set(workspace.verify(tmp_path / "out").outputs) == {"first"}
+
+
+def test_the_digest_of_a_folder_follows_its_contents_only(tmp_path):
+    first, second = make(tmp_path / "one"), make(tmp_path / "two")
+    assert workspace.digest(first) == workspace.digest(second)
+    assert workspace.digest(make(tmp_path / "three", text="other")) != workspace.digest(first)
