@@ -21,6 +21,13 @@ from liebig.errors import RecipeError
 C = TypeVar("C", bound="Config")
 
 
+class Input:
+    """Marks a path that a stage reads, so that its contents count in the manifest."""
+
+
+InputPath = Annotated[Path, Input()]
+
+
 class Config(BaseModel):
     """A frozen part of a recipe. Unknown keys are refused."""
 
@@ -47,6 +54,30 @@ def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None) 
         return model.model_validate(_with_default_kinds(model, tree))
     except ValidationError as error:
         raise RecipeError(_sentence(model, error), file=file, fix=_fix(model, error)) from None
+
+
+def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
+    """Every path marked `Input` in the recipe, by its dotted name; in tables and lists of paths or tables too."""
+    found: dict[str, Path] = {}
+    for name, field in type(config).model_fields.items():
+        marked = any(isinstance(mark, Input) for mark in field.metadata) or "Input" in str(field.annotation)
+        for key, value in _leaves(prefix + name, getattr(config, name)):
+            if isinstance(value, Config):
+                found |= inputs(value, key + ".")
+            elif marked and isinstance(value, Path):
+                found[key] = value
+    return found
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{name}.{number}", inner)
+    else:
+        yield name, value
 
 
 def _with_default_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,10 +132,10 @@ def assign(tree: dict[str, Any], override: str) -> None:
         if not isinstance(node, dict):
             raise RecipeError(f"{path}: {parent} is the value {node!r}, not a table")
         tree = node
-    tree[name] = _literal(text.strip())
+    tree[name] = literal(text.strip())
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
     """A TOML value where it is one, else the text itself, so that quotes are not needed on a command line."""
     try:
         return tomllib.loads(f"value = {text}")["value"]

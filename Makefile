@@ -1,0 +1,35 @@
+# Every target sets up what it needs in .venv; `make demo` and `make test` work on a fresh clone.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+OUT ?= runs
+
+.PHONY: install demo test check smoke docs clean
+.DELETE_ON_ERROR:
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install  ## the standard library's documentation becomes a collection and a token store
+	$(BIN)/liebig demo --out $(OUT)/demo
+
+test: install
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: install
+	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/mypy
+
+smoke: install  ## every smoke recipe, end to end
+	set -e; for recipe in recipes/smoke/*.toml; do $(BIN)/liebig run $$recipe --out $(OUT)/smoke/$$(basename $$recipe .toml); done
+
+docs: install  ## the pages that are made from the code
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv $(OUT) .mypy_cache .ruff_cache

@@ -1,0 +1,245 @@
+"""The command line: a table of stages, and the few commands that are not stages.
+
+Every stage command takes a recipe (a .toml file) or flags, `key=value` overrides, and `--out`. Errors a user can
+fix are one sentence on standard error and exit code 2. The environment is read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+
+from liebig import __version__, config as recipes, pipeline
+from liebig.config import Config
+from liebig.errors import LiebigError, RecipeError
+from liebig.pipeline import Stage
+from liebig.stages import STAGES
+
+OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
+EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; 'liebig show --schema {name}' lists them all."
+
+
+def say(text: str) -> None:
+    """A line for the user, beside the results."""
+    typer.echo(text, err=True)
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Errors a user can fix end in one sentence and exit code 2; Ctrl-C says how to go on."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except LiebigError as error:
+            say(f"liebig: {error}")
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            say("liebig: interrupted. What was finished is kept: run the same command again to go on.")
+            raise typer.Exit(130) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: free some space, or give another --out.")
+            raise typer.Exit(2) from None
+
+    wrapper.__doc__ = function.__doc__
+    wrapper.__name__ = function.__name__
+    wrapper.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]  # typer reads it
+    wrapper.__annotations__ = {p.name: p.annotation for p in wrapper.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    return wrapper
+
+
+def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
+    """The whole command line; without markup its help is plain text, as in docs/cli.md."""
+    app = typer.Typer(
+        name="liebig",
+        help="Condense a text corpus into a retriever.",
+        no_args_is_help=True,
+        rich_markup_mode=markup,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(_version)
+    for stage in STAGES.values():
+        app.command(stage.name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
+    for function in (run, show, demo):
+        app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
+    return app
+
+
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"liebig {__version__}")
+        raise typer.Exit
+
+
+def _help(stage: Stage) -> str:
+    return f"{stage.help}\n\nExample:\n\n    {stage.example}"
+
+
+def _command(stage: Stage) -> Callable[..., None]:
+    """A typer command whose options are the plain fields of the stage's config."""
+    options = {name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)}
+
+    def command(words: list[str], out: Path, **flags: Any) -> None:
+        recipe, overrides, values = split_words(stage, words)
+        values |= {name: _typed(flag) for name, flag in flags.items() if flag is not None}
+        _run(stage, recipes.load(stage.config, recipe, overrides, values), out)
+
+    words_help = "A recipe (.toml), KEY=VALUE overrides" + (f", {stage.positional}" if stage.positional else "")
+    parameters = [
+        _parameter("words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []),
+        _parameter("out", Path, typer.Option("--out", help="The folder to write.", metavar="DIR")),
+    ]
+    for name, field in options.items():
+        flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)
+        names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
+        default = "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
+        option = typer.Option(*names, help=(field.description or "") + default, show_default=False)
+        parameters.append(_parameter(name, (bool if kind is bool else str) | None, option, None))
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    command.__name__ = stage.name
+    return guarded(command)
+
+
+def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=default
+    )
+
+
+def _typed(flag: Any) -> Any:
+    return recipes.literal(flag) if isinstance(flag, str) else flag
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str], dict[str, Any]]:
+    """Tell a recipe, overrides and positional values apart."""
+    recipe, overrides, values = None, [], []
+    for word in words:
+        if OVERRIDE.match(word) and not Path(word).exists():
+            overrides.append(word)
+        elif word.endswith(".toml") and recipe is None:
+            recipe = Path(word)
+        else:
+            values.append(word)
+    if not values:
+        return recipe, overrides, {}
+    if stage.positional is None:
+        raise RecipeError(f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {stage.name} --help")
+    many = _many(stage.config.model_fields[stage.positional].annotation)
+    if not many and len(values) > 1:
+        raise RecipeError(f"{values[1]!r} is one {stage.positional} too many", fix="give one")
+    return recipe, overrides, {stage.positional: values if many else values[0]}
+
+
+def _run(stage: Stage, config: Config, out: Path) -> None:
+    """Run a stage; of several processes the first alone writes the folder."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        pipeline.run_stage(stage, config, out)
+    else:
+        partial = out.with_name(out.name + ".partial")
+        stage.run(config, pipeline.workspace.Folder(partial, out, resumed=False))
+
+
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A pipeline recipe (.toml).")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")] = None,
+) -> None:
+    """Run a recipe's stages in order; skip what is up to date, take up what was interrupted.
+
+    Example:
+
+        liebig run recipes/smoke/mlm.toml stages.model.loop.steps=20
+    """
+    folder = out if out is not None else Path("runs") / recipe.stem
+    pipeline.run(pipeline.plan(STAGES, recipe, overrides or [], folder), say)
+
+
+def show(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe.")] = None,
+    stage: Annotated[str | None, typer.Option(help="The stage a single-stage recipe is for.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of this stage's recipe, for editors.")] = None,
+) -> None:
+    """Print a recipe as it will be run: defaults filled in, overrides applied.
+
+    Example:
+
+        liebig show recipes/smoke/mlm.toml stages.model.seed=2
+    """
+    if schema is not None:
+        typer.echo(recipes.schema(_stage(schema).config), nl=False)
+        return
+    if not words:
+        raise RecipeError("there is no recipe to show", fix="liebig show RECIPE.toml, or --schema STAGE")
+    path, overrides = Path(words[0]), words[1:]
+    if stage is not None:
+        typer.echo(recipes.dump(recipes.load(_stage(stage).config, path, overrides)), nl=False)
+        return
+    for item in pipeline.plan(STAGES, path, overrides, Path("runs") / path.stem):
+        typer.echo(f"# {item.name}: liebig {item.stage.name}, written to {item.out}")
+        typer.echo(recipes.dump(item.config))
+
+
+def _stage(name: str) -> Stage:
+    if name not in STAGES:
+        raise RecipeError(f"{name!r} is no stage", fix=f"use one of {', '.join(sorted(STAGES))}")
+    return STAGES[name]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
+) -> None:
+    """Read your Python's own standard library documentation into a collection and a token store, and sum it up.
+
+    Example:
+
+        liebig demo --out runs/demo
+    """
+    from liebig.demo import run as run_demo
+
+    run_demo(STAGES, out, say)
+
+
+def _is_plain(annotation: Any) -> bool:
+    return _plain_type(annotation) is not None
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The type of a field that fits one option: a scalar, a choice, or one of them or None."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _plain_type(parts[0])
+    if origin in (Union, UnionType):
+        plain = {_plain_type(part) for part in parts if part is not NoneType}
+        return None if None in plain else (bool if plain == {bool} else str)
+    if origin is Literal or annotation in (str, int, float, Path):
+        return str
+    return bool if annotation is bool else None
+
+
+def _many(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return any(_many(part) for part in get_args(annotation))
+    return get_origin(annotation) in (list, tuple)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(make_app()())
