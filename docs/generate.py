@@ -1,0 +1,54 @@
+"""Write the pages that are made from the code: docs/cli.md and the JSON schemas of the recipes.
+
+`make docs` runs it; a test fails when what it would write differs from what is checked in.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import typer
+
+from liebig import config
+from liebig.cli import make_app
+from liebig.stages import STAGES
+
+HERE = Path(__file__).parent
+HEAD = """# The command line
+
+This page is the `--help` of every command, written by `make docs`.
+"""
+
+
+def cli_page() -> str:
+    """The help of every command, as plain text in code blocks."""
+    root = typer.main.get_command(make_app(markup=None))
+    assert isinstance(root, click.Group) or hasattr(root, "commands")
+    parts = [HEAD, _block("liebig", root)]
+    for name in sorted(root.commands):
+        parts.append(f"## liebig {name}\n")
+        parts.append(_block(f"liebig {name}", root.commands[name]))
+    return "\n".join(parts)
+
+
+def _block(name: str, command: click.Command) -> str:
+    context = command.make_context(
+        name, [], resilient_parsing=True, terminal_width=100, max_content_width=100
+    )
+    lines = (line.rstrip() for line in command.get_help(context).splitlines())
+    return "```text\n" + "\n".join(lines) + "\n```\n"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file and its contents."""
+    made = {HERE / "cli.md": cli_page()}
+    for name, stage in STAGES.items():
+        made[HERE / "schema" / f"{name}.json"] = config.schema(stage.config)
+    return made
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
