@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from liebig.model.plan import Plan, make_plan
+
 
 @dataclass(frozen=True, eq=False)
 class Packed:
@@ -40,9 +42,9 @@ class Packed:
         """Copies the arrays; every sequence must hold at least one token."""
         bounds = np.array(offsets, dtype=np.int64)
         lengths = np.diff(bounds)
-        assert len(bounds) >= 1 and bounds[0] == 0 and bounds[-1] == len(tokens), (
-            "offsets do not span the row"
-        )
+        assert len(bounds), "offsets are empty"
+        assert bounds[0] == 0, "offsets do not begin at 0"
+        assert bounds[-1] == len(tokens), "offsets do not end with the row"
         assert (lengths > 0).all(), "a sequence is empty"
         return cls(
             tokens=torch.from_numpy(np.array(tokens, dtype=np.int64)),
@@ -124,6 +126,11 @@ class Packed:
     def segment_ids(self) -> Tensor:
         """Token types, zeros where none were given, T."""
         return torch.zeros_like(self.tokens) if self.segments is None else self.segments
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How sequences are padded together where attention has no variable-length kernel."""
+        return make_plan(self.bounds, self.device)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Packed:
         """The same row on another device; the host copy of the offsets comes along."""

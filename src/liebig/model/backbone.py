@@ -1,0 +1,272 @@
+"""The backbone: any Hugging Face encoder, run on packed rows, with every layer within reach.
+
+Embeddings, layers and masked-LM head are the model's own modules; attention runs per sequence through
+`attention.py`. Families that do not follow transformers' attention interface run padded, and `describe` says so.
+Cost: what the encoder's matrix products cost on real tokens; nothing is spent on padding.
+
+T packed tokens, B sequences, D width, V vocabulary, M masked positions, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from liebig.errors import ModelError
+from liebig.model import attention
+from liebig.model.families import Family, Whole, family_of
+from liebig.model.loading import load_model, new_model
+from liebig.model.packed import Packed
+from liebig.model.reference import own_attentions
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """States after the last layer and after the layers asked for (0 is the embedding output), T x D each."""
+
+    last: Tensor
+    layers: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+class Backbone(nn.Module):
+    """An encoder with its masked-LM head."""
+
+    def __init__(self, model: Any, *, fresh_mlm_head: bool = False, source: str = "") -> None:
+        super().__init__()
+        attention.register()
+        self.model = model
+        self.source = source
+        self.fresh_mlm_head = fresh_mlm_head
+        self.kind = family_of(model.config.model_type)
+        if getattr(model.config, "is_decoder", False):
+            raise ModelError("the model is set up as a decoder, not as an encoder", file=source or None)
+        if self.kind.packed:
+            model.config._attn_implementation = attention.NAME
+        for part in self.kind.score_dropouts(model):
+            part.p = 0.0
+        self._dropout: float | None = None
+        self._call_layer: Callable[..., Tensor] = call_layer
+        self._call_embed: Callable[..., Tensor] = call_embed
+        self._call_head: Callable[..., Tensor] = call_head
+
+    @classmethod
+    def load(cls, source: str | Path) -> Backbone:
+        """From a folder, or by name from the Hugging Face hub. Runs no code and unpickles nothing."""
+        loaded = load_model(source)
+        return cls(loaded.model.eval(), fresh_mlm_head=loaded.fresh_mlm_head, source=str(source))
+
+    @classmethod
+    def create(
+        cls,
+        layers: int,
+        width: int,
+        heads: int,
+        vocab_size: int,
+        family: str = "bert",
+        *,
+        intermediate: int | None = None,
+        max_positions: int = 512,
+        dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        pad: int = 0,
+        seed: int | None = None,
+    ) -> Backbone:
+        """From scratch, by size. With a seed the weights are a function of the sizes and the seed."""
+        with torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed)
+            model = new_model(
+                family,
+                layers=layers,
+                width=width,
+                heads=heads,
+                vocab_size=vocab_size,
+                intermediate=intermediate or 4 * width,
+                max_positions=max_positions,
+                dropout=dropout,
+                initializer_range=initializer_range,
+                pad=pad,
+            )
+        return cls(model.eval(), source=f"a new {family}")
+
+    @property
+    def body(self) -> Any:
+        """The encoder without its masked-LM head."""
+        return self.model.base_model
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def family(self) -> str:
+        return str(self.config.model_type)
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows run without padding; False means padded, by the model's own attention."""
+        return self.kind.packed
+
+    @property
+    def width(self) -> int:
+        return int(self.config.hidden_size)
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def heads(self) -> int:
+        return int(self.config.num_attention_heads)
+
+    @property
+    def max_positions(self) -> int:
+        """The longest sequence, special tokens included."""
+        return self.kind.room(self.body)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.vocab_size)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        weight = self.body.get_input_embeddings().weight
+        assert isinstance(weight, Tensor)
+        return weight.dtype
+
+    def forward(self, packed: Packed, layers: Sequence[int] = ()) -> Hidden:
+        """States of a packed row; `layers` also returns those after the given layers (0: embeddings)."""
+        self._check(packed, layers)
+        if isinstance(self.kind, Whole):
+            states = self.kind.whole(self.body, packed)
+        else:
+            x_TD = self.embed(packed)
+            states = [x_TD, *self._run(self.kind.layers(self.body), x_TD, packed)]
+            states[-1] = self.kind.finish(self.body, states[-1])
+        return Hidden(states[-1], {i: states[i] for i in layers})
+
+    def embed(self, packed: Packed) -> Tensor:
+        """Embedding output, T x D."""
+        return self._call_embed(self.kind, self.body, packed.tokens, packed.positions, packed.segments)
+
+    def run_layers(self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed) -> Tensor:
+        """Other layers of this family (see `new_layers`) over a packed row, T x D."""
+        outputs = self._run(layers, x_TD, packed)
+        return outputs[-1] if outputs else x_TD
+
+    def finish(self, x_TD: Tensor) -> Tensor:
+        """What this family does after its last layer (ModernBERT's norm); states are then fit for `mlm_logits`."""
+        return self.kind.finish(self.body, x_TD)
+
+    def new_layers(self, n: int) -> nn.ModuleList:
+        """Fresh layers of this family's own class, initialised by its own initialiser."""
+        made = nn.ModuleList([self.kind.fresh_layer(self.body) for _ in range(n)])
+        made.apply(self.model._init_weights)
+        for part in self.kind.score_dropouts(made):
+            part.p = 0.0
+        if self._dropout is not None:
+            self._set_dropout(made, self._dropout)
+        return made.to(device=self.body.device, dtype=self.dtype)
+
+    def mlm_logits(self, states_MD: Tensor) -> Tensor:
+        """Scores over the vocabulary of the given states only, M x V, from the family's whole head."""
+        if self.model.base_model is self.model:
+            raise ModelError(f"the family {self.family!r} has no masked-LM head", file=self.source)
+        return self._call_head(self.kind, self.model, states_MD)
+
+    @torch.no_grad()
+    def attentions(self, packed: Packed) -> list[Tensor]:
+        """Attention probabilities of each sequence, layers x H x L x L, for analysis."""
+        self._check(packed, ())
+        if not self.kind.packed:
+            return own_attentions(self.model, packed)
+        record: list[list[Tensor]] = []
+        route = {"packed_plan": packed.plan, "packed_record": record}
+        layers = self.kind.layers(self.body)
+        self.kind.run(self.body, layers, self.embed(packed), packed, call_layer, route)
+        return [torch.stack([layer[i] for layer in record]) for i in range(len(packed))]
+
+    def set_dropout(self, p: float) -> None:
+        """Dropout of embeddings and layers (new layers too). On attention probabilities it is 0 always."""
+        self._dropout = p
+        self._set_dropout(self.model, p)
+
+    def compile(self, **options: Any) -> None:  # type: ignore[override]  # nn.Module.compile would compile whole
+        """Compiles embeddings, one layer and the masked-LM head, for any number of tokens (CUDA; a CPU gains nothing).
+
+        All layers share one compiled function, and longest lengths are rounded to powers of two, so changing
+        batches do not compile again.
+        """
+        if self.kind.packed:
+            self._call_layer = compiled(call_layer, **options)
+            self._call_embed = compiled(call_embed, **options)
+            self._call_head = compiled(call_head, **options)
+
+    def describe(self) -> str:
+        """What was loaded, in sentences, with everything a user may not expect."""
+        size = f"{self.n_layers} layers of width {self.width}, {self.heads} heads, {self.vocab_size} tokens"
+        said = [f"{self.family}: {size}"]
+        if not self.packed:
+            said.append(f"{self.family} has attention of its own, so it runs padded and slower")
+        said.append("dropout on attention probabilities is 0")
+        if self.fresh_mlm_head:
+            said.append("the checkpoint has no masked-LM head, so a fresh one was made")
+        return ". ".join(said) + "."
+
+    def _run(self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed) -> list[Tensor]:
+        return self.kind.run(self.body, layers, x_TD, packed, self._call_layer, self._route(packed))
+
+    def _route(self, packed: Packed) -> dict[str, Any]:
+        """Keyword arguments that carry the row's sequences to attention."""
+        seen = attention.compute_dtype(packed.device, self.dtype)
+        if attention.varlen_runs(packed.device, seen, self.width // self.heads):
+            longest = attention.rounded_longest(packed.max_length)
+            return {"packed_offsets": packed.offsets, "packed_longest": longest}
+        return {"packed_plan": packed.plan}
+
+    def _set_dropout(self, module: nn.Module, p: float) -> None:
+        fixed = set(map(id, self.kind.score_dropouts(module)))
+        for part in module.modules():
+            if isinstance(part, nn.Dropout) and id(part) not in fixed:
+                part.p = p
+
+    def _check(self, packed: Packed, layers: Sequence[int]) -> None:
+        if packed.max_length > self.max_positions:
+            raise ModelError(
+                f"a sequence has {packed.max_length} tokens, the model has {self.max_positions} positions",
+                fix="cut sequences to the model's length",
+            )
+        assert all(0 <= i <= self.n_layers for i in layers), f"no such layer among {list(layers)}"
+
+
+def call_layer(layer: nn.Module, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping[str, Any]) -> Tensor:
+    """One Hugging Face layer over a packed row."""
+    out = layer(x_TD.unsqueeze(0), attention_mask=None, **extra, **route)
+    states = out[0] if isinstance(out, tuple) else out
+    assert isinstance(states, Tensor)
+    return states.squeeze(0)
+
+
+def call_embed(
+    kind: Family, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None
+) -> Tensor:
+    """The family's embeddings; a function of its own so that it can be compiled."""
+    return kind.embed(body, tokens_T, places_T, segments_T)
+
+
+def call_head(kind: Family, model: Any, states_MD: Tensor) -> Tensor:
+    """The family's masked-LM head; a function of its own so that it can be compiled."""
+    return kind.logits(model, states_MD)
+
+
+def compiled(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+    """The function compiled for any sizes, with a code object and so a cache of compiled forms of its own."""
+    own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
+    made: Callable[..., Tensor] = torch.compile(own, dynamic=True, **options)
+    return made

@@ -1,0 +1,283 @@
+"""What differs between the encoder families: embeddings, layers, last norm and masked-LM head.
+
+An adapter reads a Hugging Face model's own modules and adds none. `FAMILIES` is the allow-list of families that
+follow transformers' attention interface and may run packed; MPNet has a position bias and runs padded; any
+other family runs padded as a whole (`Whole`), because trusting an unknown one gives wrong numbers silently.
+
+T packed tokens, D width, V vocabulary, b x L sequences and slots of a bucket.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from liebig.errors import ModelError
+from liebig.model.attention import NAME
+from liebig.model.packed import Packed
+
+LayerCall = Callable[[nn.Module, Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor]
+
+
+class Family:
+    """BERT (and MiniLM, which uses its classes); the other families change what differs."""
+
+    packed = True
+    splits = True  # embeddings and layers can be run apart, so heads and early layers exist
+    position_start = 0
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        """Embedding output of every token, T x D; places count from 0 in each sequence."""
+        parts = body.embeddings
+        x_TD = parts.word_embeddings(tokens_T)
+        types = parts.token_type_embeddings
+        # One type everywhere is one row added, whose gradient is a plain sum.
+        plain = segments_T is None or types.num_embeddings == 1
+        x_TD = x_TD + (types.weight[0] if plain else types(segments_T))
+        x_TD = x_TD + parts.position_embeddings(places_T + self.start(body))
+        return parts.dropout(parts.LayerNorm(x_TD))
+
+    def start(self, body: Any) -> int:
+        """The position id of a sequence's first token."""
+        return self.position_start
+
+    def room(self, body: Any) -> int:
+        """The longest sequence the position embeddings can hold."""
+        return int(body.config.max_position_embeddings) - self.start(body)
+
+    def layers(self, body: Any) -> list[nn.Module]:
+        """The layers in running order; a shared layer occurs as often as it runs."""
+        return list(body.encoder.layer)
+
+    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> dict[str, dict[str, Any]]:
+        """Keyword arguments of a layer by its `attention_type` ("" for families without types)."""
+        return {"": {}}
+
+    def finish(self, body: Any, x_TD: Tensor) -> Tensor:
+        """What comes after the last layer: nothing in families that normalise inside the layer."""
+        return x_TD
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        """Scores over the vocabulary from the family's own whole masked-LM head."""
+        return model.cls(states)
+
+    def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
+        """Dropouts on attention probabilities, which stay 0; packed attention has none to begin with."""
+        return []
+
+    def fresh_layer(self, body: Any) -> nn.Module:
+        """One more layer of the backbone's own class, not yet initialised."""
+        made: nn.Module = type(self.layers(body)[0])(body.config)
+        return made
+
+    def run(
+        self,
+        body: Any,
+        layers: Sequence[nn.Module],
+        x_TD: Tensor,
+        packed: Packed,
+        call: LayerCall,
+        route: Any,
+    ) -> list[Tensor]:
+        """The output of every layer, each T x D."""
+        extras = self.extras(body, x_TD, packed)
+        outputs = []
+        for layer in layers:
+            x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], route)
+            outputs.append(x_TD)
+        return outputs
+
+
+class Roberta(Family):
+    """RoBERTa, XLM-R and CamemBERT: positions begin after the padding index."""
+
+    def start(self, body: Any) -> int:
+        return int(body.config.pad_token_id) + 1
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        return model.lm_head(states)
+
+
+class DistilBert(Family):
+    """No token types; its masked-LM head lies in four modules."""
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        parts = body.embeddings
+        x_TD = parts.word_embeddings(tokens_T) + parts.position_embeddings(places_T)
+        return parts.dropout(parts.LayerNorm(x_TD))
+
+    def layers(self, body: Any) -> list[nn.Module]:
+        return list(body.transformer.layer)
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        states = model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        return model.vocab_projector(states)
+
+
+class Electra(Family):
+    """Embeddings may be narrower than the layers; the masked-LM head is the generator's."""
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        x_TD = super().embed(body, tokens_T, places_T, segments_T)
+        return body.embeddings_project(x_TD) if hasattr(body, "embeddings_project") else x_TD
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        return model.generator_lm_head(model.generator_predictions(states))
+
+
+class Albert(Family):
+    """Groups of layers share their weights."""
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        return body.encoder.embedding_hidden_mapping_in(super().embed(body, tokens_T, places_T, segments_T))
+
+    def layers(self, body: Any) -> list[nn.Module]:
+        config, groups = body.config, body.encoder.albert_layer_groups
+        per_group = config.num_hidden_layers / config.num_hidden_groups
+        return [groups[int(i / per_group)] for i in range(config.num_hidden_layers)]
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        return model.predictions(states)
+
+
+class ModernBert(Family):
+    """Rotary positions by layer type, local layers, and a norm after the last layer."""
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        return body.embeddings(input_ids=tokens_T)
+
+    def layers(self, body: Any) -> list[nn.Module]:
+        return list(body.layers)
+
+    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> dict[str, dict[str, Any]]:
+        place = packed.positions[None]
+        return {
+            kind: {"position_embeddings": body.rotary_emb(x_TD[None], place, kind)}
+            for kind in sorted(set(body.config.layer_types) | {"full_attention"})
+        }
+
+    def finish(self, body: Any, x_TD: Tensor) -> Tensor:
+        return body.final_norm(x_TD)
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        return model.decoder(model.head(states))
+
+    def fresh_layer(self, body: Any) -> nn.Module:
+        # Layer 0 lacks its norm and the config decides local or global: take a global layer that is not the first.
+        config = copy.deepcopy(body.config)
+        config.layer_types = ["full_attention", "full_attention"]
+        config._attn_implementation = NAME
+        made: nn.Module = type(body.layers[0])(config, layer_idx=1)
+        return made
+
+
+class MPNet(Family):
+    """A learned bias on attention scores: sequences are padded together and its own attention runs."""
+
+    packed = False
+    position_start = 2
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        places = (places_T + self.position_start)[None]
+        x_1TD = body.embeddings(input_ids=tokens_T[None], position_ids=places)
+        return x_1TD.squeeze(0)
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        return model.lm_head(states)
+
+    def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
+        return [part.dropout for part in module.modules() if hasattr(part, "q") and hasattr(part, "dropout")]  # type: ignore[misc]  # MPNetSelfAttention
+
+    def run(
+        self,
+        body: Any,
+        layers: Sequence[nn.Module],
+        x_TD: Tensor,
+        packed: Packed,
+        call: LayerCall,
+        route: Any,
+    ) -> list[Tensor]:
+        by_bucket = [
+            _mpnet_bucket(body, layers, bucket.gather(x_TD), bucket.real) for bucket in packed.plan.buckets
+        ]
+        return [packed.plan.scatter([parts[i] for parts in by_bucket]) for i in range(len(layers))]
+
+
+def _mpnet_bucket(
+    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None
+) -> list[Tensor]:
+    bias = body.encoder.compute_position_bias(x_bLD)
+    mask = None
+    if real_bL is not None:
+        mask = torch.zeros(real_bL.shape, dtype=x_bLD.dtype, device=x_bLD.device)
+        mask = mask.masked_fill(~real_bL, torch.finfo(x_bLD.dtype).min)[:, None, None, :]
+    outputs = []
+    for layer in layers:
+        x_bLD = layer(x_bLD, mask, bias)[0]
+        outputs.append(x_bLD)
+    return outputs
+
+
+class Whole(Family):
+    """A family this project does not know: only its own whole forward is trusted, padded."""
+
+    packed = False
+    splits = False
+
+    def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
+        raise self.refusal(body, "its embeddings alone")
+
+    def layers(self, body: Any) -> list[nn.Module]:
+        raise self.refusal(body, "its layers one by one")
+
+    def logits(self, model: Any, states: Tensor) -> Tensor:
+        raise self.refusal(model, "its masked-LM head alone")
+
+    def room(self, body: Any) -> int:
+        return int(getattr(body.config, "max_position_embeddings", None) or 1 << 20)
+
+    def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
+        # They were built with p = 0 (see `loading.load_model`), unlike the others.
+        return [part for part in module.modules() if isinstance(part, nn.Dropout) and part.p == 0]
+
+    def refusal(self, body: Any, what: str) -> ModelError:
+        return ModelError(
+            f"the family {body.config.model_type!r} is not known well enough to run {what}",
+            fix=f"use one of {', '.join(sorted(FAMILIES))}",
+        )
+
+    def whole(self, body: Any, packed: Packed) -> list[Tensor]:
+        """Embedding output and every layer's output from the model's own forward."""
+        pad = getattr(body.config, "pad_token_id", None) or 0
+        by_bucket = []
+        for bucket in packed.plan.buckets:
+            tokens, real = bucket.gather(packed.tokens), bucket.real
+            real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+            tokens = tokens.masked_fill(~real, pad)
+            out = body(
+                input_ids=tokens, attention_mask=real.long(), output_hidden_states=True, return_dict=True
+            )
+            by_bucket.append([*out.hidden_states[:-1], out.last_hidden_state])
+        return [packed.plan.scatter(list(parts)) for parts in zip(*by_bucket, strict=True)]
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(),
+    "roberta": Roberta(),
+    "xlm-roberta": Roberta(),
+    "camembert": Roberta(),
+    "distilbert": DistilBert(),
+    "electra": Electra(),
+    "albert": Albert(),
+    "modernbert": ModernBert(),
+    "mpnet": MPNet(),
+}
+
+
+def family_of(model_type: str) -> Family:
+    """The adapter of a Hugging Face `model_type`."""
+    return FAMILIES.get(model_type, Whole())

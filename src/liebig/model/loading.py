@@ -1,0 +1,248 @@
+"""Hugging Face models from a folder, a name or a size, without running anything a folder brings along.
+
+Custom code is refused, pickled weights are read by torch's restricted reader only, and weights that are missing
+are an error instead of random numbers. Weights are float32. Cost: reading the file once.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from liebig.errors import ModelError
+
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, ImportError)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with its masked-LM head, and whether that head had to be made fresh."""
+
+    model: Any
+    fresh_mlm_head: bool
+
+
+def load_model(source: str | Path) -> Loaded:
+    """The encoder in a folder, or behind a name on the Hugging Face hub."""
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+    check_source(source)
+    with quiet(), readable(source):
+        config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+        refuse_code(getattr(config, "auto_map", None), source)
+        has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
+        loader = AutoModelForMaskedLM if has_head else AutoModel
+        with no_score_dropout(config):
+            model, info = loader.from_pretrained(
+                str(source),
+                config=config,
+                trust_remote_code=False,
+                weights_only=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+    head = check_complete(model, set(info["missing_keys"]), source)
+    return Loaded(model, fresh_mlm_head=has_head and bool(head))
+
+
+@contextmanager
+def no_score_dropout(config: Any) -> Iterator[None]:
+    """Builds a model without dropout on attention probabilities; its config keeps the numbers it came with."""
+    names = ("attention_probs_dropout_prob", "attention_dropout")
+    before = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    before = (
+        {} if config.model_type == "modernbert" else before
+    )  # there it is dropout on attention's output too
+    for name in before:
+        setattr(config, name, 0.0)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
+def check_source(source: str | Path) -> None:
+    """Says clearly what a folder lacks, before any library looks at it."""
+    folder = Path(source)
+    if not folder.exists():
+        text = str(source)
+        if isinstance(source, Path) or text.startswith((".", "/", "~")) or text.count("/") > 1:
+            raise ModelError("there is no such model folder", file=source)
+        return
+    config = read_json(folder / "config.json")
+    refuse_code(config.get("auto_map"), source)
+    if not any((folder / name).exists() for name in WEIGHTS):
+        raise ModelError(
+            "the model folder has no weights",
+            file=folder,
+            fix=f"it needs {WEIGHTS[0]} (or pytorch_model.bin)",
+        )
+
+
+def check_complete(model: Any, missing: set[str], source: str | Path) -> set[str]:
+    """Missing weights of the masked-LM head; any other missing weight is an error."""
+    prefix = model.base_model_prefix + "."
+    names = {name for name in missing if "pooler" not in name}
+    head = set() if model.base_model is model else {name for name in names if not name.startswith(prefix)}
+    body = sorted(names - head)
+    if body:
+        raise ModelError(
+            f"{len(body)} weights are missing, the first is {body[0]!r}",
+            file=source,
+            fix="save the model again, or import it with `liebig import`",
+        )
+    return head
+
+
+def refuse_code(auto_map: object, source: str | Path) -> None:
+    """A folder that names classes of its own needs its own code, which is never run."""
+    if auto_map:
+        raise ModelError(
+            "the model needs code of its own (`auto_map` in config.json), and code from a model folder is never run",
+            file=source,
+            fix="use a model of a family that transformers itself has",
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or a clear error."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"the model folder has no {path.name}", file=path.parent) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the file is not JSON: {first_line(error)}", file=path) from None
+    if not isinstance(value, dict):
+        raise ModelError("the file does not hold a JSON object", file=path)
+    return value
+
+
+@contextmanager
+def readable(source: str | Path) -> Iterator[None]:
+    """Turns what libraries raise about an unreadable model into one sentence."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except ModelError:
+        raise
+    except (pickle.UnpicklingError, SafetensorError, *UNREADABLE) as error:
+        raise ModelError(f"the model cannot be read: {first_line(error)}", file=source) from error
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without its progress bars and loading reports; what matters is said by `Backbone.describe`."""
+    from transformers.utils import logging
+
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def new_model(
+    family: str,
+    *,
+    layers: int,
+    width: int,
+    heads: int,
+    vocab_size: int,
+    intermediate: int,
+    max_positions: int,
+    dropout: float,
+    initializer_range: float,
+    pad: int,
+) -> Any:
+    """An untrained model with a masked-LM head; dropout on attention probabilities is 0, as everywhere."""
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    shape = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": intermediate,
+        "vocab_size": vocab_size,
+        "initializer_range": initializer_range,
+        "pad_token_id": pad,
+    }
+    kind = {
+        "bert": bert_settings,
+        "electra": bert_settings,
+        "albert": bert_settings,
+        "roberta": roberta_settings,
+        "xlm-roberta": roberta_settings,
+        "camembert": roberta_settings,
+        "mpnet": roberta_settings,
+        "distilbert": distilbert_settings,
+        "modernbert": modernbert_settings,
+    }.get(family)
+    if kind is None:
+        raise ModelError(f"a new model cannot be of family {family!r}", fix="use family = 'bert'")
+    if width % heads:
+        raise ModelError(f"the width {width} is not a multiple of the {heads} heads")
+    with quiet():
+        config = AutoConfig.for_model(family, **kind(shape, max_positions, dropout))
+        return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+
+def bert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    own = {
+        "max_position_embeddings": max_positions,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": 0.0,
+        "embedding_size": shape["hidden_size"],
+    }
+    return {**shape, **own}
+
+
+def roberta_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    # Position ids begin after the padding index, which RoBERTa and MPNet fix at 1.
+    own = {"max_position_embeddings": max_positions + 2, "type_vocab_size": 1, "pad_token_id": 1}
+    return {**bert_settings(shape, max_positions, dropout), **own}
+
+
+def distilbert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    names = {
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+    }
+    own = {"max_position_embeddings": max_positions, "dropout": dropout, "attention_dropout": 0.0}
+    return {**{names.get(key, key): value for key, value in shape.items()}, **own}
+
+
+def modernbert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    own: dict[str, Any] = {
+        "max_position_embeddings": max_positions,
+        "embedding_dropout": dropout,
+        "mlp_dropout": dropout,
+        "attention_dropout": 0.0,
+    }
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+    return {**shape, **own, **ids}
