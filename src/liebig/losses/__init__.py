@@ -1,0 +1,37 @@
+"""Every loss of the project, defined once, as a pure function on tensors.
+
+A loss is a sum over rows divided by `total`, the number of rows over all processes (one's own if not given): so
+each process returns its share, and the shares add up to the mean of the whole batch. Half precision comes in,
+float32 is what is computed; float64 stays float64. Matrices of scores are tiled, never held whole.
+"""
+
+from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, queued_info_nce
+from liebig.losses.diagnostics import alignment, spread, uniformity
+from liebig.losses.distil import kl, kl_batch, margin_mse
+from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
+from liebig.losses.pairs import cosine_mse, grouped, ltr, triplet
+from liebig.losses.tiles import TILE, log_sum_exp
+
+__all__ = [
+    "TILE",
+    "MaskedLoss",
+    "Scored",
+    "alignment",
+    "cocondenser",
+    "cosine_mse",
+    "false_negatives",
+    "grouped",
+    "info_nce",
+    "kl",
+    "kl_batch",
+    "linear_mlm",
+    "log_sum_exp",
+    "ltr",
+    "margin_mse",
+    "mlm",
+    "queued_info_nce",
+    "spread",
+    "tiled_mlm",
+    "triplet",
+    "uniformity",
+]

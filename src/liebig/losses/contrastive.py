@@ -1,0 +1,148 @@
+"""InfoNCE in its forms: in-batch candidates, a queue, and coCondenser's spans that all contrast with all.
+
+Each is a log-sum-exp over candidates (tiled, `tiles.py`) less the score of the positive, which is one dot
+product a row. Accuracy and alignment come out of the same pass. Cost: three matrix products, no matrix held.
+
+M queries, N candidates, D width, P positives, X excluded entries.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from liebig.losses.diagnostics import alignment
+from liebig.losses.tiles import OWN, TILE, exact, log_sum_exp
+
+Similarity = Literal["dot", "cosine"]
+
+
+class Scored(NamedTuple):
+    """This process's share of the mean loss, of the mean accuracy and of the mean alignment."""
+
+    loss: Tensor
+    accuracy: Tensor
+    alignment: Tensor
+
+
+def info_nce(
+    queries: Tensor,
+    candidates: Tensor,
+    targets: Tensor,
+    *,
+    temperature: float | Tensor = 1.0,
+    similarity: Similarity = "dot",
+    extra: Tensor | None = None,
+    exclude: Tensor | None = None,
+    total: int | None = None,
+    tile: int = TILE,
+) -> Scored:
+    """−log softmax of each query's positive among all candidates (Eq. 14 of coCondenser, Eq. 1 of Contriever).
+
+    `targets`: the positive of each query (M), or P × 2 pairs (query, candidate) for several positives a query;
+    then each positive is held against everything but its query's other positives, and a query counts once.
+    `extra`: further candidates of every query. `exclude`: X × 2 (query, candidate), false negatives to leave out.
+    `total`: queries over all processes. Ties count as wrong, so that collapsed vectors do not look accurate.
+    """
+    total = len(queries) if total is None else total
+    if targets.ndim == 2:
+        rows, columns, weights, exclude = _several(targets, exclude, len(queries))
+        queries = queries[rows.to(queries.device)]
+    else:
+        columns, weights = targets, torch.ones(len(queries), device=queries.device)
+    columns, weights = columns.to(queries.device), weights.to(queries.device)
+    q, c = _ready(queries, similarity), _ready(candidates, similarity)
+    x = None if extra is None else _ready(extra, similarity)
+    weights = weights.to(q.dtype) / total
+    q, positive = q / temperature, c[columns]
+    found = log_sum_exp(q, c, weights, extra=x, exclude=exclude, tile=tile)
+    loss = found.weighted - (weights * (q * positive).sum(dim=1)).sum()
+    return Scored(loss, (weights * (found.best == columns)).sum(), alignment(q, positive, weights))
+
+
+def queued_info_nce(
+    queries: Tensor,
+    keys: Tensor,
+    queue: Tensor,
+    *,
+    temperature: float | Tensor = 1.0,
+    similarity: Similarity = "dot",
+    total: int | None = None,
+    tile: int = TILE,
+) -> Scored:
+    """MoCo: each query against its own key and the queue; other keys of the batch are no negatives."""
+    q, k, old = (_ready(v, similarity) for v in (queries, keys, queue))
+    weights = q.new_full((len(q),), 1 / (len(q) if total is None else total))
+    q = q / temperature
+    own = (q * k).sum(dim=1)
+    found = log_sum_exp(q, old, weights, own=own, tile=tile)
+    loss = found.weighted - (weights * own).sum()
+    return Scored(loss, (weights * (found.best == OWN)).sum(), alignment(q, k, weights))
+
+
+def cocondenser(
+    spans: Tensor,
+    everything: Tensor,
+    start: int,
+    *,
+    temperature: float | Tensor = 1.0,
+    similarity: Similarity = "dot",
+    tile: int = TILE,
+) -> Scored:
+    """coCondenser, Eq. 6: all 2n spans contrast with all; rows 2i and 2i+1 are partners, the diagonal is out.
+
+    `spans` are this process's rows `start`, `start`+1, … of `everything`; the mean is over all rows.
+    """
+    assert len(everything) % 2 == start % 2 == len(spans) % 2 == 0, "spans come in pairs"
+    at = torch.arange(start, start + len(spans))
+    itself = torch.stack((at - start, at), dim=1)
+    return info_nce(
+        spans,
+        everything,
+        at ^ 1,
+        temperature=temperature,
+        similarity=similarity,
+        exclude=itself,
+        total=len(everything),
+        tile=tile,
+    )
+
+
+def false_negatives(own: Tensor, candidates: Tensor, targets: Tensor) -> Tensor:
+    """Entries to exclude: candidates with the same id as a query's positive, other than that positive itself.
+
+    `own`: id of each query's positive (M); `candidates`: ids (N); `targets`: its index (M). Ids are int64.
+    """
+    ordered, order = torch.sort(candidates, stable=True)
+    first, last = torch.searchsorted(ordered, own), torch.searchsorted(ordered, own, right=True)
+    counts = last - first
+    rows = torch.repeat_interleave(torch.arange(len(own), device=own.device), counts)
+    within = torch.arange(len(rows), device=own.device) - torch.repeat_interleave(
+        counts.cumsum(0) - counts, counts
+    )
+    columns = order[first[rows] + within]
+    keep = columns != targets[rows]
+    return torch.stack((rows[keep], columns[keep]), dim=1)
+
+
+def _several(pairs: Tensor, exclude: Tensor | None, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """One row for each positive: its query, its column, its weight, and the other positives left out."""
+    pairs = pairs.cpu()[torch.argsort(pairs.cpu()[:, 0], stable=True)]
+    out = pairs if exclude is None else torch.cat((pairs, exclude.cpu()))
+    out = out[torch.argsort(out[:, 0], stable=True)]
+    counts = torch.bincount(out[:, 0], minlength=n)
+    begins = counts.cumsum(0) - counts
+    rows, columns = pairs.unbind(dim=1)
+    repeats = counts[rows]
+    row = torch.repeat_interleave(torch.arange(len(rows)), repeats)
+    within = torch.arange(len(row)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
+    column = out[begins[rows][row] + within, 1]
+    others = torch.stack((row, column), dim=1)[column != columns[row]]
+    return rows, columns, 1 / torch.bincount(rows, minlength=n)[rows], others
+
+
+def _ready(x: Tensor, similarity: Similarity) -> Tensor:
+    return normalize(exact(x), dim=1) if similarity == "cosine" else exact(x)

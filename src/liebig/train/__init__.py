@@ -1,0 +1,1 @@
+"""One training step for every objective, and the loop around it."""

@@ -1,0 +1,60 @@
+"""Half precision done right: autocast around the model, float32 around the loss, one scale for all of fp16.
+
+bf16 needs no scale. For fp16 every backward pass through the model, the cached surrogate included, is scaled
+once, and the reduced gradient is divided once; an overflow anywhere makes the global norm not finite in all
+processes, so all of them leave the step out and halve the scale together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DTYPES: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(
+    device: torch.device, dtype: torch.dtype | None, *, cache: bool = True
+) -> AbstractContextManager[Any]:
+    """Autocast to `dtype` (None: none). Without `cache` no cast weight outlives its use."""
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype, cache_enabled=cache)
+
+
+@dataclass
+class LossScaler:
+    """Loss scale of fp16: doubles after `interval` good steps, halves on an overflow. 1 and idle when off."""
+
+    on: bool = False
+    scale: float = 65536.0
+    interval: int = 2000
+    good: int = 0
+
+    @property
+    def factor(self) -> float:
+        """By what the losses are multiplied before they are differentiated."""
+        return self.scale if self.on else 1.0
+
+    @torch.no_grad()
+    def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Divide the gradients by the scale, once, after they are reduced."""
+        grads = [p.grad for p in parameters if p.grad is not None]
+        if self.on and grads:
+            torch._foreach_mul_(grads, 1.0 / self.scale)
+
+    def update(self, finite: bool) -> None:
+        """Move the scale after a step that was finite, or was left out."""
+        if not self.on:
+            return
+        self.good = self.good + 1 if finite else 0
+        if not finite:
+            self.scale = max(1.0, self.scale / 2)
+        elif self.good >= self.interval:
+            self.scale, self.good = self.scale * 2, 0

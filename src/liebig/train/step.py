@@ -1,0 +1,266 @@
+"""One step for every objective: the gradient of a batch, whole or in chunks, on one process or many.
+
+1. Vectors of each chunk, without graph (the last chunk keeps its graph, so one chunk is simply the whole batch).
+2. The contrastive loss of all vectors, and its gradient with respect to them: the cache.
+3. Each chunk again with the same random numbers, backward on its own terms, each divided by its count over the
+   whole batch, plus the dot product of its vectors with their cached gradient. Gradients are then summed over
+   processes once. Without a contrastive loss only step 3 remains: plain accumulation.
+
+Cost: memory of one chunk; one extra forward pass for all chunks but the last where there is a contrast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from liebig import losses
+from liebig.errors import TrainingError
+from liebig.rng import key
+from liebig.train.batch import Batch
+from liebig.train.distributed import ALONE, World
+from liebig.train.objective import Contrast, Objective, Represented
+from liebig.train.precision import autocast
+from liebig.train.reduce import reduce_gradients, trainable
+from liebig.train.sharding import reduces_itself, synchronise
+
+
+class OutOfMemory(Exception):
+    """At least one process ran out of memory; the gradients are worthless, the weights untouched."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step found, over all processes, without gradient: `loss` is what was differentiated."""
+
+    loss: Tensor
+    losses: Mapping[str, Tensor]
+    metrics: Mapping[str, Tensor]
+    counts: Mapping[str, int]
+    chunks: int
+    constants: Tensor | None = field(default=None, repr=False)
+
+
+def step(
+    objective: Objective,
+    batch: Batch,
+    world: World = ALONE,
+    *,
+    chunk_tokens: int | None = None,
+    dtype: torch.dtype | None = None,
+    scale: float = 1.0,
+    seed: int = 0,
+    constants: Tensor | None = None,
+    diagnose: bool = False,
+) -> StepResult:
+    """Set every parameter's gradient to that of the global batch, times `scale`.
+
+    `batch` is this process's share, in host memory. The random numbers of chunk i are a function of (`seed`, i).
+    `constants` of an earlier call on the same batch are used again (SAM). `diagnose` adds metrics of the vectors.
+    """
+    objective.zero_grad(set_to_none=True)
+    pieces = _on_device(objective, batch, world, chunk_tokens)
+    mine = {**objective.counts(batch), "examples": batch.n, "tokens": batch.tokens}
+    run = _Run(objective, pieces, world.counts(mine), world, dtype, scale, seed, constants)
+    with _forked(world.device):
+        if objective.contrastive:
+            whole = pieces[0] if len(pieces) == 1 else batch.to(world.device, non_blocking=True)
+            run.cached(whole)
+        else:
+            run.accumulated()
+    if not reduces_itself(objective):
+        reduce_gradients(trainable(objective), world)
+    return run.result(diagnose)
+
+
+def _on_device(objective: Objective, batch: Batch, world: World, chunk_tokens: int | None) -> list[Batch]:
+    """The chunks. Sharded processes run the model together, so they agree on how often."""
+    chunks = batch.chunks(chunk_tokens)
+    if reduces_itself(objective):
+        pieces = world.largest(len(chunks))
+        if world.any(pieces > batch.n):
+            raise TrainingError(
+                f"{batch.n} examples cannot make {pieces} chunks", fix="use a larger batch or chunk_tokens"
+            )
+        chunks = chunks if len(chunks) == pieces else batch.split(pieces)
+    return [chunk.to(world.device, non_blocking=True) for chunk in chunks]
+
+
+@dataclass
+class _Run:
+    """One step under way."""
+
+    objective: Objective
+    pieces: Sequence[Batch]
+    counts: Mapping[str, int]
+    world: World
+    dtype: torch.dtype | None
+    scale: float
+    seed: int
+    constants: Tensor | None
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    seen: list[Tensor] = field(default_factory=list)
+
+    def accumulated(self) -> None:
+        """No contrast: each chunk's own terms, one after the other."""
+        with _agreed(self.world):
+            for i in range(len(self.pieces)):
+                found = self._represent(i)
+                if found.vectors is not None:
+                    self.seen.append(_full(found.vectors.detach()))
+                self._backward(i, found, None, last=i == len(self.pieces) - 1)
+
+    def cached(self, whole: Batch) -> None:
+        """The three passes; see the head of this file."""
+        last = len(self.pieces) - 1
+        with _agreed(self.world):
+            kept = self._first_pass(last)
+        cache = self._contrast(whole)
+        with _agreed(self.world):
+            self._backward(last, kept, cache[last], last=last == 0)
+            del kept
+            for i in range(last):
+                self._backward(i, self._represent(i), cache[i], last=i == last - 1)
+
+    def _first_pass(self, last: int) -> Represented:
+        fixed = []
+        for i in range(last + 1):
+            if i < last:
+                with self._running(i, "vectors"), torch.no_grad():
+                    vectors = self.objective(self.pieces[i], "vectors")
+            else:
+                kept = self._represent(i)
+                assert kept.vectors is not None, "a contrastive objective returns vectors"
+                vectors = kept.vectors.detach()
+            self.seen.append(_full(vectors))
+            if self.constants is None:
+                with self._running(i, "constants"), torch.no_grad():
+                    fixed.append(self.objective(self.pieces[i], "constants"))
+        rows = [_full(x) for x in fixed if x is not None]
+        self.constants = torch.cat(rows) if rows else self.constants
+        return kept
+
+    def _contrast(self, whole: Batch) -> Sequence[Tensor]:
+        """The gradient of the contrastive loss with respect to the vectors of each chunk, unscaled."""
+        vectors = torch.cat(self.seen).requires_grad_()
+        with _alone_in_memory(self.world), torch.autocast(self.world.device.type, enabled=False):
+            found = self.objective.contrast(vectors, self.constants, whole, self.world)
+            assert isinstance(found, Contrast), "contrast returns a Contrast"
+            weight = self.objective.weights.get("contrast", 1.0)
+            (found.loss * weight).backward()
+        self._add("contrast", found.loss)
+        self.metrics.update({name: value.detach().double() for name, value in found.metrics.items()})
+        assert vectors.grad is not None, "the contrastive loss does not depend on the vectors"
+        return vectors.grad.split([len(x) for x in self.seen])
+
+    def _represent(self, i: int) -> Represented:
+        with self._running(i, "represent"):
+            found: Represented = self.objective(self.pieces[i], "represent")
+        return found
+
+    def _backward(self, i: int, found: Represented, cache: Tensor | None, *, last: bool) -> None:
+        parts = []
+        for name, term in found.terms.items():
+            mean = term / max(1, self.counts[name])
+            self._add(name, mean)
+            weight = self.objective.weights.get(name, 1.0)
+            if weight and mean.requires_grad:
+                parts.append(_full(mean) * weight)
+        if cache is not None and found.vectors is not None:
+            vectors = _full(found.vectors)
+            parts.append((vectors * cache).sum())
+            self._replayed(vectors.detach(), self.seen[i])
+        if parts:
+            synchronise(self.objective, last)
+            (torch.stack(parts).sum() * self.scale).backward()
+
+    def _replayed(self, again: Tensor, before: Tensor) -> None:
+        """How far the second pass is from the first: rounding, unless randomness was drawn in another order."""
+        off = (again - before).abs().max().double() / before.abs().max().clamp(min=1e-30).double()
+        old = self.metrics.get("replay")
+        self.metrics["replay"] = off if old is None else torch.maximum(old, off)
+
+    def _add(self, name: str, value: Tensor) -> None:
+        value = value.detach().double()
+        self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    @contextmanager
+    def _running(self, i: int, part: str) -> Iterator[None]:
+        """Chunk i's own random numbers and precision; the pass without graph leaves no cast weights behind."""
+        draws = 1 if part == "constants" else 0
+        torch.manual_seed(int(key(self.seed, self.world.rank, i, draws) >> 1))
+        with autocast(self.world.device, self.dtype, cache=part == "represent"):
+            yield
+
+    def result(self, diagnose: bool) -> StepResult:
+        if diagnose and self.seen:
+            vectors = torch.cat(self.seen)
+            share = 1 / self.world.size
+            self.metrics["spread"] = losses.spread(vectors).double() * share
+            self.metrics["uniformity"] = losses.uniformity(vectors).double() * share
+        replay = self.metrics.pop("replay", None)
+        sums, metrics = _totals(self.world, self.sums, self.metrics)
+        if diagnose and replay is not None:
+            metrics["replay"] = replay
+        weights = self.objective.weights
+        loss = torch.stack([value * weights.get(name, 1.0) for name, value in sums.items()]).sum()
+        return StepResult(loss, sums, metrics, self.counts, len(self.pieces), self.constants)
+
+
+def _totals(
+    world: World, sums: Mapping[str, Tensor], metrics: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Sums over processes of all losses and metrics, in one exchange."""
+    names = sorted(sums), sorted(metrics)
+    values = [sums[name] for name in names[0]] + [metrics[name] for name in names[1]]
+    if not values:
+        raise TrainingError("the objective gave no loss", fix="give one of its terms a weight")
+    totals = world.total(torch.stack([v.to(world.device) for v in values])).unbind()
+    cut = len(names[0])
+    return dict(zip(names[0], totals[:cut])), dict(zip(names[1], totals[cut:]))
+
+
+def _full(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+@contextmanager
+def _forked(device: torch.device) -> Iterator[None]:
+    """The step's own random numbers leave everyone else's as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+@contextmanager
+def _agreed(world: World) -> Iterator[None]:
+    """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes."""
+    failed = False
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        failed = True
+    if world.any(failed):
+        raise OutOfMemory
+
+
+@contextmanager
+def _alone_in_memory(world: World) -> Iterator[None]:
+    """Between gathering and its gradient the processes cannot turn back together; alone, one can."""
+    failed = False
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        failed = True
+    if failed and world.size > 1:
+        raise TrainingError(
+            "the contrastive loss itself does not fit in memory",
+            fix="use a smaller batch or fewer chunk_tokens",
+        )
+    if failed:
+        raise OutOfMemory
