@@ -1,0 +1,1 @@
+"""From strings to tokens: tokenizer, sentences, passages, masking and views. No torch, no transformers."""

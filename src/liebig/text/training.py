@@ -1,0 +1,195 @@
+"""A tokenizer of the corpus's own: WordPiece or byte-level BPE, the same bytes for the same texts.
+
+Texts stream by once: words between spaces are counted, each different one is normalised and pre-tokenised
+once, and merges are learned from the counts (`merges.py`). Memory holds the counted words alone; past `KEPT`
+of them the rarest are dropped. Cost: 30 M characters/s to count, then seconds for the merges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Core
+
+from liebig.errors import DataError
+from liebig.rng import mix
+from liebig.text.merges import learn_merges
+
+WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BPE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+KEPT = 4_000_000
+COVERAGE = 0.9999
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_CHUNKS = re.compile(r"\s*\S+|\s+$")
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool, min_count: int = 2) -> Core:
+    """BERT's tokenizer, with a vocabulary learned from `texts`."""
+    core = Core(models.WordPiece({}, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    spelled = _spelled(_pretokenised(core, count_words(texts, str.split)), marks_inside=True)
+    alphabet = _covering(spelled, most=vocab_size // 2)
+    spelled = _without_others(spelled, alphabet)
+    pieces, _ = _learn(spelled, alphabet, WORDPIECE_SPECIALS, vocab_size, min_count)
+    return build_wordpiece({piece: i for i, piece in enumerate(pieces)}, core.normalizer)
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int, lowercase: bool, min_count: int = 2) -> Core:
+    """RoBERTa's tokenizer, with merges learned from `texts`."""
+    core = Core(models.BPE())
+    core.normalizer = normalizers.Lowercase() if lowercase else None
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    spelled = _spelled(_pretokenised(core, count_words(texts, _CHUNKS.findall)), marks_inside=False)
+    alphabet = np.array(sorted(2 * ord(c) for c in pre_tokenizers.ByteLevel.alphabet()))
+    pieces, merges = _learn(spelled, alphabet, BPE_SPECIALS, vocab_size, min_count)
+    return build_bpe({piece: i for i, piece in enumerate(pieces)}, merges, core.normalizer)
+
+
+def build_wordpiece(vocab: Mapping[str, int], normalizer: normalizers.Normalizer) -> Core:
+    """BERT's tokenizer around a vocabulary: its pre-tokeniser, decoder and special-token template."""
+    core = Core(models.WordPiece(dict(vocab), unk_token="[UNK]", max_input_chars_per_word=100))
+    core.normalizer = normalizer
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece(prefix="##")
+    core.add_special_tokens([s for s in WORDPIECE_SPECIALS if s in vocab])
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])],
+    )
+    return core
+
+
+def build_bpe(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    normalizer: normalizers.Normalizer | None = None,
+    add_prefix_space: bool = False,
+) -> Core:
+    """RoBERTa's tokenizer around a vocabulary and its merges."""
+    core = Core(models.BPE(dict(vocab), list(merges)))
+    core.normalizer = normalizer
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    core.decoder = decoders.ByteLevel()
+    plain = [AddedToken(s, normalized=False, special=True) for s in BPE_SPECIALS[:4] if s in vocab]
+    core.add_special_tokens([*plain, AddedToken("<mask>", lstrip=True, normalized=False, special=True)])
+    core.post_processor = processors.RobertaProcessing(
+        ("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=add_prefix_space
+    )
+    return core
+
+
+def count_words(texts: Iterable[str], chunks: Callable[[str], list[str]], kept: int = KEPT) -> Counter[str]:
+    """How often each chunk occurs. When more than `kept` are held, the rarest go until half of them remain."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(chunks(text))
+        if len(counts) > kept:
+            counts = _rarest_dropped(counts, kept // 2)
+    return counts
+
+
+def well_formed(text: str) -> str:
+    """Half characters (lone surrogates, which no encoding can write) replaced one by one."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text)
+    return text
+
+
+def _rarest_dropped(counts: Counter[str], keep: int) -> Counter[str]:
+    floor = 1
+    while len(counts) > keep:
+        counts = Counter({word: n for word, n in counts.items() if n > floor})
+        floor *= 2
+    return counts
+
+
+def _pretokenised(core: Core, counts: Counter[str]) -> Counter[str]:
+    """The words that merges may not cross, with their counts."""
+    words: Counter[str] = Counter()
+    for chunk, n in counts.items():
+        text = well_formed(chunk)
+        text = core.normalizer.normalize_str(text) if core.normalizer else text
+        for word, _ in core.pre_tokenizer.pre_tokenize_str(text):
+            words[word] += n
+    if not words:
+        raise DataError("there are no words to train a tokenizer on", fix="give at least one text with words")
+    return words
+
+
+class _Spelled(NamedTuple):
+    """Words as numbers: a symbol is twice the code of its character, plus one inside a word ("##c")."""
+
+    symbols: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def _spelled(words: Counter[str], marks_inside: bool) -> _Spelled:
+    """The words in alphabetical order; the longest [UNK]-free word of BERT has 100 characters."""
+    ordered = sorted(word for word in words if len(word) <= 100 or not marks_inside)
+    codes = np.frombuffer("".join(ordered).encode("utf-32-le"), dtype=np.uint32).astype(np.int64)
+    offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
+    np.cumsum([len(word) for word in ordered], out=offsets[1:])
+    inside = np.full(len(codes), int(marks_inside))
+    inside[offsets[:-1]] = 0
+    return _Spelled(2 * codes + inside, offsets, np.array([words[word] for word in ordered], dtype=np.int64))
+
+
+def _covering(spelled: _Spelled, most: int) -> NDArray[np.int64]:
+    """The most frequent symbols that make up `COVERAGE` of the text, at most `most`; first those that start."""
+    symbols, inverse = np.unique(spelled.symbols, return_inverse=True)
+    counts = np.bincount(inverse, weights=np.repeat(spelled.counts, np.diff(spelled.offsets)))
+    ranked = np.argsort(-counts, kind="stable")
+    covered = np.cumsum(counts[ranked]) / counts.sum()
+    kept = symbols[ranked[: min(int(np.searchsorted(covered, COVERAGE)) + 1, most)]]
+    return kept[np.lexsort((kept, kept % 2))]
+
+
+def _without_others(spelled: _Spelled, alphabet: NDArray[np.int64]) -> _Spelled:
+    """The words written in `alphabet` alone: any other word will be [UNK]."""
+    known = np.isin(spelled.symbols, alphabet)
+    sizes = np.diff(spelled.offsets)
+    keep = np.add.reduceat(known.astype(np.int64), spelled.offsets[:-1]) == sizes
+    offsets = np.concatenate(([0], np.cumsum(sizes[keep])))
+    return _Spelled(spelled.symbols[np.repeat(keep, sizes)], offsets, spelled.counts[keep])
+
+
+def _learn(
+    spelled: _Spelled, alphabet: NDArray[np.int64], specials: Sequence[str], vocab_size: int, min_count: int
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """All pieces in the order of their ids, and the merges that made them."""
+    pieces = [*specials, *("##" * (a % 2) + chr(a // 2) for a in alphabet.tolist())]
+    if len(pieces) >= vocab_size:
+        raise DataError(
+            f"a vocabulary of {vocab_size} has no room for {len(specials)} special tokens, an alphabet of "
+            f"{len(alphabet)} symbols and anything else",
+            fix=f"ask for more than {len(pieces)} pieces",
+        )
+    order = np.argsort(alphabet)
+    inner = np.concatenate((np.zeros(len(specials), dtype=np.bool_), alphabet % 2 == 1))
+    table = learn_merges(
+        symbols=order[np.searchsorted(alphabet, spelled.symbols, sorter=order)] + len(specials),
+        offsets=spelled.offsets,
+        counts=spelled.counts,
+        bodies=np.concatenate((mix(-1, np.arange(len(specials))), mix(0, alphabet // 2))),
+        inner=inner,
+        new_pieces=vocab_size - len(pieces),
+        min_count=min_count,
+    )
+    mark = 2 if inner.any() else 0  # what is joined to the right of something carries "##" in WordPiece
+    merges = []
+    for left, right, piece in table.tolist():
+        merges.append((pieces[left], pieces[right]))
+        if piece == len(pieces):
+            pieces.append(pieces[left] + pieces[right][mark:])
+    return pieces, merges
