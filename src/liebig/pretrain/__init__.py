@@ -1,0 +1,1 @@
+"""Pre-training without labels: one objective a file, on any pair source."""

@@ -1,0 +1,61 @@
+"""SimCLR as Contriever uses it: two views of a text, every other text's view in the batch a negative.
+
+The encoder runs over both views; the gradient flows through queries and keys, and keys come from all processes.
+Cost: the encoder on both views, and one more pass without gradient when the batch is cut into chunks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from liebig import losses
+from liebig.losses.contrastive import Similarity
+from liebig.model.backbone import Backbone
+from liebig.model.pooling import Kind, pool
+from liebig.pretrain.partners import same_text
+from liebig.train.batch import Batch, unweave, weave
+from liebig.train.distributed import World
+from liebig.train.objective import Contrast, Objective, Represented
+
+SIDES = ("query", "key")
+
+
+class SimCLR(Objective):
+    """InfoNCE of each query view against the key views of the whole batch; Contriever, Eq. 1."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        temperature: float = 0.05,
+        similarity: Similarity = "dot",
+        pooling: Kind = "mean",
+        distinct_documents: bool = False,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.temperature = temperature
+        self.similarity: Similarity = similarity
+        self.pooling: Kind = pooling
+        self.distinct_documents = distinct_documents
+
+    def represent(self, chunk: Batch) -> Represented:
+        views = {name: chunk.sides[name].packed for name in SIDES}
+        vectors = {name: pool(self.backbone(packed).last, packed, self.pooling) for name, packed in views.items()}
+        return Represented(weave(chunk, vectors))
+
+    def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
+        views = unweave(batch, vectors, SIDES)
+        keys = world.gather(views["key"])
+        targets = torch.arange(keys.start, keys.start + batch.n)
+        found = losses.info_nce(
+            views["query"],
+            keys.rows,
+            targets,
+            temperature=self.temperature,
+            similarity=self.similarity,
+            exclude=same_text(batch, targets, 1, world) if self.distinct_documents else None,
+            total=len(keys.rows),
+        )
+        return Contrast(found.loss, {"partner_accuracy": found.accuracy, "alignment": found.alignment})
