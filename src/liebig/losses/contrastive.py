@@ -141,7 +141,7 @@ def _several(pairs: Tensor, exclude: Tensor | None, n: int) -> tuple[Tensor, Ten
     within = torch.arange(len(row)) - torch.repeat_interleave(repeats.cumsum(0) - repeats, repeats)
     column = out[begins[rows][row] + within, 1]
     others = torch.stack((row, column), dim=1)[column != columns[row]]
-    return rows, columns, 1 / torch.bincount(rows, minlength=n)[rows], others
+    return rows, columns, 1 / torch.bincount(rows, minlength=n)[rows].double(), others
 
 
 def _ready(x: Tensor, similarity: Similarity) -> Tensor:

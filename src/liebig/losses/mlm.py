@@ -86,6 +86,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Any, ...]:
+        assert ctx.grads is not None, "differentiated a second time"
         out = [
             None if g is None or grad is None else g.mul_(grad).to(d) for g, d in zip(ctx.grads, ctx.dtypes)
         ]

@@ -85,6 +85,7 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+        assert ctx.gradients is not None, "differentiated a second time"
         grads = [
             None if g is None or grad is None else g.mul_(grad).to(dtype)
             for g, dtype in zip(ctx.gradients, ctx.dtypes)

@@ -81,11 +81,7 @@ def _on_device(objective: Objective, batch: Batch, world: World, chunk_tokens: i
     """The chunks. Sharded processes run the model together, so they agree on how often."""
     chunks = batch.chunks(chunk_tokens)
     if reduces_itself(objective):
-        pieces = world.largest(len(chunks))
-        if world.any(pieces > batch.n):
-            raise TrainingError(
-                f"{batch.n} examples cannot make {pieces} chunks", fix="use a larger batch or chunk_tokens"
-            )
+        pieces = min(world.largest(len(chunks)), world.smallest(batch.n))
         chunks = chunks if len(chunks) == pieces else batch.split(pieces)
     return [chunk.to(world.device, non_blocking=True) for chunk in chunks]
 

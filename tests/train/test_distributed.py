@@ -1,0 +1,166 @@
+"""Several processes compute what one does."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from processes import together
+from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
+
+from liebig import losses
+from liebig.train.batch import Batch
+from liebig.train.distributed import ALONE, World
+from liebig.train.reduce import clip, reduce_gradients, trainable
+from liebig.train.sharding import shard, whole
+from liebig.train.step import OutOfMemory, step
+
+CASES = {"toy": (Toy, spans, 9), "local": (Local, spans, 9), "sided": (TwoSided, groups, 7)}
+BUDGETS = (None, 1, 27)
+
+
+def everything(world: World) -> dict[str, Any]:
+    """All that the tests below look at, in one start of the processes."""
+    found: dict[str, Any] = {}
+    for name, (make, batches, n) in CASES.items():
+        for budget in BUDGETS:
+            objective = make()
+            result = step(objective, world.slice(batches(n)), world, chunk_tokens=budget, diagnose=True)
+            found[name, budget] = gradients(objective)
+            found[name, budget, "losses"] = {**result.losses, "tokens": torch.tensor(result.counts["tokens"])}
+    found["gather"] = gathered(world)
+    found["lonely"] = lonely(world)
+    found["full"] = full(world)
+    return found
+
+
+def gathered(world: World) -> dict[str, torch.Tensor]:
+    """A loss of every process on everyone's rows; the rows are of different numbers."""
+    a, b = world.share(11)
+    rows = torch.arange(22, dtype=torch.float64).reshape(11, 2)[a:b].clone().requires_grad_()
+    everyone, start = world.gather(rows)
+    assert start == a
+    ((everyone**2).sum() * (world.rank + 1)).backward()
+    return {"rows": everyone.detach(), "gradient": rows.grad}
+
+
+def lonely(world: World) -> dict[str, torch.Tensor]:
+    """A parameter only the last process uses, in buckets of a few bytes."""
+    objective = Toy()
+    if world.rank == world.size - 1:
+        objective.encoder.embed(torch.tensor([1, 2])).sum().backward()
+    reduce_gradients(trainable(objective), world, bucket_bytes=64)
+    return gradients(objective)
+
+
+def full(world: World) -> bool:
+    """One process out of memory in the first pass, another in the second: all of them hear of it."""
+    for part in ("vectors", "represent"):
+        objective = _Full(part if world.rank == 0 else "")
+        with pytest.raises(OutOfMemory):
+            step(objective, world.slice(spans(9)), world, chunk_tokens=1)
+    return True
+
+
+class _Full(Toy):
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self.at, self.seen = at, 0
+
+    def forward(self, chunk: Batch, part: str = "represent") -> Any:
+        self.seen += part == self.at
+        if self.seen == {"vectors": 1, "represent": 2}.get(self.at):
+            raise torch.OutOfMemoryError("full")
+        return super().forward(chunk, part)
+
+
+@cache
+def results(folder: Path, size: int) -> list[Any]:
+    return together(everything, size, folder / str(size)) if size > 1 else [everything_alone()]
+
+
+def everything_alone() -> dict[str, Any]:
+    return {
+        (name, budget): _one(make, batches(n), budget)
+        for name, (make, batches, n) in CASES.items()
+        for budget in BUDGETS
+    }
+
+
+def _one(make: type[Toy], batch: Batch, budget: int | None) -> Any:
+    objective = make()
+    result = step(objective, batch, chunk_tokens=budget)
+    return gradients(objective), {**result.losses, "tokens": torch.tensor(batch.tokens)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_processes_have_the_gradient_of_one_process_on_the_joined_batch(
+    folder: Path, size: int, name: str
+) -> None:
+    (alone,) = results(folder, 1)
+    for budget in BUDGETS:
+        expected, values = alone[name, budget]
+        for found in results(folder, size):
+            assert_equal_gradients(found[name, budget], expected, 1e-10)
+            torch.testing.assert_close(found[name, budget, "losses"], values, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_gathered_rows_get_the_sum_of_everyones_gradient(folder: Path, size: int) -> None:
+    everyone = torch.arange(22, dtype=torch.float64).reshape(11, 2)
+    for rank, found in enumerate(results(folder, size)):
+        a, b = World(rank, size).share(11)
+        assert torch.equal(found["gather"]["rows"], everyone)
+        assert torch.equal(found["gather"]["gradient"], 2 * everyone[a:b] * sum(range(1, size + 1)))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_gradient_in_one_process_is_a_gradient_in_all(folder: Path, size: int) -> None:
+    for found in results(folder, size):
+        assert list(found["lonely"]) == ["encoder.embed.weight"]
+        assert found["lonely"]["encoder.embed.weight"].sum() == 12
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_one_process_out_of_memory_stops_all_of_them_together(folder: Path, size: int) -> None:
+    assert all(found["full"] for found in results(folder, size))
+
+
+def sharded(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (make, batches, n) in CASES.items():
+        for budget in BUDGETS:
+            objective = make()
+            shard(objective, world)
+            step(objective, world.slice(batches(n)), world, chunk_tokens=budget)
+            norm = clip(trainable(objective), None)
+            grads = {k: whole(p.grad) for k, p in objective.named_parameters() if p.grad is not None}
+            found[name, budget] = {k: g for k, g in grads.items() if k != "unused"}, norm
+    return found
+
+
+def test_sharded_parameters_get_the_same_gradient(folder: Path) -> None:
+    (alone,) = results(folder, 1)
+    for found in together(sharded, 2, folder / "sharded"):
+        for case, (grads, norm) in found.items():
+            expected, _ = alone[case]
+            assert_equal_gradients(grads, expected, 1e-10)
+            torch.testing.assert_close(norm, torch.cat([g.flatten() for g in expected.values()]).norm())
+
+
+def test_alone_gathers_nothing_and_counts_itself() -> None:
+    rows = torch.ones(2, 3, requires_grad=True)
+    everyone, start = ALONE.gather(rows)
+    assert everyone is rows
+    assert start == 0
+    assert ALONE.counts({"a": 3}) == {"a": 3}
+    assert losses.cocondenser(rows, everyone, start).loss.requires_grad
