@@ -2,21 +2,19 @@
 
 Only masked positions reach the vocabulary. A term is a sum; the step divides it by the masked tokens of the whole
 batch (`"mean"`, as all released code has it) or by its spans (`"sum"`, coCondenser's Eq. 5 and 7 read literally).
-Compiled, the vocabulary head and the cross entropy are one function, so that logits are read once.
 
 M masked positions, D width, T packed tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from torch import Tensor
 
-from liebig import losses
 from liebig.errors import RecipeError
-from liebig.model.backbone import Backbone, compiled
+from liebig.model.backbone import Backbone
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Objective
 
@@ -26,14 +24,11 @@ Reduction = Literal["mean", "sum"]
 class MaskedObjective(Objective):
     """An objective with masked-LM terms; accuracies are terms of weight 0."""
 
-    def __init__(
-        self, backbone: Backbone, terms: Mapping[str, float], reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, backbone: Backbone, terms: Mapping[str, float], reduction: Reduction = "mean") -> None:
         super().__init__()
         self.backbone = backbone
         self.reduction = reduction
         self.weights = {**terms, **{accuracy_of(name): 0.0 for name in terms}}
-        self._loss: Callable[..., tuple[Tensor, Tensor]] = vocabulary_loss
 
     def masked_counts(self, name: str, side: Side) -> dict[str, int]:
         """The divisors of one term: masked tokens, or spans."""
@@ -46,24 +41,15 @@ class MaskedObjective(Objective):
 
     def masked_terms(self, name: str, states_TD: Tensor, side: Side) -> dict[str, Tensor]:
         """Summed cross entropy of the side's masked positions, and how many were guessed."""
-        loss, correct = self._loss(self.backbone.kind, self.backbone.model, states_TD[side.targets], side.labels)
-        return {name: loss, accuracy_of(name): correct}
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        super().compile(*args, **kwargs)
-        if self.backbone.packed:
-            self._loss = compiled(vocabulary_loss, **kwargs)
+        assert side.targets is not None, "the side has no masked positions"
+        assert side.labels is not None, "the side has no labels"
+        found = self.backbone.mlm_loss(states_TD.index_select(0, side.targets), side.labels)
+        return {name: found.loss, accuracy_of(name): found.correct}
 
 
 def accuracy_of(name: str) -> str:
     """The name of a term's accuracy in the log."""
     return f"{name}_accuracy"
-
-
-def vocabulary_loss(kind: Any, model: Any, states_MD: Tensor, labels_M: Tensor) -> tuple[Tensor, Tensor]:
-    """The family's whole head and the cross entropy after it, as one function."""
-    found = losses.mlm(kind.logits(model, states_MD), labels_M)
-    return found.loss, found.correct
 
 
 def text_of(batch: Batch) -> Side:

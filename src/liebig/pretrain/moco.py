@@ -22,7 +22,7 @@ from liebig import losses
 from liebig.errors import RecipeError
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
-from liebig.model.pooling import Kind, pool
+from liebig.model.pooling import pool
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
@@ -42,7 +42,7 @@ class MoCo(Objective):
         momentum: float = 0.9995,
         temperature: float = 0.05,
         similarity: Similarity = "dot",
-        pooling: Kind = "mean",
+        pooling: str = "mean",
         key_dropout: bool = True,
         label_smoothing: float = 0.0,
         seed: int = 0,
@@ -52,7 +52,7 @@ class MoCo(Objective):
         self.key_encoder = copy.deepcopy(backbone).requires_grad_(False)
         self.momentum, self.temperature = momentum, temperature
         self.similarity: Similarity = similarity
-        self.pooling: Kind = pooling
+        self.pooling = pooling
         self.key_dropout = key_dropout
         self.label_smoothing = label_smoothing
         # Random unit rows stand in for keys until real ones have filled the queue, as in the released code.
@@ -94,7 +94,9 @@ class MoCo(Objective):
 
     def _smoothing(self, q_nD: Tensor, k_nD: Tensor) -> Tensor:
         """Σ over queries of (own score − mean score): what smoothed labels add to the cross entropy."""
-        q, k, old = (normalize(x, dim=1) if self.similarity == "cosine" else x for x in (q_nD, k_nD, self.queue))
+        q, k, old = (
+            normalize(x, dim=1) if self.similarity == "cosine" else x for x in (q_nD, k_nD, self.queue)
+        )
         mean_nD = (k + old.sum(dim=0)) / (1 + len(old))
         return (q * (k - mean_nD)).sum() / self.temperature
 

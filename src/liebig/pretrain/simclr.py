@@ -12,7 +12,7 @@ from torch import Tensor
 from liebig import losses
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
-from liebig.model.pooling import Kind, pool
+from liebig.model.pooling import pool
 from liebig.pretrain.partners import same_text
 from liebig.train.batch import Batch, unweave, weave
 from liebig.train.distributed import World
@@ -30,19 +30,21 @@ class SimCLR(Objective):
         *,
         temperature: float = 0.05,
         similarity: Similarity = "dot",
-        pooling: Kind = "mean",
+        pooling: str = "mean",
         distinct_documents: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.temperature = temperature
         self.similarity: Similarity = similarity
-        self.pooling: Kind = pooling
+        self.pooling = pooling
         self.distinct_documents = distinct_documents
 
     def represent(self, chunk: Batch) -> Represented:
         views = {name: chunk.sides[name].packed for name in SIDES}
-        vectors = {name: pool(self.backbone(packed).last, packed, self.pooling) for name, packed in views.items()}
+        vectors = {
+            name: pool(self.backbone(packed).last, packed, self.pooling) for name, packed in views.items()
+        }
         return Represented(weave(chunk, vectors))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
