@@ -1,0 +1,128 @@
+"""Speed of the measures: nDCG@10, RR@10 and R@1000 of one run, by Liebig, by plain Python, and by ranx where installed.
+
+    python bench/measures.py [--queries 6980] [--hits 1000] [--skip ranx]
+
+Makes a run file of the size of MS MARCO's small dev set (made-up ids and scores, one to three relevant passages a
+query), then times each way from the file to the three numbers, in CPU seconds of one process, second call of each
+(compiled code is warm). The last line is the ratio of the best other way to Liebig.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from liebig.evaluate.runfile import read_blocks
+from liebig.measures import judgements, parse_all
+from liebig.measures.engine import evaluate
+
+NAMES = ("nDCG@10", "RR@10", "R@1000")
+
+
+def make(folder: Path, queries: int, hits: int) -> tuple[Path, Path, dict[str, dict[str, int]]]:
+    """A run and judgements: 8.8 M passage numbers as ids, scores with six decimals, relevant passages anywhere."""
+    rng = np.random.default_rng(0)
+    run, qrels, grades = folder / "run.trec", folder / "qrels.trec", {}
+    with run.open("w") as out:
+        for query in range(queries):
+            ids = rng.choice(8_841_823, size=hits, replace=False)
+            scores = np.sort(rng.normal(80, 5, size=hits))[::-1]
+            name = str(1_000_000 + query)
+            out.writelines(
+                f"{name} Q0 {p} {i + 1} {s:.6f} bench\n" for i, (p, s) in enumerate(zip(ids, scores))
+            )
+            found = rng.choice(hits, size=int(rng.integers(1, 4)), replace=False)
+            grades[name] = {str(ids[i]): 1 for i in found} | {"unfound": 1}
+    qrels.write_text("".join(f"{q} 0 {p} {g}\n" for q, of in grades.items() for p, g in of.items()))
+    return run, qrels, grades
+
+
+def by_liebig(run: Path, grades: dict[str, dict[str, int]]) -> dict[str, float]:
+    """From the file, streaming."""
+    return evaluate(read_blocks(run), judgements.from_mapping(grades), parse_all(NAMES)).means()
+
+
+def by_python(run: Path, grades: dict[str, dict[str, int]]) -> dict[str, float]:
+    """From the file, with dictionaries and sorted(), ties as trec_eval breaks them."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    with run.open() as lines:
+        for line in lines:
+            query, _, passage, _, score, _ = line.split()
+            found.setdefault(query, []).append((float(np.float32(score)), passage))
+    totals = dict.fromkeys(NAMES, 0.0)
+    for query, relevant in grades.items():
+        ranked = [passage for _, passage in sorted(found.get(query, ()), reverse=True)]
+        ranks = [i for i, passage in enumerate(ranked, 1) if passage in relevant]
+        ideal = sum(1 / math.log2(i + 1) for i in range(1, min(10, len(relevant)) + 1))
+        totals["nDCG@10"] += sum(1 / math.log2(i + 1) for i in ranks if i <= 10) / ideal
+        totals["RR@10"] += max((1 / i for i in ranks if i <= 10), default=0.0)
+        totals["R@1000"] += sum(i <= 1000 for i in ranks) / len(relevant)
+    return {name: total / len(grades) for name, total in totals.items()}
+
+
+def by_ranx(run: Path, qrels: Path) -> dict[str, float]:
+    """From the files, with ranx's own readers."""
+    import ranx
+
+    values = ranx.evaluate(
+        ranx.Qrels.from_file(str(qrels), kind="trec"),
+        ranx.Run.from_file(str(run), kind="trec"),
+        ["ndcg@10", "mrr@10", "recall@1000"],
+    )
+    return dict(zip(NAMES, (values["ndcg@10"], values["mrr@10"], values["recall@1000"])))
+
+
+def timed(label: str, call: Callable[[], dict[str, float]], calls: int = 2) -> float:
+    """CPU seconds of the last of several calls."""
+    for _ in range(calls):
+        start, wall = time.process_time(), time.perf_counter()
+        values = call()
+        cpu, wall = time.process_time() - start, time.perf_counter() - wall
+    numbers = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{label:24s} {cpu:8.2f} CPU s  {wall:8.2f} s  {numbers}  (peak so far {peak:,.0f} MiB)", flush=True
+    )
+    return cpu
+
+
+def main() -> None:
+    """Time every way on one file."""
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--queries", type=int, default=6980)
+    arguments.add_argument("--hits", type=int, default=1000)
+    arguments.add_argument("--skip", action="append", default=[], choices=["ranx", "python"])
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run, qrels, grades = make(Path(folder), options.queries, options.hits)
+        size = run.stat().st_size / 2**20
+        print(f"{options.queries} queries × {options.hits} hits, run file of {size:,.0f} MiB")
+        ours = timed("liebig, from the file", lambda: by_liebig(run, grades))
+        blocks = list(read_blocks(run))
+        table = judgements.from_mapping(grades)
+        timed("liebig, from memory", lambda: evaluate(blocks, table, parse_all(NAMES)).means())
+        blocks.clear()
+        others = []
+        if "python" not in options.skip:
+            others.append(timed("plain Python", lambda: by_python(run, grades), calls=1))
+        if "ranx" not in options.skip:
+            try:
+                import ranx  # noqa: F401
+            except ImportError:
+                print("ranx is not installed, left out")
+            else:
+                others.append(timed("ranx", lambda: by_ranx(run, qrels)))
+        print(f"ratio: {min(others) / ours:.1f}" if others else "ratio: nothing to compare with")
+
+
+if __name__ == "__main__":
+    main()

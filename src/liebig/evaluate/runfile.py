@@ -1,0 +1,122 @@
+"""Run files as blocks of whole queries, read a piece at a time: 10^6 queries × 1,000 hits in bounded memory.
+
+A compiled kernel splits a piece of the file at white space, remembers where ids and queries stand, and reads ranks and
+scores; ids stay bytes. Scores become float32 exactly as C's `(float) atof(text)`: digits are read into an integer and
+scaled in float64, and the rare number whose float32 rounding that could change is read again by Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+
+from liebig.errors import DataError
+from liebig.evaluate.parse import AGAIN, BAD_RANK, BAD_SCORE, FEW_COLUMNS, MANY_COLUMNS, parse_lines
+from liebig.measures.arrays import Bytes, Hits, Longs
+from liebig.measures.blocks import Block
+
+RunFormat = Literal["trec", "marco", "scores"]
+PIECE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where a format keeps what, counted from 0; -1 for what it does not have."""
+
+    count: int
+    passage: int
+    rank: int
+    score: int
+    example: str
+
+
+FORMATS: dict[RunFormat, Columns] = {
+    "trec": Columns(6, 2, 3, 4, "query Q0 passage rank score tag"),
+    "marco": Columns(3, 1, 2, -1, "query passage rank"),
+    "scores": Columns(3, 1, -1, 2, "query passage score"),
+}
+
+
+def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:
+    """The queries of a run file, block after block; the hits of a query must lie together."""
+    line = 1
+    rest = b""
+    with open_run(path) as file:
+        while text := file.read(piece):
+            chunk = rest + text
+            cut = _last_whole_query(chunk)
+            lines = chunk.count(b"\n", 0, cut)
+            if lines:
+                yield _block(path, np.frombuffer(chunk, dtype=np.uint8)[:cut], lines, form, line)
+            line += lines
+            rest = chunk[cut:]
+    if rest.strip():
+        rest = rest if rest.endswith(b"\n") else rest + b"\n"
+        yield _block(path, np.frombuffer(rest, dtype=np.uint8), rest.count(b"\n"), form, line)
+
+
+def open_run(path: Path) -> BinaryIO:
+    """The file, opened; an error a user understands where that is not possible."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(
+            f"the run cannot be read: {error.strerror}", file=path, fix="name an existing run file"
+        ) from error
+
+
+def _last_whole_query(chunk: bytes) -> int:
+    """Where the last query of the chunk begins; 0 if there is one query only. Its hits may go on after the chunk."""
+    end = chunk.rfind(b"\n") + 1
+    start = end
+    query = None
+    while start > 0:
+        begin = chunk.rfind(b"\n", 0, start - 1) + 1
+        fields = chunk[begin:start].split(None, 1)
+        if fields and query is not None and fields[0] != query:
+            return start
+        query = fields[0] if fields else query
+        start = begin
+    return 0
+
+
+def _block(path: Path, data: Bytes, lines: int, form: RunFormat, first_line: int) -> Block:
+    columns = FORMATS[form]
+    parsed = parse_lines(data, lines, columns.count, columns.passage, columns.rank, columns.score)
+    if parsed.bad_line >= 0:
+        raise _malformed(path, first_line + parsed.bad_line, parsed.reason, columns)
+    for i in np.flatnonzero(parsed.states == AGAIN):
+        parsed.scores[i] = _read_again(data, parsed.score_starts[i], parsed.score_ends[i])
+        if np.isnan(parsed.scores[i]):
+            line = first_line + int(np.count_nonzero(data[: parsed.score_starts[i]] == 10))
+            raise _malformed(path, line, BAD_SCORE, columns)
+    queries, segments = _segments(data, parsed.query_starts, parsed.query_ends, parsed.changes)
+    return Block(queries, Hits(segments, data, parsed.starts, parsed.ends, parsed.scores, parsed.ranks))
+
+
+def _segments(data: Bytes, starts: Longs, ends: Longs, changes: Longs) -> tuple[tuple[bytes, ...], Longs]:
+    queries = tuple(data[starts[i] : ends[i]].tobytes() for i in changes)
+    return queries, np.append(changes, starts.size)
+
+
+def _read_again(data: Bytes, start: int, end: int) -> np.float32:
+    try:
+        number = float(data[start:end].tobytes())
+    except ValueError:
+        return np.float32(np.nan)
+    with np.errstate(over="ignore"):
+        return np.float32(number)
+
+
+def _malformed(path: Path, line: int, reason: int, columns: Columns) -> DataError:
+    what = {
+        FEW_COLUMNS: f"the line has fewer than {columns.count} columns",
+        MANY_COLUMNS: f"the line has more than {columns.count} columns",
+        BAD_RANK: "the rank is not a whole number of at least 1",
+        BAD_SCORE: "the score is not a number",
+    }[reason]
+    return DataError(what, file=path, line=line, fix=f"each line should read: {columns.example}")

@@ -1,0 +1,104 @@
+"""Does a passage contain an answer? DPR's matching (Karpukhin et al. 2020), for top-k accuracy.
+
+Text and answer are NFD-normalised and cut into tokens: runs of letters, digits and marks, or single characters that are
+neither space nor control; lower case. An answer matches where its tokens occur one after the other, so "he" is not in
+"the". An answer without tokens matches nothing. A passage of 100 words takes about 20 µs; tokenise it once.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.errors import DataError
+
+SEPARATOR = "\x1f"
+
+
+class _Cuts(dict[int, str]):
+    """Where to cut around a character, by its Unicode category; filled as characters turn up."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.category(character)[0]
+        if kind in "LNM":
+            cut = character
+        elif kind in "ZC":
+            cut = SEPARATOR
+        else:
+            cut = f"{SEPARATOR}{character}{SEPARATOR}"
+        self[code] = cut
+        return cut
+
+
+_CUTS = _Cuts()
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text, in lower case."""
+    if text.isascii():
+        return list(filter(None, text.lower().translate(_CUTS).split(SEPARATOR)))
+    pieces = unicodedata.normalize("NFD", text).translate(_CUTS).split(SEPARATOR)
+    return [piece.lower() for piece in pieces if piece]
+
+
+def join(text: str) -> str:
+    """The tokens as one string with separators around each; empty for a text without tokens."""
+    found = tokens(text)
+    return SEPARATOR + SEPARATOR.join(found) + SEPARATOR if found else ""
+
+
+def token_matcher(answers: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a text, already passed through `join`, contains one of the answers."""
+    wanted = tuple(filter(None, map(join, answers)))
+    return lambda joined: any(answer in joined for answer in wanted)
+
+
+def pattern_matcher(answers: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a text matches one of the answers as regular expressions (CuratedTREC), in any case, line by line."""
+    patterns = tuple(_pattern(answer) for answer in answers if answer)
+    return lambda text: any(pattern.search(text) for pattern in patterns)
+
+
+def has_answer(text: str, answers: Sequence[str]) -> bool:
+    """Whether the tokens of an answer occur in the text one after the other."""
+    return token_matcher(answers)(join(text))
+
+
+def has_pattern(text: str, answers: Sequence[str]) -> bool:
+    """Whether one of the answers, as a regular expression, is found in the text."""
+    return pattern_matcher(answers)(normalise(text))
+
+
+def normalise(text: str) -> str:
+    """NFD, what the regular expressions of CuratedTREC are matched against."""
+    return unicodedata.normalize("NFD", text)
+
+
+def with_title(title: str, text: str) -> str:
+    """A passage with its title in front, for those who count an answer in the title."""
+    return f"{title} . {text}" if title else text
+
+
+def first_match(texts: Iterable[str], matches: Callable[[str], bool]) -> int:
+    """The rank, from 1, of the first text that matches; 0 if none does."""
+    return next((rank for rank, text in enumerate(texts, 1) if matches(text)), 0)
+
+
+def accuracy_at(ranks: NDArray[np.integer], cut: int) -> NDArray[np.float64]:
+    """Per question: 1 where the first match stands above the cut. The mean is top-k accuracy."""
+    return ((ranks > 0) & (ranks <= cut)).astype(np.float64)
+
+
+def _pattern(answer: str) -> re.Pattern[str]:
+    try:
+        return re.compile(normalise(answer), re.IGNORECASE | re.UNICODE | re.MULTILINE)
+    except re.error as error:
+        raise DataError(
+            f"the answer {answer!r} is not a regular expression ({error})",
+            fix="match answers as tokens, not as patterns",
+        ) from error
