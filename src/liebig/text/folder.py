@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenizers import Tokenizer as Core
-from tokenizers import normalizers
+from tokenizers import Tokenizer as Core, normalizers
 
 from liebig.errors import ModelError
 from liebig.text import training

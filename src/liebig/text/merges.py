@@ -132,7 +132,7 @@ def _pairs(row: Any) -> Any:
 
 
 @njit(cache=True)
-def _add(pairs: Any, left: int, right: int, weight: int, position: int) -> int:
+def _add(pairs: Any, left: int, right: int, weight: int, position: int) -> Any:
     """The pair is at `position`, `weight` times; returns the pair."""
     pair = (np.int64(left) << 32) | np.int64(right)
     if pair not in pairs.index:
@@ -205,12 +205,12 @@ def _pieces(bodies: Any, inner: Any) -> Any:
 
 
 @njit(cache=True)
-def _name(body: int, inner: bool) -> int:
+def _name(body: Any, inner: bool) -> Any:
     return body ^ _INNER if inner else body
 
 
 @njit(cache=True)
-def _spell(pieces: Any, left: int, right: int) -> int:
+def _spell(pieces: Any, left: int, right: int) -> Any:
     """The id of `left` and `right` joined: a new one unless that spelling has one already."""
     body = pieces.body[left]
     for _ in range(pieces.size[right]):

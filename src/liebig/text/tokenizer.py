@@ -49,7 +49,7 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
-        """The fast tokenizer of a model folder: tokenizer.json, or the older vocab.txt, or vocab.json and merges.txt."""
+        """The fast tokenizer of a model folder: tokenizer.json, or the older files (`folder.py`)."""
         return cls(load(Path(path)))
 
     @classmethod

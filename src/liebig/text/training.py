@@ -14,8 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers import Tokenizer as Core
+from tokenizers import (
+    AddedToken,
+    Tokenizer as Core,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from liebig.errors import DataError
 from liebig.rng import mix

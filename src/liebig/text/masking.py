@@ -1,0 +1,179 @@
+"""Masked language modelling: which tokens of a packed row are hidden, and behind what.
+
+Whole words (Devlin et al.'s scheme as Condenser's code runs it): the target is max(1, round(rate × length)) with
+the length of the sequence as the model sees it, so masking comes *after* truncation. Words are tried in an order
+that is a function of the sequence's key alone; a word that would pass the target is skipped and the next tried.
+Each chosen piece becomes [MASK] (80 %), a random ordinary token (10 %) or stays (10 %), and is a label.
+Special tokens are neither counted nor chosen nor drawn. Cost: about 20 ns a token, one core.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from liebig.rng import below, mix, uniform
+
+_WORDS, _PIECES = np.uint64(1), np.uint64(2)  # streams of a key: the order of words, what becomes of a piece
+
+
+class Masked(NamedTuple):
+    """A masked row, the positions to predict (ascending) and what stood there."""
+
+    tokens: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+def mask_words(
+    tokens: NDArray[Any],
+    offsets: NDArray[Any],
+    keys: NDArray[np.uint64],
+    continues: NDArray[np.bool_],
+    special: NDArray[np.bool_],
+    mask_id: int,
+    vocab_size: int,
+    rate: float,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> Masked:
+    """Whole-word masking of sequences `tokens[offsets[b]:offsets[b+1]]`, each under its own key.
+
+    A word is a piece and the pieces after it that continue it; the first piece after a special token begins a
+    word. Where every word is longer than the target, nothing is chosen, as in the reference.
+    """
+    _check(tokens, offsets, keys, rate, mask_share, random_share)
+    row = tokens.astype(np.int64)
+    chosen = np.zeros(len(row), dtype=np.bool_)
+    _choose_words(row, offsets, keys, continues, special, rate, chosen)
+    return _hidden(row, offsets, keys, chosen, special, mask_id, vocab_size, mask_share, random_share)
+
+
+def mask_tokens(
+    tokens: NDArray[Any],
+    offsets: NDArray[Any],
+    keys: NDArray[np.uint64],
+    special: NDArray[np.bool_],
+    mask_id: int,
+    vocab_size: int,
+    rate: float,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> Masked:
+    """Single pieces instead of words: every piece is a word of its own, and the target is always met."""
+    alone = np.zeros(len(special), dtype=np.bool_)
+    return mask_words(
+        tokens, offsets, keys, alone, special, mask_id, vocab_size, rate, mask_share, random_share
+    )
+
+
+def _check(
+    tokens: NDArray[Any],
+    offsets: NDArray[Any],
+    keys: NDArray[np.uint64],
+    rate: float,
+    mask_share: float,
+    random_share: float,
+) -> None:
+    assert len(keys) == len(offsets) - 1, "one key for each sequence"
+    assert offsets[-1] <= len(tokens), "offsets past the row"
+    assert keys.dtype == np.uint64, "keys are uint64"
+    assert 0 <= rate <= 1, "a rate is a share"
+    assert min(mask_share, random_share) >= 0, "a share is not negative"
+    assert mask_share + random_share <= 1 + 1e-9, "shares of one whole"
+
+
+def _hidden(
+    row: NDArray[np.int64],
+    offsets: NDArray[Any],
+    keys: NDArray[np.uint64],
+    chosen: NDArray[np.bool_],
+    special: NDArray[np.bool_],
+    mask_id: int,
+    vocab_size: int,
+    mask_share: float,
+    random_share: float,
+) -> Masked:
+    targets = np.flatnonzero(chosen)
+    labels = row[targets]
+    ordinary = np.flatnonzero(~special[:vocab_size])
+    _replace(row, offsets, keys, chosen, ordinary, mask_id, mask_share, mask_share + random_share)
+    return Masked(row, targets, labels)
+
+
+@njit(cache=True)
+def _choose_words(
+    row: Any, offsets: Any, keys: Any, continues: Any, special: Any, rate: float, chosen: Any
+) -> None:
+    longest = 0
+    for b in range(len(keys)):
+        longest = max(longest, offsets[b + 1] - offsets[b])
+    starts = np.empty(longest + 1, np.int64)
+    ends = np.empty(longest + 1, np.int64)
+    for b in range(len(keys)):
+        words, length = _words(row, offsets[b], offsets[b + 1], continues, special, starts, ends)
+        if length == 0 or rate == 0.0:
+            continue
+        target = max(1, int(np.rint(rate * length)))
+        _choose(mix(keys[b], _WORDS), words, target, starts, ends, chosen)
+
+
+@njit(cache=True)
+def _words(row: Any, start: int, end: int, continues: Any, special: Any, starts: Any, ends: Any) -> Any:
+    """The words of a sequence into `starts` and `ends`; returns how many, and how many pieces they have."""
+    words, length = 0, 0
+    inside = False
+    for p in range(start, end):
+        piece = row[p]
+        if special[piece]:
+            inside = False
+            continue
+        if inside and continues[piece]:
+            ends[words - 1] = p + 1
+        else:
+            starts[words], ends[words] = p, p + 1
+            words += 1
+        inside = True
+        length += 1
+    return words, length
+
+
+@njit(cache=True)
+def _choose(key: Any, words: int, target: int, starts: Any, ends: Any, chosen: Any) -> None:
+    """Fisher and Yates's shuffle, only as far as it is needed."""
+    taken = 0
+    for i in range(words):
+        if taken == target:
+            break
+        j = i + below(key, i, words - i)
+        start, end = starts[j], ends[j]
+        starts[j], ends[j] = starts[i], ends[i]
+        if taken + end - start <= target:
+            chosen[start:end] = True
+            taken += end - start
+
+
+@njit(cache=True)
+def _replace(
+    row: Any,
+    offsets: Any,
+    keys: Any,
+    chosen: Any,
+    ordinary: Any,
+    mask_id: int,
+    mask_until: float,
+    random_until: float,
+) -> None:
+    for b in range(len(keys)):
+        key = mix(keys[b], _PIECES)
+        start = offsets[b]
+        for p in range(start, offsets[b + 1]):
+            if chosen[p]:
+                draw = uniform(key, 2 * (p - start))
+                if draw < mask_until:
+                    row[p] = mask_id
+                elif draw < random_until and len(ordinary) > 0:
+                    row[p] = ordinary[below(key, 2 * (p - start) + 1, len(ordinary))]
