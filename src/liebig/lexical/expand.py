@@ -1,0 +1,81 @@
+"""doc2query: the queries generated for each passage, found beside it while the passages are read.
+
+The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, several for a passage
+or none, in any order. Where each passage's lines begin is kept as numbers: 24 bytes a line in memory, no texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.data.ids import hash_rows
+from liebig.errors import DataError
+from liebig.lexical.build import Expanded
+from liebig.records import Passage
+
+
+class Generated:
+    """The generated queries of a file, by passage."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._path = path
+        self.used = 0
+        hashes, starts = [], []
+        start = 0
+        for number, line in enumerate(self._file, 1):
+            if line.strip():
+                hashes.append(_hash(self._parse(line, number)["passage"]))
+                starts.append(start)
+            start += len(line)
+        order = np.argsort(np.array(hashes, np.uint64), kind="stable")
+        self._hashes = np.array(hashes, np.uint64)[order]
+        self._starts = np.array(starts, np.int64)[order]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def of(self, passage: str) -> tuple[str, ...]:
+        """The queries of a passage, in the order of the file."""
+        value = _hash(passage)
+        first = int(np.searchsorted(self._hashes, value))
+        last = int(np.searchsorted(self._hashes, value, side="right"))
+        found: list[str] = []
+        for start in self._starts[first:last].tolist():
+            self._file.seek(start)
+            line = self._parse(self._file.readline(), 0)
+            if line["passage"] == passage:
+                found += [line["query"]] if "query" in line else line["queries"]
+                self.used += 1
+        return tuple(found)
+
+    def expand(self, passages: Iterable[Passage]) -> Iterator[Expanded]:
+        """Passages with their queries."""
+        for passage in passages:
+            yield passage, self.of(passage.id)
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
+        queries = value.get("queries", [value.get("query")]) if isinstance(value, dict) else None
+        named = isinstance(value, dict) and isinstance(value.get("passage"), str)
+        if not named or not isinstance(queries, list) or not all(isinstance(q, str) for q in queries):
+            raise DataError(
+                "holds no generated query",
+                file=self._path,
+                line=number,
+                fix='each line should read {"passage": "id", "queries": ["..."]}',
+            )
+        return dict(value)
+
+
+def _hash(id: str) -> np.uint64:
+    row = np.frombuffer(id.encode("utf-8", "surrogatepass"), np.uint8)
+    return np.uint64(hash_rows(row, np.array([0, len(row)], np.int64))[0])

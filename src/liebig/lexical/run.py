@@ -1,0 +1,67 @@
+"""`liebig bm25`: reads a collection (and an older index), writes a BM25 index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from liebig.data.collection import Collection
+from liebig.lexical.analysis import language_name
+from liebig.lexical.bm25 import Settings
+from liebig.lexical.build import Expanded, plain
+from liebig.lexical.config import BM25Config
+from liebig.lexical.expand import Generated
+from liebig.lexical.update import settings_of, write_index
+from liebig.progress import Progress, track
+from liebig.workspace import Folder
+
+
+def run(config: BM25Config, folder: Folder) -> None:
+    """Write the index."""
+    settings = settings_of(config.base) if config.base is not None else _settings(config)
+    generated = Generated(config.queries) if config.queries is not None else None
+    unknown = write_index(
+        folder,
+        _passages(config.collection, generated),
+        settings,
+        texts=config.texts,
+        words=config.segment_words,
+        base=config.base,
+        delete=read_ids(config.delete) if config.delete is not None else (),
+        compact=config.compact,
+    )
+    _report(unknown, generated)
+
+
+def _settings(config: BM25Config) -> Settings:
+    return Settings(
+        language=language_name(config.language),
+        stop_words=config.stop_words,
+        title_weight=config.title_weight,
+        body_weight=config.body_weight,
+        query_weight=config.query_weight,
+        k1=config.k1,
+        b=config.b,
+    )
+
+
+def _passages(collection: Path | None, generated: Generated | None) -> Iterable[Expanded]:
+    if collection is None:
+        return ()
+    passages = track(Collection(collection).passages(), "BM25", unit="passages")
+    return plain(passages) if generated is None else generated.expand(passages)
+
+
+def read_ids(path: Path) -> list[str]:
+    """One id a line."""
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def _report(unknown: list[str], generated: Generated | None) -> None:
+    with Progress("BM25", unit="segments") as bar:
+        if unknown:
+            bar.say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
+        if generated is not None and generated.used < len(generated):
+            bar.say(
+                f"{len(generated) - generated.used:,} lines of generated queries belong to no passage indexed"
+            )

@@ -1,0 +1,220 @@
+"""BM25: equal to bm25s on the same text, and the same however the index came about."""
+
+import math
+
+import numpy as np
+import pytest
+
+from liebig import workspace
+from liebig.errors import CorruptError, DataError, RecipeError
+from liebig.lexical.analysis import Analyzer, language_name
+from liebig.lexical.bm25 import BM25, Settings
+from liebig.lexical.build import plain
+from liebig.lexical.expand import Generated
+from liebig.lexical.update import write_index
+from liebig.records import Passage
+
+WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
+WORDS = WORDS.split(" ")
+
+
+def texts(n, seed=0):
+    """Passages of words with a few frequent ones, some of them equal."""
+    rng = np.random.default_rng(seed)
+    chosen = [rng.geometric(0.15, rng.integers(3, 30)) % len(WORDS) for _ in range(n)]
+    return [" ".join(WORDS[i] for i in row) for row in chosen]
+
+
+def passages(n, seed=0):
+    rows = texts(n, seed)
+    return [Passage(f"p{i}", text, WORDS[i % len(WORDS)]) for i, text in enumerate(rows)]
+
+
+DEFAULT = Settings()
+
+
+def build(path, rows, settings=DEFAULT, **options):
+    with workspace.stage(path, kind="bm25", recipe={}, inputs={}, resume=False) as folder:
+        write_index(folder, rows if rows and isinstance(rows[0], tuple) else plain(rows), settings, **options)
+    return BM25.open(path)
+
+
+def found(index, queries, k=50):
+    """Ids and scores, to the last digit."""
+    ranked = index.search(queries, k)
+    return [[(index.id(number), score) for number, score in ranked.row(q)] for q in range(len(queries))]
+
+
+QUERIES = ["flow of heat", "shock wave wave theory", "pressure", "unknownword", "", "jet speed surface body"]
+
+
+def test_scores_equal_bm25s_to_the_last_digit(tmp_path):
+    import bm25s
+    import Stemmer
+
+    rows = passages(300)
+    ranked = build(tmp_path / "ix", rows).search(QUERIES, 300)
+    stemmer = Stemmer.Stemmer("english")
+    reference = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
+    both = [f"{p.title} {p.text}" for p in rows]
+    reference.index(
+        bm25s.tokenize(both, stopwords="en", stemmer=stemmer, show_progress=False), show_progress=False
+    )
+    for q, query in enumerate(QUERIES):
+        terms = bm25s.tokenize(
+            [query], stopwords="en", stemmer=stemmer, show_progress=False, return_ids=False
+        )[0]
+        scores = reference.get_scores(terms) if terms else np.zeros(300, np.float32)
+        order = sorted(np.flatnonzero(scores > 0), key=lambda i: (-scores[i], i))
+        assert ranked.row(q) == [(i, float(scores[i])) for i in order]
+
+
+def test_adding_equals_rebuilding_to_the_last_digit(tmp_path):
+    rows = passages(400)
+    settings = Settings(title_weight=2.3, body_weight=0.7)
+    whole = build(tmp_path / "whole", rows, settings)
+    build(tmp_path / "a", rows[:150], settings)
+    build(tmp_path / "b", rows[150:260], settings, base=tmp_path / "a")
+    grown = build(tmp_path / "c", rows[260:], settings, base=tmp_path / "b")
+    assert len(grown.segments) == 3
+    assert found(grown, QUERIES) == found(whole, QUERIES)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_deleting_and_replacing_equal_a_rebuild_of_what_is_left(tmp_path, compact):
+    rows = passages(300)
+    new = [Passage("p7", "heat heat shock", "wing"), Passage("extra", "flow of jet", "")]
+    left = [p for p in rows if p.id not in ("p3", "p4", "p7")] + new
+    build(tmp_path / "a", rows, words=1500)
+    changed = build(tmp_path / "b", new, base=tmp_path / "a", delete=["p3", "p4"], compact=compact)
+    assert (len(changed.segments) == 1) == compact
+    assert len(changed) == len(left)
+    assert found(changed, QUERIES, 300) == found(build(tmp_path / "whole", left), QUERIES, 300)
+    assert changed.find("p3") is None
+    assert changed.passage(changed.find("p7")).text == "heat heat shock"
+
+
+def test_an_index_can_be_changed_in_place(tmp_path):
+    rows = passages(60)
+    build(tmp_path / "ix", rows[:50])
+    grown = build(tmp_path / "ix", rows[50:], base=tmp_path / "ix", delete=["p1"])
+    assert found(grown, QUERIES) == found(build(tmp_path / "w", [rows[0], *rows[2:]]), QUERIES)
+
+
+def test_small_segments_equal_one_and_many_are_merged(tmp_path):
+    rows = passages(200)
+    whole = found(build(tmp_path / "one", rows), QUERIES)
+    three = build(tmp_path / "three", rows, words=1200)
+    many = build(tmp_path / "many", rows, words=100)
+    assert 1 < len(three.segments) <= 8
+    assert len(many.segments) == 1
+    assert whole == found(three, QUERIES) == found(many, QUERIES)
+
+
+def test_threads_and_chunks_change_nothing(tmp_path):
+    index = build(tmp_path / "ix", passages(200))
+    queries = texts(150, seed=3)
+    one, two = index.search(queries, 20), index.search(queries, 20, threads=2)
+    assert np.array_equal(one.numbers, two.numbers)
+    assert np.array_equal(one.scores, two.scores)
+    assert np.array_equal(one.numbers[100], index.search([queries[100]], 20).numbers[0])
+
+
+def test_ties_keep_the_order_of_insertion_at_the_border_too(tmp_path):
+    index = build(tmp_path / "ix", [Passage(f"z{i}", "flow", "") for i in range(9, 0, -1)])
+    assert [id for id, _ in found(index, ["flow"], 4)[0]] == ["z9", "z8", "z7", "z6"]
+
+
+def test_k1_and_b_are_chosen_when_searching(tmp_path):
+    rows = passages(80)
+    build(tmp_path / "a", rows)
+    again = BM25.open(tmp_path / "a", k1=1.2, b=0.75)
+    assert found(again, QUERIES) == found(build(tmp_path / "b", rows, Settings(k1=1.2, b=0.75)), QUERIES)
+
+
+def test_whole_title_weights_equal_repeated_titles(tmp_path):
+    rows = passages(50)
+    repeated = [Passage(p.id, f"{p.title} {p.title} {p.title} {p.text}") for p in rows]
+    weighted = build(tmp_path / "a", rows, Settings(title_weight=3))
+    assert found(weighted, QUERIES) == found(build(tmp_path / "b", repeated), QUERIES)
+
+
+def test_generated_queries_count_as_text_of_their_passage(tmp_path):
+    rows = passages(40)
+    file = tmp_path / "queries.jsonl"
+    file.write_text(
+        '{"passage": "p3", "queries": ["what is a scramjet", "scramjet speed"]}\n{"passage": "p3", "query": "inlet"}\n'
+    )
+    expanded = list(Generated(file).expand(rows))
+    longer = [Passage(p.id, p.text + "\n" + "\n".join(q), p.title) for p, q in expanded]
+    index = build(tmp_path / "a", expanded)
+    assert [id for id, _ in found(index, ["scramjet inlet"])[0]] == ["p3"]
+    assert found(index, QUERIES) == found(build(tmp_path / "b", longer), QUERIES)
+
+
+def test_generated_queries_that_are_none_name_the_line(tmp_path):
+    file = tmp_path / "queries.jsonl"
+    file.write_text('{"passage": "p3", "queries": ["a b"]}\n{"passage": 3}\n')
+    with pytest.raises(DataError, match="line 2"):
+        Generated(file)
+
+
+@pytest.mark.parametrize(
+    "corpus, query, best",
+    [
+        (["東京都は日本の首都です", "大阪は西日本の都市です", "猫は動物です"], "日本の首都", 0),
+        (["東京都は日本の首都です", "大阪は西日本の都市です", "猫は動物です"], "猫", 2),
+        (["机器学习是人工智能的分支", "今天天气很好", "深度学习模型"], "人工智能", 0),
+        (["กรุงเทพมหานครเป็นเมืองหลวง", "เชียงใหม่อยู่ทางเหนือ"], "เมืองหลวง", 0),
+        (["한국어를 배우는 학생", "일본에 간 사람"], "한국어", 0),
+        (["हिन्दी भारत की भाषा है", "यह एक किताब है"], "हिन्दी भाषा", 0),
+        (["Die Häuser stehen am Fluss", "Der Garten ist grün"], "Haus am Fluss", 0),
+    ],
+)
+def test_other_scripts_find_their_passage(tmp_path, corpus, query, best):
+    language = "german" if query.isascii() else "none"
+    index = build(tmp_path / "ix", [Passage(str(i), t) for i, t in enumerate(corpus)], Settings(language))
+    assert index.id(index.search([query], 3).row(0)[0][0]) == str(best)
+
+
+def test_analysis_folds_width_and_keeps_marks():
+    assert Analyzer("none").terms("ﾃｽﾄ") == ["テ", "ス", "ト", "テス", "スト"]
+    assert Analyzer("none").terms("हिन्दी") == ["हिन्दी"]
+
+
+def test_unknown_language_lists_those_there_are():
+    assert language_name("DE") == "german"
+    with pytest.raises(RecipeError, match="french"):
+        language_name("klingon")
+
+
+def test_duplicate_ids_are_refused(tmp_path):
+    with pytest.raises(DataError, match="'a' occurs twice"):
+        build(tmp_path / "ix", [Passage("a", "flow"), Passage("b", "jet"), Passage("a", "wing")])
+    with pytest.raises(DataError, match="'a' occurs twice"):
+        build(tmp_path / "ix", [Passage("a", "flow jet"), Passage("b", "jet"), Passage("a", "wing")], words=1)
+
+
+def test_idf_is_lucenes(tmp_path):
+    index = build(tmp_path / "ix", [Passage("a", "flow"), Passage("b", "jet")], Settings(k1=0))
+    score = index.search(["flow"], 1).scores[0, 0]
+    assert score == np.float32(math.log(1 + (2 - 1 + 0.5) / (1 + 0.5)))
+
+
+def test_every_damaged_file_is_a_corrupt_error(tmp_path):
+    build(tmp_path / "ix", passages(30))
+    files = [p for p in (tmp_path / "ix").rglob("*") if p.is_file() and p.name != "manifest.json"]
+    for file in files:
+        good = file.read_bytes()
+        for bad in (good[:-1], good[:-1] + bytes([good[-1] ^ 1])):
+            file.write_bytes(bad)
+            with pytest.raises(CorruptError):
+                BM25.open(tmp_path / "ix")
+        file.write_bytes(good)
+    assert len(BM25.open(tmp_path / "ix")) == 30
+
+
+def test_an_empty_index_finds_nothing(tmp_path):
+    index = build(tmp_path / "ix", [])
+    assert index.search(["flow"], 3).row(0) == []
+    assert build(tmp_path / "iy", [Passage("a", "")]).search(["flow"], 3).row(0) == []
