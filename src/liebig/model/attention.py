@@ -85,6 +85,12 @@ def attend_varlen(
     return out
 
 
+def attend_qkv(qkv_T3HE: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
+    """The same from queries, keys and values of one product, over whole sequences."""
+    q_THE, k_THE, v_THE = qkv_T3HE.unbind(1)
+    return attend_varlen(q_THE, k_THE, v_THE, offsets, longest, scale, -1)
+
+
 def attend_padded(
     q_THE: Tensor, k_THE: Tensor, v_THE: Tensor, plan: Plan, scale: float | None, reach: int
 ) -> Tensor:

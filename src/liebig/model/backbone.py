@@ -11,19 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from liebig.errors import ModelError
+from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
-from liebig.model.families import Family, Whole, family_of
+from liebig.model.families import Family, Stack, Whole, family_of
 from liebig.model.loading import load_model, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
+from liebig.model.stack import LEAN, compiled, plain_layer, run_stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +54,11 @@ class Backbone(nn.Module):
         for part in self.kind.score_dropouts(model):
             part.p = 0.0
         self._dropout: float | None = None
-        self._call_layer: Callable[..., Tensor] = call_layer
-        self._call_embed: Callable[..., Tensor] = call_embed
-        self._call_head: Callable[..., Tensor] = call_head
+        self._embed: Callable[..., Tensor] = call_embed
+        self._stack: Stack = partial(run_stack, call=plain_layer)
+        self._fast: Stack | None = None  # compiled; for rows that go to the variable-length kernel
+        self._logits: Callable[..., Tensor] = call_logits
+        self._loss: Callable[..., MaskedLoss] = call_loss
 
     @classmethod
     def load(cls, source: str | Path) -> Backbone:
@@ -145,20 +150,20 @@ class Backbone(nn.Module):
         self._check(packed, layers)
         if isinstance(self.kind, Whole):
             states = self.kind.whole(self.body, packed)
-        else:
-            x_TD = self.embed(packed)
-            states = [x_TD, *self._run(self.kind.layers(self.body), x_TD, packed)]
-            states[-1] = self.kind.finish(self.body, states[-1])
-        return Hidden(states[-1], {i: states[i] for i in layers})
+            return Hidden(states[-1], {i: states[i] for i in layers})
+        x_TD = self.embed(packed)
+        last, kept = self._run(self.kind.layers(self.body), x_TD, packed, frozenset(layers) - {0})
+        last = self.kind.finish(self.body, last)
+        kept |= {0: x_TD, self.n_layers: last}
+        return Hidden(last, {i: kept[i] for i in layers})
 
     def embed(self, packed: Packed) -> Tensor:
         """Embedding output, T x D."""
-        return self._call_embed(self.kind, self.body, packed.tokens, packed.positions, packed.segments)
+        return self._embed(self.kind, self.body, packed.tokens, packed.positions, packed.segments)
 
     def run_layers(self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed) -> Tensor:
         """Other layers of this family (see `new_layers`) over a packed row, T x D."""
-        outputs = self._run(layers, x_TD, packed)
-        return outputs[-1] if outputs else x_TD
+        return self._run(layers, x_TD, packed, frozenset())[0]
 
     def finish(self, x_TD: Tensor) -> Tensor:
         """What this family does after its last layer (ModernBERT's norm); states are then fit for `mlm_logits`."""
@@ -176,9 +181,13 @@ class Backbone(nn.Module):
 
     def mlm_logits(self, states_MD: Tensor) -> Tensor:
         """Scores over the vocabulary of the given states only, M x V, from the family's whole head."""
-        if self.model.base_model is self.model:
-            raise ModelError(f"the family {self.family!r} has no masked-LM head", file=self.source)
-        return self._call_head(self.kind, self.model, states_MD)
+        self._check_head()
+        return self._logits(self.kind, self.model, states_MD)
+
+    def mlm_loss(self, states_MD: Tensor, labels_M: Tensor) -> MaskedLoss:
+        """Summed cross entropy of the given states; the same number as `losses.mlm` of `mlm_logits`, faster on CUDA."""
+        self._check_head()
+        return self._loss(self.kind, self.model, states_MD, labels_M)
 
     @torch.no_grad()
     def attentions(self, packed: Packed) -> list[Tensor]:
@@ -188,8 +197,9 @@ class Backbone(nn.Module):
             return own_attentions(self.model, packed)
         record: list[list[Tensor]] = []
         route = {"packed_plan": packed.plan, "packed_record": record}
+        stack: Stack = partial(run_stack, call=plain_layer)
         layers = self.kind.layers(self.body)
-        self.kind.run(self.body, layers, self.embed(packed), packed, call_layer, route)
+        self.kind.run(self.body, layers, self.embed(packed), packed, stack, route, frozenset())
         return [torch.stack([layer[i] for layer in record]) for i in range(len(packed))]
 
     def set_dropout(self, p: float) -> None:
@@ -197,16 +207,23 @@ class Backbone(nn.Module):
         self._dropout = p
         self._set_dropout(self.model, p)
 
-    def compile(self, **options: Any) -> None:  # type: ignore[override]  # nn.Module.compile would compile whole
-        """Compiles embeddings, one layer and the masked-LM head, for any number of tokens (CUDA; a CPU gains nothing).
+    def compile(self, *, whole: bool = False, lean: bool = True, **options: Any) -> None:  # type: ignore[override]
+        """Compiles embeddings, layers and masked-LM head, for any number of tokens (CUDA; a CPU gains nothing).
 
-        All layers share one compiled function, and longest lengths are rounded to powers of two, so changing
-        batches do not compile again.
+        By default one layer is compiled and shared by all; `whole` compiles them as one function, which takes
+        longer to make and less time to call. Longest lengths are rounded to powers of two, so that changing
+        batches do not compile again. `lean` uses the leaner forward where the family has one.
         """
-        if self.kind.packed:
-            self._call_layer = compiled(call_layer, **options)
-            self._call_embed = compiled(call_embed, **options)
-            self._call_head = compiled(call_head, **options)
+        if not self.packed:
+            return
+        call = LEAN.get(self.family, plain_layer) if lean else plain_layer
+        if whole:
+            self._fast = partial(compiled(run_stack, **options), call=call)
+        else:
+            self._fast = partial(run_stack, call=compiled(call, **options))
+        self._embed = compiled(call_embed, **options)
+        self._logits = compiled(call_logits, **options)
+        self._loss = compiled(call_loss, **options)
 
     def describe(self) -> str:
         """What was loaded, in sentences, with everything a user may not expect."""
@@ -219,16 +236,24 @@ class Backbone(nn.Module):
             said.append("the checkpoint has no masked-LM head, so a fresh one was made")
         return ". ".join(said) + "."
 
-    def _run(self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed) -> list[Tensor]:
-        return self.kind.run(self.body, layers, x_TD, packed, self._call_layer, self._route(packed))
+    def _run(
+        self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, wanted: frozenset[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        route = self._route(packed)
+        stack = self._fast if self._fast is not None and "packed_offsets" in route else self._stack
+        return self.kind.run(self.body, layers, x_TD, packed, stack, route, wanted)
 
     def _route(self, packed: Packed) -> dict[str, Any]:
         """Keyword arguments that carry the row's sequences to attention."""
         seen = attention.compute_dtype(packed.device, self.dtype)
-        if attention.varlen_runs(packed.device, seen, self.width // self.heads):
+        if self.packed and attention.varlen_runs(packed.device, seen, self.width // self.heads):
             longest = attention.rounded_longest(packed.max_length)
             return {"packed_offsets": packed.offsets, "packed_longest": longest}
         return {"packed_plan": packed.plan}
+
+    def _check_head(self) -> None:
+        if self.model.base_model is self.model:
+            raise ModelError(f"the family {self.family!r} has no masked-LM head", file=self.source)
 
     def _set_dropout(self, module: nn.Module, p: float) -> None:
         fixed = set(map(id, self.kind.score_dropouts(module)))
@@ -245,14 +270,6 @@ class Backbone(nn.Module):
         assert all(0 <= i <= self.n_layers for i in layers), f"no such layer among {list(layers)}"
 
 
-def call_layer(layer: nn.Module, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping[str, Any]) -> Tensor:
-    """One Hugging Face layer over a packed row."""
-    out = layer(x_TD.unsqueeze(0), attention_mask=None, **extra, **route)
-    states = out[0] if isinstance(out, tuple) else out
-    assert isinstance(states, Tensor)
-    return states.squeeze(0)
-
-
 def call_embed(
     kind: Family, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None
 ) -> Tensor:
@@ -260,13 +277,17 @@ def call_embed(
     return kind.embed(body, tokens_T, places_T, segments_T)
 
 
-def call_head(kind: Family, model: Any, states_MD: Tensor) -> Tensor:
-    """The family's masked-LM head; a function of its own so that it can be compiled."""
-    return kind.logits(model, states_MD)
+def call_logits(kind: Family, model: Any, states_MD: Tensor) -> Tensor:
+    """The family's whole masked-LM head."""
+    return kind.decoder(model)(kind.transform(model, states_MD))
 
 
-def compiled(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
-    """The function compiled for any sizes, with a code object and so a cache of compiled forms of its own."""
-    own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
-    made: Callable[..., Tensor] = torch.compile(own, dynamic=True, **options)
-    return made
+def call_loss(kind: Family, model: Any, states_MD: Tensor, labels_M: Tensor) -> MaskedLoss:
+    """Head and cross entropy together; on CUDA the vocabulary is padded to whole tiles of the matrix units."""
+    states_MD, decoder = kind.transform(model, states_MD), kind.decoder(model)
+    if not states_MD.is_cuda:
+        return mlm(decoder(states_MD), labels_M)
+    extra = -decoder.out_features % 64
+    weight = F.pad(decoder.weight, (0, 0, 0, extra))
+    bias = decoder.bias if decoder.bias is not None else decoder.weight.new_zeros(decoder.out_features)
+    return mlm(F.linear(states_MD, weight, F.pad(bias, (0, extra), value=float("-inf"))), labels_M)

@@ -15,12 +15,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from liebig.errors import ModelError
 from liebig.model.attention import NAME
 from liebig.model.packed import Packed
 
-LayerCall = Callable[[nn.Module, Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor]
+Extras = Mapping[str, Mapping[str, Any]]
+Stack = Callable[
+    [Sequence[nn.Module], Tensor, Extras, Mapping[str, Any], frozenset[int]], tuple[Tensor, dict[int, Tensor]]
+]
 
 
 class Family:
@@ -53,7 +57,7 @@ class Family:
         """The layers in running order; a shared layer occurs as often as it runs."""
         return list(body.encoder.layer)
 
-    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> dict[str, dict[str, Any]]:
+    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> Extras:
         """Keyword arguments of a layer by its `attention_type` ("" for families without types)."""
         return {"": {}}
 
@@ -61,9 +65,13 @@ class Family:
         """What comes after the last layer: nothing in families that normalise inside the layer."""
         return x_TD
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        """Scores over the vocabulary from the family's own whole masked-LM head."""
-        return model.cls(states)
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        """The masked-LM head up to its decoder: dense, activation, norm."""
+        return model.cls.predictions.transform(states_MD)
+
+    def decoder(self, model: Any) -> nn.Linear:
+        """The last step of the masked-LM head, tied to the word embeddings unless the model says otherwise."""
+        return model.cls.predictions.decoder
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         """Dropouts on attention probabilities, which stay 0; packed attention has none to begin with."""
@@ -80,16 +88,17 @@ class Family:
         layers: Sequence[nn.Module],
         x_TD: Tensor,
         packed: Packed,
-        call: LayerCall,
-        route: Any,
-    ) -> list[Tensor]:
-        """The output of every layer, each T x D."""
-        extras = self.extras(body, x_TD, packed)
-        outputs = []
-        for layer in layers:
-            x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], route)
-            outputs.append(x_TD)
-        return outputs
+        stack: Stack,
+        route: Mapping[str, Any],
+        wanted: frozenset[int],
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """States after all layers, and after those wanted (the first is 1), each T x D."""
+        return stack(layers, x_TD, self.extras(body, x_TD, packed), route, wanted)
+
+
+def lm_head_transform(head: Any, states_MD: Tensor) -> Tensor:
+    """RoBERTa's and MPNet's head up to its decoder."""
+    return head.layer_norm(F.gelu(head.dense(states_MD)))
 
 
 class Roberta(Family):
@@ -98,8 +107,11 @@ class Roberta(Family):
     def start(self, body: Any) -> int:
         return int(body.config.pad_token_id) + 1
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        return model.lm_head(states)
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        return lm_head_transform(model.lm_head, states_MD)
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.lm_head.decoder
 
 
 class DistilBert(Family):
@@ -113,9 +125,11 @@ class DistilBert(Family):
     def layers(self, body: Any) -> list[nn.Module]:
         return list(body.transformer.layer)
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        states = model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
-        return model.vocab_projector(states)
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        return model.vocab_layer_norm(model.activation(model.vocab_transform(states_MD)))
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.vocab_projector
 
 
 class Electra(Family):
@@ -125,8 +139,11 @@ class Electra(Family):
         x_TD = super().embed(body, tokens_T, places_T, segments_T)
         return body.embeddings_project(x_TD) if hasattr(body, "embeddings_project") else x_TD
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        return model.generator_lm_head(model.generator_predictions(states))
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        return model.generator_predictions(states_MD)
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.generator_lm_head
 
 
 class Albert(Family):
@@ -140,8 +157,12 @@ class Albert(Family):
         per_group = config.num_hidden_layers / config.num_hidden_groups
         return [groups[int(i / per_group)] for i in range(config.num_hidden_layers)]
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        return model.predictions(states)
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        head = model.predictions
+        return head.LayerNorm(head.activation(head.dense(states_MD)))
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.predictions.decoder
 
 
 class ModernBert(Family):
@@ -153,7 +174,7 @@ class ModernBert(Family):
     def layers(self, body: Any) -> list[nn.Module]:
         return list(body.layers)
 
-    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> dict[str, dict[str, Any]]:
+    def extras(self, body: Any, x_TD: Tensor, packed: Packed) -> Extras:
         place = packed.positions[None]
         return {
             kind: {"position_embeddings": body.rotary_emb(x_TD[None], place, kind)}
@@ -163,8 +184,11 @@ class ModernBert(Family):
     def finish(self, body: Any, x_TD: Tensor) -> Tensor:
         return body.final_norm(x_TD)
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        return model.decoder(model.head(states))
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        return model.head(states_MD)
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.decoder
 
     def fresh_layer(self, body: Any) -> nn.Module:
         # Layer 0 lacks its norm and the config decides local or global: take a global layer that is not the first.
@@ -186,8 +210,11 @@ class MPNet(Family):
         x_1TD = body.embeddings(input_ids=tokens_T[None], position_ids=places)
         return x_1TD.squeeze(0)
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
-        return model.lm_head(states)
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
+        return lm_head_transform(model.lm_head, states_MD)
+
+    def decoder(self, model: Any) -> nn.Linear:
+        return model.lm_head.decoder
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         return [part.dropout for part in module.modules() if hasattr(part, "q") and hasattr(part, "dropout")]  # type: ignore[misc]  # MPNetSelfAttention
@@ -198,28 +225,33 @@ class MPNet(Family):
         layers: Sequence[nn.Module],
         x_TD: Tensor,
         packed: Packed,
-        call: LayerCall,
-        route: Any,
-    ) -> list[Tensor]:
-        by_bucket = [
-            _mpnet_bucket(body, layers, bucket.gather(x_TD), bucket.real) for bucket in packed.plan.buckets
+        stack: Stack,
+        route: Mapping[str, Any],
+        wanted: frozenset[int],
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        plan = packed.plan
+        done = [
+            mpnet_bucket(body, layers, bucket.gather(x_TD), bucket.real, wanted) for bucket in plan.buckets
         ]
-        return [packed.plan.scatter([parts[i] for parts in by_bucket]) for i in range(len(layers))]
+        kept = {i: plan.scatter([states[i] for _, states in done]) for i in wanted}
+        return plan.scatter([last for last, _ in done]), kept
 
 
-def _mpnet_bucket(
-    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None
-) -> list[Tensor]:
+def mpnet_bucket(
+    body: Any, layers: Sequence[nn.Module], x_bLD: Tensor, real_bL: Tensor | None, wanted: frozenset[int]
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """MPNet's layers over one rectangle, with its position bias and an additive mask."""
     bias = body.encoder.compute_position_bias(x_bLD)
     mask = None
     if real_bL is not None:
         mask = torch.zeros(real_bL.shape, dtype=x_bLD.dtype, device=x_bLD.device)
         mask = mask.masked_fill(~real_bL, torch.finfo(x_bLD.dtype).min)[:, None, None, :]
-    outputs = []
-    for layer in layers:
+    kept = {}
+    for i, layer in enumerate(layers, 1):
         x_bLD = layer(x_bLD, mask, bias)[0]
-        outputs.append(x_bLD)
-    return outputs
+        if i in wanted:
+            kept[i] = x_bLD
+    return x_bLD, kept
 
 
 class Whole(Family):
@@ -234,7 +266,7 @@ class Whole(Family):
     def layers(self, body: Any) -> list[nn.Module]:
         raise self.refusal(body, "its layers one by one")
 
-    def logits(self, model: Any, states: Tensor) -> Tensor:
+    def transform(self, model: Any, states_MD: Tensor) -> Tensor:
         raise self.refusal(model, "its masked-LM head alone")
 
     def room(self, body: Any) -> int:

@@ -2,7 +2,7 @@
 
 Means include CLS and SEP, as Contriever's do. Sums run over each sequence's own rows: added one by one in order
 on a CPU, by one segment reduction on CUDA; both are deterministic and never read another sequence. Half
-precision is summed in float32.
+precision is summed in float32, and vectors are never in half precision.
 
 T packed tokens, B sequences, D width.
 """
@@ -28,12 +28,12 @@ def pool(states_TD: Tensor, packed: Packed, kind: str = "cls", skip: int = 0) ->
 def cls(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
     """The state of the first token."""
     rows = packed.firsts + skip * (packed.lengths > skip) if skip else packed.firsts
-    return states_TD.index_select(0, rows)
+    return wide(states_TD.index_select(0, rows))
 
 
 def last(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
     """The state of the last token."""
-    return states_TD.index_select(0, packed.offsets[1:].long() - 1)
+    return wide(states_TD.index_select(0, packed.offsets[1:].long() - 1))
 
 
 def mean(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
@@ -56,7 +56,7 @@ def weighted_mean(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
 
 def largest(states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
     """The largest value of each column over the sequence."""
-    x_TD = states_TD
+    x_TD = wide(states_TD)
     if skip:
         x_TD = x_TD.masked_fill((packed.positions < skip)[:, None], float("-inf"))
     index_TD = packed.sequence[:, None].expand_as(x_TD)
