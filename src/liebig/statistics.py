@@ -1,0 +1,200 @@
+"""How sure a number is, and whether two systems differ: from the values per query, which evaluation keeps.
+
+Bootstrap intervals resample queries. The paired randomisation test flips the sign of each query's difference; the
+t-test is the classical one; Holm's rule keeps the chance of any false alarm over all comparisons. 10,000 resamples of
+6,980 queries take about half a second; memory is bounded by resampling in slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+SLICE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and an interval that covers the true one with the chance `level`."""
+
+    mean: float
+    low: float
+    high: float
+    level: float = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """System A minus system B over the same queries; `p` by randomisation and by t-test, before any correction."""
+
+    difference: Interval
+    p_randomisation: float
+    p_t: float
+    effect: float
+    wins: int
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Several runs of one system: the mean, how far runs differ, and an interval over seeds and queries."""
+
+    means: tuple[float, ...]
+    interval: Interval
+    deviation: float
+
+
+def bootstrap(values: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Percentile interval of the mean: queries drawn with replacement (Efron 1979)."""
+    if not values.size:
+        raise ValueError("there is no query to resample")
+    means = np.concatenate([values[draws].mean(axis=1) for draws in _draws(values.size, samples, seed)])
+    return _interval(float(values.mean()), means, level)
+
+
+def compare(a: Values, b: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Comparison:
+    """Everything about A against B on the same queries."""
+    assert a.shape == b.shape
+    difference = a - b
+    return Comparison(
+        difference=bootstrap(difference, samples=samples, level=level, seed=seed),
+        p_randomisation=randomisation_test(difference, samples=samples, seed=seed),
+        p_t=t_test(difference),
+        effect=effect_size(difference),
+        wins=int(np.sum(difference > 0)),
+        ties=int(np.sum(difference == 0)),
+        losses=int(np.sum(difference < 0)),
+    )
+
+
+def randomisation_test(difference: Values, *, samples: int = 10_000, seed: int = 0) -> float:
+    """Two-sided p of the mean difference under random signs (Fisher; Smucker et al. 2007).
+
+    Exact where all sign patterns are fewer than the samples; else (1 + as extreme) / (1 + samples), never 0.
+    Queries without a difference have no sign and are left out.
+    """
+    moved = difference[difference != 0]
+    if not moved.size:
+        return 1.0
+    observed = abs(float(moved.sum()))
+    least = observed - 1e-12 * float(np.abs(moved).sum())
+    if 2.0**moved.size <= samples:
+        sums = np.concatenate([signs @ moved for signs in _all_signs(moved.size)])
+        return float(np.mean(np.abs(sums) >= least))
+    extreme = sum(int(np.sum(np.abs(signs @ moved) >= least)) for signs in _signs(moved.size, samples, seed))
+    return (1 + extreme) / (1 + samples)
+
+
+def t_test(difference: Values) -> float:
+    """Two-sided p of Student's paired t-test."""
+    n = difference.size
+    deviation = float(difference.std(ddof=1)) if n > 1 else 0.0
+    if deviation == 0:
+        return 1.0 if n < 2 or difference.mean() == 0 else 0.0
+    t = float(difference.mean()) / (deviation / math.sqrt(n))
+    return student_two_sided(t, n - 1)
+
+
+def effect_size(difference: Values) -> float:
+    """Cohen's d for pairs: the mean difference in standard deviations of the differences."""
+    deviation = float(difference.std(ddof=1)) if difference.size > 1 else 0.0
+    return float(difference.mean()) / deviation if deviation > 0 else 0.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values (Holm 1979): reject where at most alpha, and any false alarm has at most that chance."""
+    order = np.argsort(p_values, kind="stable")
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for place, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def over_seeds(values_SQ: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Seeds:
+    """Runs of one system with several seeds: resamples seeds and queries together, so both kinds of luck count."""
+    runs, queries = values_SQ.shape
+    rng = np.random.default_rng(seed)
+    means = []
+    for draws in _draws(queries, samples, seed + 1):
+        chosen = rng.integers(runs, size=(len(draws), runs))
+        shares = np.apply_along_axis(np.bincount, 1, chosen, minlength=runs) / runs
+        by_run = np.stack([run[draws].mean(axis=1) for run in values_SQ], axis=1)
+        means.append(np.einsum("br,br->b", shares, by_run))
+    each = values_SQ.mean(axis=1)
+    deviation = float(each.std(ddof=1)) if runs > 1 else 0.0
+    return Seeds(
+        tuple(map(float, each)), _interval(float(each.mean()), np.concatenate(means), level), deviation
+    )
+
+
+def student_two_sided(t: float, freedom: int) -> float:
+    """Chance that |T| is at least |t| for Student's distribution."""
+    return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised incomplete beta function, by its continued fraction (Lentz's method)."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - incomplete_beta(b, a, 1.0 - x)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_front) * _fraction(lambda m: _term(a, b, x, m)) / a
+
+
+def _term(a: float, b: float, x: float, m: int) -> float:
+    half = m // 2
+    if m % 2:
+        return -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+    return half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
+
+
+def _fraction(term: Callable[[int], float]) -> float:
+    """1 / (1 + term(1) / (1 + term(2) / …))."""
+    tiny = 1e-300
+    c, d, value = 1.0, 0.0, 1.0
+    for m in range(1, 1000):
+        d = 1.0 / (1.0 + term(m) * d or tiny)
+        c = 1.0 + term(m) / c or tiny
+        value *= c * d
+        if abs(c * d - 1.0) < 1e-15:
+            break
+    return 1.0 / value
+
+
+def _interval(mean: float, means: Values, level: float) -> Interval:
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(mean, float(low), float(high), level)
+
+
+def _draws(n: int, samples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    for size in _slices(n, samples):
+        yield rng.integers(n, size=(size, n))
+
+
+def _signs(n: int, samples: int, seed: int) -> Iterator[Values]:
+    rng = np.random.default_rng(seed)
+    for size in _slices(n, samples):
+        bits = np.unpackbits(rng.integers(256, size=(size, (n + 7) // 8), dtype=np.uint8), axis=1)[:, :n]
+        yield bits.astype(np.float64) * 2 - 1
+
+
+def _all_signs(n: int) -> Iterator[Values]:
+    for first in range(0, 2**n, 1 << 12):
+        patterns = np.arange(first, min(first + (1 << 12), 2**n))[:, None] >> np.arange(n) & 1
+        yield patterns.astype(np.float64) * 2 - 1
+
+
+def _slices(n: int, samples: int) -> Iterator[int]:
+    step = max(1, SLICE // n)
+    for first in range(0, samples, step):
+        yield min(step, samples - first)

@@ -1,0 +1,152 @@
+"""Statistics: equal to scipy's where it has them, and right in simulation where they claim a rate."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from liebig.statistics import (
+    bootstrap,
+    compare,
+    effect_size,
+    holm,
+    incomplete_beta,
+    over_seeds,
+    randomisation_test,
+    student_two_sided,
+    t_test,
+)
+
+
+def reciprocal_ranks(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Values as measures give them: in [0, 1], many zeros and ones."""
+    return 1 / rng.geometric(0.4, n) * (rng.random(n) < 0.8)
+
+
+def test_bootstrap_intervals_cover_the_truth_at_their_nominal_rate() -> None:
+    rng = np.random.default_rng(0)
+    truth = 0.8 * np.sum(0.4 * 0.6 ** np.arange(400) / np.arange(1, 401))
+    covered = []
+    for trial in range(3000):
+        interval = bootstrap(reciprocal_ranks(rng, 150), samples=600, level=0.9, seed=trial)
+        covered.append(interval.low <= truth <= interval.high)
+    assert np.mean(covered) == pytest.approx(0.9, abs=3 * np.sqrt(0.9 * 0.1 / 3000))
+
+
+def test_randomisation_p_values_are_uniform_under_the_null() -> None:
+    rng = np.random.default_rng(1)
+    p_values = []
+    for trial in range(3000):
+        a, b = reciprocal_ranks(rng, 60), reciprocal_ranks(rng, 60)
+        p_values.append(randomisation_test(a - b, samples=499, seed=trial))
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 3000))
+
+
+def test_t_test_p_values_are_uniform_under_the_null() -> None:
+    rng = np.random.default_rng(2)
+    p_values = [t_test(reciprocal_ranks(rng, 60) - reciprocal_ranks(rng, 60)) for _ in range(3000)]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_few_differences_are_tested_exactly() -> None:
+    difference = np.array([0.5, 0.25, 0.0, 1.0, -0.125, 0.0, 0.5])
+    moved = difference[difference != 0]
+    sums = [abs(np.dot(signs, moved)) for signs in itertools.product([-1, 1], repeat=len(moved))]
+    exact = np.mean(np.array(sums) >= abs(moved.sum()) - 1e-12)
+    assert randomisation_test(difference, samples=32) == exact
+    assert randomisation_test(difference, samples=40_000, seed=3) == exact
+
+
+def test_the_sampled_test_approaches_the_exact_one() -> None:
+    difference = np.random.default_rng(5).normal(0.3, 1, 12)
+    exact = randomisation_test(difference, samples=2**12)
+    assert randomisation_test(difference, samples=4000) == pytest.approx(exact, abs=0.02)
+
+
+def test_equal_systems_have_p_1_and_no_effect() -> None:
+    same = np.random.default_rng(0).random(50)
+    result = compare(same, same, samples=100)
+    assert (result.p_randomisation, result.p_t, result.effect) == (1.0, 1.0, 0.0)
+    assert (result.wins, result.ties, result.losses) == (0, 50, 0)
+
+
+def test_a_sampled_p_is_never_0() -> None:
+    assert randomisation_test(np.full(100, 0.5), samples=199) == 1 / 200
+
+
+def test_the_t_test_equals_scipys() -> None:
+    rng = np.random.default_rng(7)
+    for n in (2, 3, 10, 500):
+        a, b = rng.random(n), rng.random(n)
+        assert t_test(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.5, 40.0])
+@pytest.mark.parametrize("freedom", [1, 2, 30, 6979])
+def test_students_distribution_equals_scipys(t: float, freedom: int) -> None:
+    assert student_two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("x", [0.0, 1e-9, 0.3, 0.5, 0.999, 1.0])
+def test_the_incomplete_beta_function_equals_scipys(x: float) -> None:
+    for a, b in [(0.5, 0.5), (2.0, 5.0), (100.0, 0.5)]:
+        assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-9, abs=1e-14)
+
+
+def test_a_constant_difference_is_significant_and_a_single_query_is_not() -> None:
+    assert t_test(np.full(5, 0.1)) == 0.0
+    assert t_test(np.array([0.3])) == 1.0
+
+
+def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_keeps_the_rate_of_any_false_alarm() -> None:
+    rng = np.random.default_rng(3)
+    alarms = [min(holm(list(rng.random(6)))) <= 0.1 for _ in range(2000)]
+    assert np.mean(alarms) == pytest.approx(0.1, abs=0.02)
+
+
+def test_the_effect_is_the_difference_in_standard_deviations() -> None:
+    difference = np.array([1.0, 2.0, 3.0])
+    assert effect_size(difference) == 2.0
+    assert effect_size(np.ones(3)) == 0.0
+
+
+def test_slices_do_not_change_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).random(40)
+    whole = bootstrap(values, samples=500, seed=4)
+    monkeypatch.setattr("liebig.statistics.SLICE", 40 * 7)
+    assert bootstrap(values, samples=500, seed=4) == whole
+
+
+def test_an_interval_over_seeds_is_wider_than_one_over_queries() -> None:
+    rng = np.random.default_rng(0)
+    queries = rng.random(200)
+    runs = np.stack([queries + shift for shift in (-0.2, 0.0, 0.2)])
+    seeds = over_seeds(runs, samples=2000)
+    alone = bootstrap(queries, samples=2000)
+    assert seeds.interval.mean == pytest.approx(alone.mean)
+    assert seeds.deviation == pytest.approx(0.2)
+    assert seeds.interval.high - seeds.interval.low > 1.5 * (alone.high - alone.low)
+
+
+def test_one_seed_gives_the_interval_over_queries() -> None:
+    values = np.random.default_rng(0).random(50)
+    seeds = over_seeds(values[None], samples=3000)
+    alone = bootstrap(values, samples=3000)
+    assert seeds.deviation == 0.0
+    assert (seeds.interval.low, seeds.interval.high) == pytest.approx((alone.low, alone.high), abs=0.01)
+
+
+def test_a_seed_makes_results_repeatable() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    assert bootstrap(values, seed=1) == bootstrap(values, seed=1)
+    assert randomisation_test(values, seed=1) == randomisation_test(values, seed=1)
