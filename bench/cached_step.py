@@ -1,0 +1,208 @@
+"""A contrastive step with cached gradients, against sentence-transformers' CachedMultipleNegativesRankingLoss.
+
+Both sides train a BERT-base on the same pairs of texts' lengths, temperature 0.05, cosine, bf16 autocast, AdamW;
+peak memory is the whole step's. The last part grows the batch, to show that our memory does not.
+
+    python bench/cached_step.py                  (one CUDA device; about two minutes)
+    python bench/cached_step.py --device cpu --size tiny --pairs 32     (does it run?)
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertModel
+
+from liebig import losses
+from liebig.model.backbone import Backbone
+from liebig.model.packed import Packed
+from liebig.model.pooling import pool
+from liebig.train.batch import Batch, Side
+from liebig.train.distributed import World
+from liebig.train.objective import Contrast, Objective, Represented
+from liebig.train.step import step
+from usual import SIZES, natural_lengths
+
+SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
+TEMPERATURE = 0.05
+
+
+class Pairs(Objective):
+    """InfoNCE of side a against side b: rows 2i and 2i+1 are the vectors of pair i."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def represent(self, chunk: Batch) -> Represented:
+        packed = chunk.sides["texts"].packed
+        return Represented(pool(self.backbone(packed).last, packed, "mean"))
+
+    def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
+        a, b = vectors[0::2], vectors[1::2]
+        found = losses.info_nce(
+            a, b, torch.arange(len(a), device=a.device), temperature=TEMPERATURE, similarity="cosine"
+        )
+        return Contrast(found.loss, {"accuracy": found.accuracy})
+
+
+def our_batches(pairs: int, n: int, pin: bool) -> list[Batch]:
+    """Pairs of natural lengths, mean 82 tokens, at most 128, random tokens."""
+    made = []
+    for seed in range(n):
+        lengths = natural_lengths(2 * pairs, 128, 82, seed).numpy()
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        tokens = np.random.default_rng(seed).integers(1000, 30000, offsets[-1])
+        side = Side(Packed.from_numpy(tokens, offsets), torch.arange(2 * pairs) // 2)
+        batch = Batch({"texts": side}, pairs)
+        made.append(batch.pin() if pin else batch)
+    return made
+
+
+def their_batches(ours: list[Batch]) -> list[list[dict[str, Tensor]]]:
+    """The same sequences as sentence-transformers gets them: padded to the longest of each column."""
+    made = []
+    for batch in ours:
+        packed = batch.sides["texts"].packed
+        rows = [packed.tokens[a:b] for a, b in zip(packed.bounds[:-1], packed.bounds[1:])]
+        columns = []
+        for side in (rows[0::2], rows[1::2]):
+            ids = torch.nn.utils.rnn.pad_sequence([r.clone() for r in side], batch_first=True)
+            columns.append({"input_ids": ids, "attention_mask": (ids != 0).long()})
+        made.append(columns)
+    return made
+
+
+def measure(run, batches: list, device: torch.device, pairs: int, steps: int) -> tuple[float, float]:
+    """Pairs a second and peak GiB of the steps after warm-up."""
+    for batch in batches[:3]:
+        run(batch)
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    for i in range(steps):
+        run(batches[i % len(batches)])
+    if cuda:
+        torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
+    return pairs * steps / (time.perf_counter() - start), peak
+
+
+def ours(size: str, device: torch.device, dtype: torch.dtype | None, chunk: int):
+    """One step of ours, as a function of a batch."""
+    shape = SIZES[size]
+    backbone = Backbone.create(
+        shape["layers"], shape["width"], shape["heads"], shape["vocab"], dropout=0.1, seed=0
+    )
+    objective = Pairs(backbone).to(device).train()
+    if device.type == "cuda":
+        backbone.compile()
+    optimiser = torch.optim.AdamW(objective.parameters(), lr=1e-5, fused=device.type == "cuda")
+    world = World(device=device)
+
+    def run(batch: Batch) -> float:
+        result = step(objective, batch, world, chunk_tokens=chunk, dtype=dtype, diagnose=True)
+        optimiser.step()
+        run.replay = result.metrics["replay"]
+        return result.loss
+
+    return run
+
+
+def theirs(size: str, device: torch.device, dtype: torch.dtype | None, mini: int):
+    """One step of sentence-transformers', as a function of a batch."""
+    from sentence_transformers import SentenceTransformer, models
+    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+
+    shape = SIZES[size]
+    config = BertConfig(
+        vocab_size=shape["vocab"],
+        hidden_size=shape["width"],
+        num_hidden_layers=shape["layers"],
+        num_attention_heads=shape["heads"],
+        intermediate_size=4 * shape["width"],
+        attention_probs_dropout_prob=0.0,
+    )
+    model = SentenceTransformer(
+        modules=[Body(BertModel(config)), models.Pooling(shape["width"], "mean")], device=device
+    )
+    model.train()
+    loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, mini_batch_size=mini)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device.type == "cuda")
+
+    def run(columns: list[dict[str, Tensor]]) -> float:
+        optimiser.zero_grad()
+        moved = [{k: v.to(device, non_blocking=True) for k, v in column.items()} for column in columns]
+        with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
+            value = loss(moved, None)
+        value.backward()
+        optimiser.step()
+        return value.detach()
+
+    return run
+
+
+class Body(torch.nn.Module):
+    """A BertModel as a sentence-transformers module, with SDPA."""
+
+    def __init__(self, model: BertModel) -> None:
+        super().__init__()
+        model.set_attn_implementation("sdpa")
+        self.auto_model = model
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        out = self.auto_model(features["input_ids"], attention_mask=features["attention_mask"])
+        return features | {"token_embeddings": out.last_hidden_state}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", default="base", choices=list(SIZES))
+    parser.add_argument("--pairs", type=int, default=2048)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--chunk-tokens", type=int, default=65536)
+    parser.add_argument("--mini", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--grow", type=int, nargs="*", default=[2048, 8192, 32768])
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    dtype = torch.bfloat16 if device.type == "cuda" else None
+    batches = our_batches(options.pairs, 4, device.type == "cuda")
+    mine = ours(options.size, device, dtype, options.chunk_tokens)
+    rate, peak = measure(mine, batches, device, options.pairs, options.steps)
+    print(f"liebig, chunks of {options.chunk_tokens} tokens: {rate:,.0f} pairs/s, {peak:.1f} GiB")
+    print(f"second pass against first, with dropout: {float(mine.replay):.1e} of the largest value")
+    best, memory = 0.0, 0.0
+    padded = their_batches(batches)
+    for mini in options.mini:
+        other, used = measure(
+            theirs(options.size, device, dtype, mini), padded, device, options.pairs, options.steps
+        )
+        print(f"sentence-transformers, mini-batch {mini}: {other:,.0f} pairs/s, {used:.1f} GiB")
+        best, memory = max((best, memory), (other, used))
+    grow(options, device, dtype)
+    if peak:
+        print(f"memory against the best of theirs: {peak / memory:.2f}")
+    print(f"ratio: {rate / best:.2f}")
+
+
+def grow(options: argparse.Namespace, device: torch.device, dtype: torch.dtype | None) -> None:
+    """Peak memory of one step as the batch grows, less the vectors and their gradients."""
+    run = ours(options.size, device, dtype, options.chunk_tokens)
+    for pairs in options.grow:
+        batch = our_batches(pairs, 1, device.type == "cuda")
+        rate, peak = measure(run, batch, device, pairs, 2)
+        vectors = 2 * pairs * SIZES[options.size]["width"] * 4 / 2**30
+        print(f"liebig, {pairs} pairs: {rate:,.0f} pairs/s, peak {peak:.2f} GiB (vectors {vectors:.2f} GiB)")
+
+
+if __name__ == "__main__":
+    main()
