@@ -67,6 +67,11 @@ def test_the_sampled_test_approaches_the_exact_one() -> None:
     assert randomisation_test(difference, samples=4000) == pytest.approx(exact, abs=0.02)
 
 
+def test_thousands_of_queries_are_sampled() -> None:
+    difference = np.random.default_rng(5).normal(0.05, 1, 3000)
+    assert randomisation_test(difference, samples=500) == pytest.approx(t_test(difference), abs=0.02)
+
+
 def test_equal_systems_have_p_1_and_no_effect() -> None:
     same = np.random.default_rng(0).random(50)
     result = compare(same, same, samples=100)

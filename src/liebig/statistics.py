@@ -2,7 +2,7 @@
 
 Bootstrap intervals resample queries. The paired randomisation test flips the sign of each query's difference; the
 t-test is the classical one; Holm's rule keeps the chance of any false alarm over all comparisons. 10,000 resamples of
-6,980 queries take about half a second; memory is bounded by resampling in slices.
+6,980 queries take 0.7 s of one core; memory is bounded by resampling in slices.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def randomisation_test(difference: Values, *, samples: int = 10_000, seed: int =
         return 1.0
     observed = abs(float(moved.sum()))
     least = observed - 1e-12 * float(np.abs(moved).sum())
-    if 2.0**moved.size <= samples:
+    if moved.size <= math.log2(samples):
         sums = np.concatenate([signs @ moved for signs in _all_signs(moved.size)])
         return float(np.mean(np.abs(sums) >= least))
     extreme = sum(int(np.sum(np.abs(signs @ moved) >= least)) for signs in _signs(moved.size, samples, seed))
