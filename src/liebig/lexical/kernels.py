@@ -13,6 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.data import heap
+
 Int32s = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -99,73 +101,21 @@ def _take_best(buffer_D: Floats, scores: Floats, numbers: Longs) -> None:
     size, k = 0, len(scores)
     for start in range(0, len(buffer_D), BLOCK):
         block = buffer_D[start : start + BLOCK]
-        best = _highest(block)
-        if best == 0:
+        best = heap.highest(block)
+        if best <= 0:
             continue
         if size < k or best > scores[0]:
             for i in range(len(block)):
                 if size < k:
                     if block[i] > 0:
-                        _push(scores, numbers, size, block[i], start + i)
+                        heap.push(scores, numbers, size, block[i], start + i)
                         size += 1
                 elif block[i] > scores[0]:
-                    _replace(scores, numbers, size, block[i], start + i)
+                    heap.replace(scores, numbers, size, block[i], start + i)
         block[:] = 0
-    _sort(scores, numbers, size)
+    heap.sort(scores, numbers, size)
     scores[size:] = -np.inf
     numbers[size:] = -1
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
-def _highest(block: Floats) -> np.float32:
-    best = np.float32(0)
-    for i in range(len(block)):
-        best = max(best, block[i])
-    return best
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _worse(score_a: float, number_a: int, score_b: float, number_b: int) -> bool:
-    return score_a < score_b or (score_a == score_b and number_a > number_b)
-
-
-@numba.njit(cache=True, nogil=True)
-def _push(scores: Floats, numbers: Longs, size: int, score: float, number: int) -> None:
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
-        if not _worse(score, number, scores[parent], numbers[parent]):
-            break
-        scores[place], numbers[place] = scores[parent], numbers[parent]
-        place = parent
-    scores[place], numbers[place] = score, number
-
-
-@numba.njit(cache=True, nogil=True)
-def _replace(scores: Floats, numbers: Longs, size: int, score: float, number: int) -> None:
-    """Put a better one in the place of the worst."""
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size and _worse(scores[child + 1], numbers[child + 1], scores[child], numbers[child]):
-            child += 1
-        if not _worse(scores[child], numbers[child], score, number):
-            break
-        scores[place], numbers[place] = scores[child], numbers[child]
-        place = child
-    scores[place], numbers[place] = score, number
-
-
-@numba.njit(cache=True, nogil=True)
-def _sort(scores: Floats, numbers: Longs, size: int) -> None:
-    """The heap, best first."""
-    while size > 1:
-        size -= 1
-        score, number = scores[size], numbers[size]
-        scores[size], numbers[size] = scores[0], numbers[0]
-        _replace(scores, numbers, size, score, number)
 
 
 @numba.njit(cache=True, nogil=True)
