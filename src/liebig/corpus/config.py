@@ -1,0 +1,61 @@
+"""The recipe of `liebig prepare`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from liebig.config import Config, InputPath
+
+P = TypeVar("P", "TokenPassages", "WordPassages")
+
+
+class TokenPassages(Config):
+    """Passages of whole sentences, as many as fit."""
+
+    kind: Literal["tokens"] = "tokens"
+    length: int = Field(144, ge=1, description="At most so many tokens in a passage.")
+    overlap: int = Field(0, ge=0, description="Tokens at most that a passage repeats of the one before it.")
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> TokenPassages:
+        return _with_room(self)
+
+
+class WordPassages(Config):
+    """Passages of a number of words, as DPR cuts them."""
+
+    kind: Literal["words"] = "words"
+    length: int = Field(100, ge=1, description="Words in a passage.")
+    overlap: int = Field(0, ge=0, description="Words that a passage repeats of the one before it.")
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> WordPassages:
+        return _with_room(self)
+
+
+def _with_room(passages: P) -> P:
+    if passages.overlap >= passages.length:
+        raise ValueError(f"overlap = {passages.overlap} leaves no room in a passage of {passages.length}")
+    return passages
+
+
+Passages = Annotated[TokenPassages | WordPassages, Field(discriminator="kind")]
+
+
+class PrepareConfig(Config):
+    """Turn a collection into a token store."""
+
+    collection: InputPath = Field(description="A collection that liebig init wrote.")
+    tokenizer: InputPath = Field(description="A folder with a tokenizer: of liebig tokenizer, or of a model.")
+    language: str | None = Field(
+        None, description="Language of the text, for its abbreviations, e.g. de [default: English]."
+    )
+    passages: Passages | None = Field(None, description="Cut passages too: by tokens or by words.")
+    processes: int | None = Field(
+        None,
+        ge=1,
+        exclude=True,
+        description="How many processes; the result is the same [default: one a core].",
+    )
