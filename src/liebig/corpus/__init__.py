@@ -1,0 +1,1 @@
+"""Collections in and out, and documents -> passages and spans -> token store."""

@@ -1,0 +1,1 @@
+"""Readers and writers of the field's formats, the collection folder, and the memory-mapped token store."""

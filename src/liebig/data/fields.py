@@ -1,0 +1,108 @@
+"""Values of a row, checked: ids, texts, titles, grades and scores as records want them.
+
+Sources write ids as numbers, grades as "1.0", titles as null; each is taken as what it means, and what means
+nothing is refused with its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from liebig.data.items import Where
+
+Row = Mapping[str, Any]
+BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
+MAX_ID = 4096
+
+
+def field(row: Row, names: Sequence[str], where: Where) -> Any:
+    """The first of these fields that the row has."""
+    for name in names:
+        if name in row:
+            return row[name]
+    wanted = " or ".join(map(repr, names))
+    raise where.error(f"the record has no field {wanted} (it has {_listed(row)})")
+
+
+def as_id(value: Any, where: Where) -> str:
+    """An id: a string or a whole number, not empty, without control characters, not too long."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        where.refuse(f"an id must be a string or a whole number, not {_shown(value)}")
+    text = str(value)
+    if not text or text.isspace():
+        where.refuse("an id is empty")
+    if BREAKS.search(text):
+        where.refuse(f"the id {text[:60]!r} holds a control character, line break or byte order mark")
+    if len(text) > MAX_ID:
+        where.refuse(f"an id is {len(text):,} characters long; is this the right column?")
+    return text
+
+
+def as_text(value: Any, where: Where, name: str = "text") -> str:
+    """A text; null stands for an empty one."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        where.refuse(f"{name} must be a string, not {_shown(value)}")
+    return value
+
+
+def as_texts(value: Any, where: Where, name: str) -> tuple[str, ...]:
+    """A list of texts; null stands for none, and one text for a list of it."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        where.refuse(f"{name} must be a list of strings, not {_shown(value)}")
+    return tuple(as_text(text, where, name) for text in value)
+
+
+def as_list(value: Any, where: Where, name: str) -> list[Any]:
+    """A list; null stands for an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        where.refuse(f"{name} must be a list, not {_shown(value)}")
+    return value
+
+
+def as_row(value: Any, where: Where, name: str = "the line") -> Row:
+    """A JSON object."""
+    if not isinstance(value, Mapping):
+        where.refuse(f"{name} must be a JSON object, not {_shown(value)}")
+    return value
+
+
+def as_grade(value: Any, where: Where) -> int:
+    """A relevance grade: a whole number, possibly negative, possibly written as 1.0."""
+    number = as_score(value, where, "relevance")
+    if number != int(number) or abs(number) > 1 << 31:
+        where.refuse(f"the relevance {_shown(value)} is not a whole number")
+    return int(number)
+
+
+def as_score(value: Any, where: Where, name: str = "score") -> float:
+    """A finite number, possibly written as a string."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        where.refuse(f"{name} must be a number, not {_shown(value)}")
+    if not math.isfinite(number):
+        where.refuse(f"{name} must be finite, not {_shown(value)}")
+    return number
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _listed(row: Row) -> str:
+    names = [repr(name)[:40] for name in list(row)[:8]]
+    return ", ".join(names) + (", …" if len(row) > 8 else "") if names else "none"

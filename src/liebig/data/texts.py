@@ -1,0 +1,119 @@
+"""A folder of .txt, .md, .rst, .html and .pdf files: every file is a document, named after its path in the folder.
+
+Headings become sections (see markup); a PDF's outline does where it has one. Other files are left alone. Files are
+read one at a time, in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from liebig.data.documents import parse_as
+from liebig.data.fields import as_id
+from liebig.data.items import Item, Options, Where
+from liebig.data.json_input import check_text
+from liebig.data.lines import whole_text
+from liebig.data.markup import PARSERS, Parsed, markdown_lines, parse_plain
+from liebig.data.output import write_lines
+from liebig.data.sources import Source
+from liebig.errors import DataError, MissingDependency
+from liebig.records import Document, Section
+
+SUFFIXES = frozenset((*PARSERS, ".pdf"))
+README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
+
+
+def read_texts(source: Source, options: Options) -> Iterator[Item]:
+    """The documents of a folder, or of one file."""
+    for name, file in _named(source, ""):
+        where = Where(file.label)
+        check_text(name, where)
+        parsed = _pdf(file) if file.suffix == ".pdf" else parse_as(file.plain, whole_text(file), where)
+        yield Item(Document(as_id(name, where), parsed.title or file.stem, parsed.sections), where)
+
+
+def _named(source: Source, path: str) -> Iterator[tuple[str, Source]]:
+    """Every file that can be read, with its path below the first folder."""
+    if not source.is_folder:
+        if source.suffix in SUFFIXES or not path:
+            yield path or source.plain, source
+        return
+    for child in source.children():
+        yield from _named(child, f"{path}/{child.plain}" if path else child.plain)
+
+
+def _pdf(source: Source) -> Parsed:
+    """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
+    try:
+        import pypdf
+    except ImportError:
+        raise MissingDependency("pypdf", "pdf", "reading PDF files") from None
+    try:
+        with source.seekable() as file:
+            reader = pypdf.PdfReader(file)
+            title = str((reader.metadata and reader.metadata.title) or "").strip()
+            pages = [page.extract_text() or "" for page in reader.pages]
+            headings = _headings(reader)
+    except DataError:
+        raise
+    except Exception as error:  # pypdf lets nearly any exception out of a damaged file
+        raise source.damaged(error) from None
+    return Parsed(_clean(title), tuple(_page_sections(pages, headings)))
+
+
+def _headings(reader: Any) -> dict[int, str]:
+    """The first entry of the outline on each page."""
+    found: dict[int, str] = {}
+    entries = list(reader.outline)
+    while entries:
+        entry = entries.pop(0)
+        if isinstance(entry, list):
+            entries = entry + entries
+        else:
+            page = reader.get_destination_page_number(entry)
+            if page is not None and page >= 0:
+                found.setdefault(page, str(entry.title or ""))
+    return found
+
+
+def _page_sections(pages: list[str], headings: dict[int, str]) -> Iterator[Section]:
+    heading = ""
+    paragraphs: list[str] = []
+    for number, text in enumerate(pages):
+        if number in headings and paragraphs:
+            yield Section(heading, tuple(paragraphs))
+            paragraphs = []
+        heading = _clean(headings.get(number, heading))
+        paragraphs += [p for section in parse_plain(_clean(text)).sections for p in section.paragraphs]
+    if paragraphs or heading:
+        yield Section(heading, tuple(paragraphs))
+
+
+def _clean(text: str) -> str:
+    """Text out of a PDF, without NULs and halves of characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def write_texts(folder: Path, documents: Iterable[Document]) -> int:
+    """A Markdown file for each document, at the path that its id names."""
+    count = 0
+    taken: set[str] = set()
+    for record in documents:
+        path = _safe(record.id)
+        if path.lower() in taken:
+            raise DataError(f"two documents would be written to {path}", fix="choose another format")
+        taken.add(path.lower())
+        write_lines(folder / path, markdown_lines(record.title, record.sections))
+        count += 1
+    return count
+
+
+def _safe(name: str) -> str:
+    """The path of a document's file, which never leaves the folder."""
+    path = PurePosixPath(name)
+    wrong = path.is_absolute() or any(part in ("..", ".") or part.startswith(".") for part in path.parts)
+    if wrong or "\\" in name or ":" in name or any(len(part.encode()) > 200 for part in path.parts):
+        raise DataError(f"the id {name!r} cannot be the path of a file", fix="choose another format")
+    return str(path) if path.suffix == ".md" else f"{path}.md"

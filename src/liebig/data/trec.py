@@ -1,0 +1,163 @@
+"""TREC's judgements and runs, and the two other runs that are lines: MS MARCO's and Tevatron's.
+
+qrels: `query iteration document grade`; run: `query Q0 document rank score tag`, any ASCII white space between.
+trec_eval ignores the rank and sorts by score as 32-bit floats, ties by document id descending; so a run is written
+with scores that decrease strictly in 32 bits, and its order survives.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from liebig.data.fields import as_grade, as_id, as_score
+from liebig.data.items import Item, Options, Where
+from liebig.data.lines import space_fields, tab_fields, text_lines
+from liebig.data.output import space_line, tab_line
+from liebig.data.sources import Source
+from liebig.errors import DataError
+from liebig.records import Hit, Judgement
+
+MARCO_DEPTH = 1000
+
+
+def read_qrels(source: Source, options: Options) -> Iterator[Item]:
+    """Judgements of a TREC or MS MARCO qrels file; grades may be negative."""
+    split = options.split_of(source, "test")
+    for where, (query, _, passage, grade) in _columns(source, 4, "query iteration document relevance"):
+        record = Judgement(as_id(query, where), as_id(passage, where), as_grade(grade, where))
+        yield Item(record, where, split)
+
+
+def qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """`query 0 document grade`."""
+    for record in judgements:
+        yield space_line(record.query, "0", record.passage, str(record.relevance))
+
+
+def marco_qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """The same with tabs, as MS MARCO has it."""
+    return (line.replace(" ", "\t") for line in qrels_lines(judgements))
+
+
+def read_run(source: Source, options: Options) -> Iterator[Item]:
+    """Hits of a TREC run, in the order of the file."""
+    for where, (query, _, passage, rank, score, _) in _columns(source, 6, "query Q0 document rank score tag"):
+        hit = Hit(as_id(query, where), as_id(passage, where), as_score(score, where), as_grade(rank, where))
+        yield Item(hit, where)
+
+
+def read_tevatron_run(source: Source, options: Options) -> Iterator[Item]:
+    """Hits of `query document score` lines; ranks are counted."""
+    ranks: dict[str, int] = {}
+    for where, (query, passage, score) in _columns(source, 3, "query document score"):
+        ranks[query] = ranks.get(query, 0) + 1
+        yield Item(
+            Hit(as_id(query, where), as_id(passage, where), as_score(score, where), ranks[query]), where
+        )
+
+
+def read_marco_run(source: Source, options: Options) -> Iterator[Item]:
+    """Hits of `query passage rank` lines; a hit's score is 1 / rank, because the file has none.
+
+    Passage 0 is a passage like any other, although the official script also uses it for ranks left empty.
+    """
+    for where, (query, passage, rank) in tab_fields(source, 3, "query, passage, rank"):
+        place = as_grade(rank, where)
+        if place < 1:
+            where.refuse(f"ranks count from 1, and this is {place}")
+        yield Item(Hit(as_id(query, where), as_id(passage, where), 1.0 / place, place), where)
+
+
+def _columns(source: Source, count: int, columns: str) -> Iterator[tuple[Where, list[str]]]:
+    for number, line in text_lines(source):
+        fields, where = space_fields(line), Where(source.label, number)
+        if len(fields) != count:
+            where.refuse(f"the line has {len(fields)} columns instead of {count} ({columns})")
+        yield where, fields
+
+
+def by_query(hits: Iterable[Hit]) -> Iterator[list[Hit]]:
+    """The hits of one query after another, in the order they come."""
+    seen: set[str] = set()
+    for query, group in groupby(hits, key=lambda hit: hit.query):
+        if query in seen:
+            raise DataError(f"the hits of query {query!r} do not stand together", fix="sort the run by query")
+        seen.add(query)
+        yield list(group)
+
+
+def by_score(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """The hits ranked as trec_eval ranks them: by score in 32 bits, then by id, both descending."""
+    for group in by_query(hits):
+        group.sort(key=lambda hit: (float32(hit.score), hit.passage), reverse=True)
+        for rank, hit in enumerate(group, 1):
+            yield Hit(hit.query, hit.passage, hit.score, rank)
+
+
+def by_rank(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """The hits in the order of their ranks, which are counted anew."""
+    for group in by_query(hits):
+        group.sort(key=lambda hit: hit.rank)
+        for rank, hit in enumerate(group, 1):
+            yield Hit(hit.query, hit.passage, hit.score, rank)
+
+
+def cut(hits: Iterable[Hit], depth: int | None) -> Iterator[Hit]:
+    """The first `depth` hits of each query."""
+    return (hit for group in by_query(hits) for hit in group[:depth])
+
+
+def run_lines(hits: Iterable[Hit], tag: str = "liebig") -> Iterator[str]:
+    """A TREC run in the order given; scores decrease strictly in 32 bits, by the smallest step where they did not."""
+    for group in by_query(hits):
+        last = float("inf")
+        for rank, hit in enumerate(group, 1):
+            score = hit.score if float32(hit.score) < last else _below(last)
+            last = float32(score)
+            yield space_line(hit.query, "Q0", hit.passage, str(rank), digits(score), tag)
+
+
+def tevatron_run_lines(hits: Iterable[Hit]) -> Iterator[str]:
+    """`query document score`, in the order given."""
+    for hit in hits:
+        yield space_line(hit.query, hit.passage, digits(hit.score)).replace(" ", "\t")
+
+
+def marco_run_lines(hits: Iterable[Hit]) -> Iterator[str]:
+    """`query passage rank`; the official script takes whole numbers as ids and no more than 1,000 ranks."""
+    for group in by_query(hits):
+        if len(group) > MARCO_DEPTH:
+            raise DataError(
+                f"query {group[0].query!r} has {len(group):,} hits; MS MARCO's script refuses more than 1,000",
+                fix="give --depth 1000",
+            )
+        for rank, hit in enumerate(group, 1):
+            for name in (hit.query, hit.passage):
+                if not (name.isascii() and name.isdigit()):
+                    raise DataError(f"the id {name!r} is no whole number, which MS MARCO's script needs")
+            yield tab_line(hit.query, hit.passage, str(rank))
+
+
+def digits(score: float) -> str:
+    """A score with at least six decimals, and as many as it takes to read the same number back."""
+    short = f"{score:.6f}"
+    return short if float(short) == score else repr(score)
+
+
+def float32(score: float) -> float:
+    """The score as trec_eval keeps it."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", score))[0])
+    except OverflowError:
+        return float("inf") if score > 0 else float("-inf")
+
+
+def _below(value: float) -> float:
+    """The next smaller 32-bit float."""
+    bits = struct.unpack("<i", struct.pack("<f", value))[0]
+    step = -1 if value > 0 else 1
+    if value == 0:
+        return -float32(1.4e-45)
+    return float(struct.unpack("<f", struct.pack("<i", bits + step))[0])
