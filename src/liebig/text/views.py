@@ -137,7 +137,7 @@ def cloze_sentence(
 def truncate(
     starts: NDArray[Any], ends: NDArray[Any], keys: NDArray[np.uint64], longest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """At most `longest` tokens of each span: a random part of the excess goes from the left, the rest from the right."""
+    """At most `longest` tokens of a span: a random part of the excess goes on the left, the rest on the right."""
     excess = np.maximum(ends - starts - longest, 0)
     left = starts + below(keys, 0, excess + 1)
     return left, np.minimum(left + longest, ends)
