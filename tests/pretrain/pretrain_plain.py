@@ -150,3 +150,43 @@ def moco(q: Tensor, k: Tensor, queue: Tensor, temperature: float, smoothing: flo
         wanted[0] += 1.0 - smoothing
         total = total - (wanted * F.log_softmax(scores, 0)).sum()
     return total / len(q)
+
+
+def next_token_span(ids: list[int]) -> Span:
+    """A row as it is, each position asked for the token after it."""
+    return Span(ids, list(range(len(ids) - 1)), ids[1:])
+
+
+def causal_cotmae(
+    plain: Plain,
+    decoder: nn.Module,
+    encoder_spans: Sequence[Span],
+    decoder_spans: Sequence[Span],
+    window: int,
+) -> Tensor:
+    """The released query-as-context decoder: GPT-2 blocks, one row at a time, with an explicit mask.
+
+    Row i of the mask keeps columns 0 and i−window+1 … i. `decoder` lends its weights.
+    """
+    late = plain.states(encoder_spans)[-1]
+    states = torch.cat([late[:, :1], plain.embeddings(decoder_spans)[:, 1:]], dim=1)
+    rows = []
+    for row, span in enumerate(decoder_spans):
+        x = states[row, : len(span.ids)]
+        for block in decoder.layers:
+            x = _gpt2_block(block, x, window)
+        rows.append(F.pad(decoder.norm(x), (0, 0, 0, states.shape[1] - len(x))))
+    return masked(plain, late, encoder_spans) + masked(plain, torch.stack(rows), decoder_spans)
+
+
+def _gpt2_block(block: nn.Module, x: Tensor, window: int) -> Tensor:
+    length, width = x.shape
+    allowed = torch.tensor([[j == 0 or i - window < j <= i for j in range(length)] for i in range(length)])
+    q, k, v = block.qkv(block.norm_attention(x)).split(width, dim=1)
+    heads = []
+    for part in range(block.heads):
+        at = slice(part * width // block.heads, (part + 1) * width // block.heads)
+        scores = q[:, at] @ k[:, at].T / (width / block.heads) ** 0.5
+        heads.append(scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v[:, at])
+    x = x + block.mix(torch.cat(heads, dim=1))
+    return x + block.down(F.gelu(block.up(block.norm_feed(x)), approximate="tanh"))

@@ -9,7 +9,7 @@ M masked positions, D width, T packed tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -45,6 +45,10 @@ class MaskedObjective(Objective):
         assert side.labels is not None, "the side has no labels"
         found = self.backbone.mlm_loss(states_TD.index_select(0, side.targets), side.labels)
         return {name: found.loss, accuracy_of(name): found.correct}
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """The backbone runs the layers of heads and decoders too, so it is all there is to compile."""
+        self.backbone.compile(*args, **kwargs)
 
 
 def accuracy_of(name: str) -> str:

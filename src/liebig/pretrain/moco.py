@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,6 +68,11 @@ class MoCo(Objective):
         super().train(mode)
         self.key_encoder.train(mode and self.key_dropout)
         return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Both encoders."""
+        self.backbone.compile(*args, **kwargs)
+        self.key_encoder.compile(*args, **kwargs)
 
     def represent(self, chunk: Batch) -> Represented:
         packed = chunk.sides["query"].packed

@@ -1,0 +1,88 @@
+"""coCondenser: Condenser, and the two spans of a document find each other among all spans of the batch.
+
+Every span is masked and goes through the Condenser; the late CLS vectors of all 2n spans contrast with each other
+(Eq. 6), the diagonal left out. The loss is their mean plus the masked-LM terms (Eq. 7). The batch is run in
+chunks with cached gradients (Eq. 8–12, `train/step.py`), so its size is not bounded by memory.
+Cost: Condenser, and one more pass over the backbone without gradient when there is more than one chunk.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from liebig import losses
+from liebig.losses.contrastive import Similarity
+from liebig.model.backbone import Backbone
+from liebig.model.heads import CondenserHead
+from liebig.model.pooling import cls
+from liebig.pretrain.condenser import Condenser
+from liebig.pretrain.masked import Reduction, text_of
+from liebig.pretrain.partners import same_text
+from liebig.train.batch import Batch, Side
+from liebig.train.distributed import World
+from liebig.train.objective import Contrast, Represented
+
+
+class CoCondenser(Condenser):
+    """Condenser with the span-level contrast; `mlm=False` is the contrastive loss alone (Table 4)."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: CondenserHead,
+        *,
+        skip_from: int | None = None,
+        late_mlm: bool = True,
+        reduction: Reduction = "mean",
+        mlm: bool = True,
+        mlm_weight: float = 1.0,
+        temperature: float = 1.0,
+        similarity: Similarity = "dot",
+        distinct_documents: bool = False,
+        singles: bool = False,
+    ) -> None:
+        super().__init__(
+            backbone, head, skip_from=skip_from, late_mlm=late_mlm, reduction=reduction, mlm_weight=mlm_weight
+        )
+        self.mlm = mlm
+        self.temperature = temperature
+        self.similarity: Similarity = similarity
+        self.distinct_documents = distinct_documents
+        self.singles = singles  # some examples have one span, which is asked for its masked tokens only
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return super().counts(batch) if self.mlm else {}
+
+    def represent(self, chunk: Batch) -> Represented:
+        side = text_of(chunk)
+        hidden = self.hidden(side.packed)
+        terms = self.mlm_terms(hidden, side) if self.mlm else {}
+        return Represented(self._partners(cls(hidden.last, side.packed), side), terms)
+
+    def vectors(self, chunk: Batch) -> Tensor:
+        side = text_of(chunk)
+        return self._partners(cls(self.backbone(side.packed).last, side.packed), side)
+
+    def _partners(self, vectors_BD: Tensor, side: Side) -> Tensor:
+        """The rows that have a partner: all of them, unless some documents gave one span."""
+        if not self.singles:
+            return vectors_BD
+        like = side.owner[1:] == side.owner[:-1]
+        edge = like.new_zeros(1)
+        return vectors_BD[torch.cat((like, edge)) | torch.cat((edge, like))]
+
+    def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
+        everything = world.gather(vectors)
+        at = torch.arange(everything.start, everything.start + len(vectors))
+        itself = torch.stack((at - everything.start, at), dim=1)
+        found = losses.info_nce(
+            vectors,
+            everything.rows,
+            at ^ 1,
+            temperature=self.temperature,
+            similarity=self.similarity,
+            exclude=same_text(batch, at ^ 1, 2, world) if self.distinct_documents else itself,
+            total=len(everything.rows),
+        )
+        return Contrast(found.loss, {"partner_accuracy": found.accuracy, "alignment": found.alignment})

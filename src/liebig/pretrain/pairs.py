@@ -1,0 +1,155 @@
+"""Pairs that somebody or something named: labelled queries with their passages, passages with generated queries.
+
+The texts of a collection that occur in pairs are tokenised once into one flat row; an example is an anchor (a
+query, or a passage) and its partner is drawn among those it has, anew at each visit. Sequences come as (query,
+passage). Cost: the tokens in memory, 4 bytes each, and 1 ns a token to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig import rng
+from liebig.data.batch_row import Frame, Row, example_keys, row
+from liebig.data.collection import Collection
+from liebig.errors import DataError
+from liebig.progress import track
+from liebig.text.tokenizer import Tokenizer
+
+Ints = NDArray[np.int64]
+AT_ONCE = 4096
+PARTNER = 0  # the numbered draw of an example's key that picks the partner
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Tokenised texts: text i is tokens[offsets[i]:offsets[i+1]]."""
+
+    tokens: NDArray[np.uint32]
+    offsets: Ints
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def of(cls, texts: Iterable[str], tokenizer: Tokenizer, limit: int) -> Texts:
+        """Tokenise, and cut every text at `limit` tokens."""
+        parts, lengths, stream = [np.zeros(0, np.uint32)], [0], iter(texts)
+        while some := list(islice(stream, AT_ONCE)):
+            ids = [encoded[:limit] for encoded in tokenizer.encode_batch(some)]
+            lengths.extend(map(len, ids))
+            parts.append(np.array([token for one in ids for token in one], np.uint32))
+        return cls(np.concatenate(parts), np.cumsum(lengths))
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Queries, passages, and for each anchor its partners; `anchor` says which of the two an example is."""
+
+    queries: Texts
+    passages: Texts
+    documents: Ints  # the document of each passage
+    anchor: Literal["query", "passage"]
+    partners: Ints  # numbers of partners, anchor after anchor
+    ends: Ints  # where each anchor's partners end
+    anchors: Ints  # numbers of the anchors
+    frame: Frame
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def chosen(self, examples: Ints, epoch: int, seed: int) -> tuple[Ints, Ints]:
+        """The query and the passage of each example at this visit."""
+        first = np.concatenate(([0], self.ends))[examples]
+        count = self.ends[examples] - first
+        pick = rng.integers(example_keys(examples, epoch, seed), PARTNER, count)
+        anchors, partners = self.anchors[examples], self.partners[first + pick]
+        return (anchors, partners) if self.anchor == "query" else (partners, anchors)
+
+    def documents_of(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        """The document that each example's passage comes from."""
+        return self.documents[self.chosen(examples, epoch, seed)[1]]
+
+    def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
+        """One row: query and passage of each example in turn."""
+        queries, passages = self.chosen(examples, epoch, seed)
+        places = np.zeros((2 * len(examples), 4), np.int64)
+        places[0::2, 0], places[0::2, 1] = self.queries.offsets[queries], self.queries.offsets[queries + 1]
+        shift = len(self.queries.tokens)
+        places[1::2, 0] = self.passages.offsets[passages] + shift
+        places[1::2, 1] = self.passages.offsets[passages + 1] + shift
+        owner = np.repeat(np.arange(len(examples)), 2)
+        return row(self._tokens, places, self.frame, owner, example_keys(examples, epoch, seed))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_tokens", np.concatenate([self.queries.tokens, self.passages.tokens]))
+
+
+def read_pairs(
+    collection: Collection,
+    split: str,
+    tokenizer: Tokenizer,
+    limit: int,
+    *,
+    anchor: Literal["query", "passage"],
+    most: int | None = None,
+) -> PairSource:
+    """The relevant pairs of a split; `most` bounds how many partners an anchor keeps, the first ones."""
+    named = list(_named(collection, split))
+    if not named:
+        raise DataError(f"the split {split!r} names no relevant pair", file=collection.path)
+    query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
+    passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
+    passages, documents = _passages(collection, passage_ids, tokenizer, limit)
+    pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
+    anchors, ends, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
+    queries = Texts.of(_in_order(_queries(collection, query_ids), query_ids), tokenizer, limit)
+    return PairSource(queries, passages, documents, anchor, partners, ends, anchors, Frame.of(tokenizer))
+
+
+def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
+    """Anchors, where each one's partners end, and the partners, from (anchor, partner) rows in their order."""
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    begins = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
+    if most is not None:
+        place = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
+        return grouped(pairs[place < most], None)
+    return pairs[begins, 0], np.append(begins[1:], len(pairs)), pairs[:, 1]
+
+
+def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
+    """Each (query, passage) once, from judgements and groups."""
+    judged = ((j.query, j.passage) for j in collection.judgements(split) if j.relevance > 0)
+    grouped = ((g.query, p) for g in collection.groups(split) for p in g.positives)
+    yield from dict.fromkeys([*judged, *grouped])
+
+
+def _passages(
+    collection: Collection, wanted: Mapping[str, int], tokenizer: Tokenizer, limit: int
+) -> tuple[Texts, Ints]:
+    """Titles go before their texts, as everywhere where passages are encoded."""
+    texts, documents = {}, {}
+    for passage in track(collection.passages(), "reading passages", unit="passages"):
+        if passage.id in wanted:
+            texts[passage.id] = f"{passage.title} {passage.text}".strip()
+            documents[passage.id] = passage.doc or passage.id
+    ordered = list(_in_order(texts, wanted))
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(documents.values()))}
+    return Texts.of(ordered, tokenizer, limit), np.array([numbers[documents[p]] for p in wanted], np.int64)
+
+
+def _queries(collection: Collection, wanted: Mapping[str, int]) -> dict[str, str]:
+    return {query.id: query.text for query in collection.queries() if query.id in wanted}
+
+
+def _in_order(texts: Mapping[str, str], wanted: Sequence[str] | Mapping[str, int]) -> Iterator[str]:
+    for name in wanted:
+        if name not in texts:
+            raise DataError(f"a pair names {name!r}, which the collection does not have")
+        yield texts[name]
