@@ -15,8 +15,17 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from liebig.errors import TrainingError
+
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def choose(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
+    """The precision asked for; left to us, bf16 on a GPU and fp32 without one."""
+    if wanted == "auto":
+        return "bf16" if device.type == "cuda" else "fp32"
+    return wanted
 
 
 def autocast(
@@ -53,6 +62,8 @@ class LossScaler:
         """Move the scale after a step that was finite, or was left out."""
         if not self.on:
             return
+        if not finite and self.scale <= 1.0:
+            raise TrainingError("gradients overflow fp16 even unscaled", fix="use bf16 or fp32")
         self.good = self.good + 1 if finite else 0
         if not finite:
             self.scale = max(1.0, self.scale / 2)

@@ -26,7 +26,7 @@ from liebig.train.distributed import ALONE, World
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.precision import autocast
 from liebig.train.reduce import reduce_gradients, trainable
-from liebig.train.sharding import reduces_itself, synchronise
+from liebig.train.sharding import sharded, synchronise
 
 
 class OutOfMemory(Exception):
@@ -66,13 +66,13 @@ def step(
     pieces = _on_device(objective, batch, world, chunk_tokens)
     mine = {**objective.counts(batch), "examples": batch.n, "tokens": batch.tokens}
     run = _Run(objective, pieces, world.counts(mine), world, dtype, scale, seed, constants)
-    with _forked(world.device):
+    with forked(world.device):
         if objective.contrastive:
             whole = pieces[0] if len(pieces) == 1 else batch.to(world.device, non_blocking=True)
             run.cached(whole)
         else:
             run.accumulated()
-    if not reduces_itself(objective):
+    if not sharded(objective):
         reduce_gradients(trainable(objective), world)
     return run.result(diagnose)
 
@@ -80,7 +80,7 @@ def step(
 def _on_device(objective: Objective, batch: Batch, world: World, chunk_tokens: int | None) -> list[Batch]:
     """The chunks. Sharded processes run the model together, so they agree on how often."""
     chunks = batch.chunks(chunk_tokens)
-    if reduces_itself(objective):
+    if sharded(objective):
         pieces = min(world.largest(len(chunks)), world.smallest(batch.n))
         chunks = chunks if len(chunks) == pieces else batch.split(pieces)
     return [chunk.to(world.device, non_blocking=True) for chunk in chunks]
@@ -226,7 +226,7 @@ def _full(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def _forked(device: torch.device) -> Iterator[None]:
+def forked(device: torch.device) -> Iterator[None]:
     """The step's own random numbers leave everyone else's as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

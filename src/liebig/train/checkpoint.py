@@ -1,0 +1,200 @@
+"""Checkpoints: whole or not at all, verified when read, written behind the training's back.
+
+A checkpoint is a folder `step-00001000` of safetensors files and `state.json`, which holds everything that is not
+a tensor and the hash of every file, its own contents included. It is written under another name, synced and
+renamed. Tensors are copied to host memory first; hashing and writing happen in a thread. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from liebig.errors import CorruptError, WorkspaceError
+from liebig.train.judge import Best
+from liebig.workspace import atomic_write
+
+STATE, BEST, PREFIX = "state.json", "best.json", "step-"
+AGAIN = "remove the folder and start again"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a run after `step` steps: named groups of tensors, and facts that JSON can hold."""
+
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(folder: Path, snapshot: Snapshot) -> None:
+    """Make `folder` hold the snapshot; before that, and if anything fails, it does not exist."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        files, aliases = {}, {}
+        for name, tensors in snapshot.tensors.items():
+            unique, aliases[name] = _unique(tensors)
+            path = temporary / f"{name}.safetensors"
+            safetensors.torch.save_file(unique, path)
+            _sync(path)
+            files[name] = _hash(path)
+        body = {"step": snapshot.step, "facts": snapshot.facts, "files": files, "aliases": aliases}
+        atomic_write(temporary / STATE, json.dumps({**body, "digest": _digest(body)}, indent=1).encode())
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(temporary, folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read(folder: Path) -> Snapshot:
+    """The snapshot in `folder`, every file held against its hash before it is opened."""
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        digest = state.pop("digest")
+        whole = _digest(state) == digest
+    except (OSError, ValueError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        raise CorruptError("state.json of this checkpoint is damaged", file=folder, fix=AGAIN)
+    tensors = {name: _read_tensors(folder, name, wanted) for name, wanted in state["files"].items()}
+    for name, aliases in state["aliases"].items():
+        tensors[name].update({alias: tensors[name][source] for alias, source in aliases.items()})
+    return Snapshot(state["step"], tensors, state["facts"])
+
+
+def _read_tensors(folder: Path, name: str, wanted: str) -> dict[str, Tensor]:
+    path = folder / f"{name}.safetensors"
+    try:
+        if _hash(path) == wanted:
+            found: dict[str, Tensor] = safetensors.torch.load_file(path)
+            return found
+    except (OSError, SafetensorError):
+        pass
+    raise CorruptError(f"{path.name} of this checkpoint is damaged or missing", file=folder, fix=AGAIN)
+
+
+class Checkpoints:
+    """The checkpoints of a run: the newest `keep` and the best, written in the background."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder, self.keep = folder, keep
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return self.folder / f"{PREFIX}{step:08d}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, in order."""
+        return sorted(int(p.name[len(PREFIX) :]) for p in self.folder.glob(f"{PREFIX}*") if p.is_dir())
+
+    def read(self, step: int) -> Snapshot:
+        """The checkpoint of a step."""
+        return read(self.path(step))
+
+    def save(self, snapshot: Snapshot, best: Best | None = None) -> None:
+        """Write the snapshot behind one's back; `best` says that it is the best so far."""
+        self.wait()
+        self._writing = self._pool.submit(self._save, snapshot, best)
+
+    def wait(self) -> None:
+        """Until everything is on disk; an error of the writer is raised here."""
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            except OSError as error:
+                raise WorkspaceError(
+                    f"a checkpoint could not be written: {error.strerror or error}",
+                    file=self.folder,
+                    fix="make room on the disk and run the same command again",
+                ) from error
+            finally:
+                self._writing = None
+
+    def close(self) -> None:
+        """Wait, and let the thread go."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+    def newest(self, say: Callable[[str], None]) -> Snapshot | None:
+        """The newest checkpoint that is whole; a damaged one is said and passed over."""
+        damaged = None
+        for step in reversed(self.steps()):
+            try:
+                return read(self.path(step))
+            except CorruptError as error:
+                damaged = error
+                say(f"the checkpoint of step {step} is damaged ({error.what}): trying the one before it")
+        if damaged is not None:
+            raise damaged
+        return None
+
+    def best(self) -> int | None:
+        """The step of the best checkpoint."""
+        try:
+            return int(json.loads((self.folder / BEST).read_text(encoding="utf-8"))["step"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def tidy(self) -> None:
+        """Remove what an interrupted writer left."""
+        for path in self.folder.glob(f".{PREFIX}*.tmp"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _save(self, snapshot: Snapshot, best: Best | None) -> None:
+        write(self.path(snapshot.step), snapshot)
+        if best is not None:
+            atomic_write(self.folder / BEST, json.dumps(asdict(best)).encode())
+        kept = {*self.steps()[-self.keep :], self.best()}
+        for step in self.steps():
+            if step not in kept:
+                shutil.rmtree(self.path(step))
+
+
+def _unique(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors that share memory (tied weights) once, and which name stands for which."""
+    first: dict[tuple[int, tuple[int, ...]], str] = {}
+    unique, aliases = {}, {}
+    for name, tensor in tensors.items():
+        place = (tensor.data_ptr(), tuple(tensor.shape))
+        if tensor.numel() and place in first:
+            aliases[name] = first[place]
+        else:
+            first[place] = name
+            unique[name] = tensor.contiguous()
+    return unique, aliases
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,335 @@
+"""The training loop: one function that every room calls, resumable at any moment.
+
+A step is a pure function of the weights and the step number: its batch, its learning rate and its random numbers
+all follow from them. So what is stored is small in kind (weights, moments, averages, a few facts), and a run that
+was killed ends with the weights and the log of one that was not. The first process writes and speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from liebig.rng import key
+from liebig.train import optim as optimisers, schedule as schedules
+from liebig.train.batch import Batch
+from liebig.train.checkpoint import Checkpoints, Snapshot
+from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, SAMConfig, ScheduleConfig
+from liebig.train.distributed import ALONE, World
+from liebig.train.ema import EMA
+from liebig.train.feed import Batches, Feed
+from liebig.train.judge import Best, Judge
+from liebig.train.memory import Budget, find_budget, fitting
+from liebig.train.objective import Objective
+from liebig.train.optim import Gradient
+from liebig.train.plan import Length, dry_rate, make_plan
+from liebig.train.precision import DTYPES, LossScaler, choose
+from liebig.train.record import Recorder
+from liebig.train.sharding import shard, sharded
+from liebig.train.state import put_module, put_optimiser, take_module, take_optimiser, take_tensors
+from liebig.train.step import StepResult, forked, step as run_step
+from liebig.train.stop import Stop
+from liebig.train.watch import Watch
+
+Evaluate = Callable[[Objective], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where a run ended: its steps, its tokens, the best evaluation, and why it stopped before its end."""
+
+    step: int
+    tokens: int
+    best: Best | None
+    stopped: str | None = None
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """How many steps an epoch has, and what to do before one begins (and once after a restart)."""
+
+    steps: int
+    begin: Callable[[int], None] | None = None
+
+
+def train(
+    objective: Objective,
+    batches: Batches,
+    folder: Path,
+    *,
+    loop: LoopConfig,
+    optim: AdamWConfig | SAMConfig | ASAMConfig | None = None,
+    schedule: ScheduleConfig | None = None,
+    world: World = ALONE,
+    epochs: Epochs | None = None,
+    evaluate: Evaluate | None = None,
+    label: str = "training",
+) -> Trained:
+    """Train the objective in place; `folder` gets the log and the checkpoints, and a run found there goes on.
+
+    `batches(step)` is this process's share of a batch, a function of the step alone. `evaluate` runs in every
+    process, with averaged weights where there are any; those are also what the objective ends with.
+    """
+    run = _Training(objective, folder, loop, optim or AdamWConfig(), world, epochs, label)
+    done = False
+    with Stop() as stop:
+        try:
+            run.prepare(batches, schedule or ScheduleConfig())
+            stopped = run.all_steps(batches, evaluate, stop)
+            done = True
+        finally:
+            run.close(done)
+    return Trained(run.step, run.tokens, run.judge.best, stopped)
+
+
+class _Training:
+    """A run under way."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        folder: Path,
+        loop: LoopConfig,
+        optim: AdamWConfig | SAMConfig | ASAMConfig,
+        world: World,
+        epochs: Epochs | None,
+        label: str,
+    ) -> None:
+        self.objective, self.folder, self.loop, self.world, self.epochs = (
+            objective,
+            folder,
+            loop,
+            world,
+            epochs,
+        )
+        objective.to(world.device).train()
+        if loop.shard and world.size > 1:
+            shard(objective, world)
+        if loop.compile:
+            objective.compile()
+        precision = choose(loop.precision, world.device)
+        self.dtype, self.scaler, self.budget = (
+            DTYPES[precision],
+            LossScaler(precision == "fp16"),
+            Budget(None),
+        )
+        self.optimiser = optimisers.build(optim, objective, clip=loop.clip, scaler=self.scaler)
+        self.lr, self.ema = optim.lr, None if loop.ema is None else EMA(objective, loop.ema)
+        self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
+        self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
+        self.recorder = Recorder(folder, world, label, loop.collapse)
+        self.step = self.tokens = self.total = 0
+        self.stored: int | None = None
+        self.feed: Feed | None = None
+
+    def prepare(self, batches: Batches, schedule: ScheduleConfig) -> None:
+        """Take up what the folder holds, or fix what has to be fixed before the first step."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        snapshot = self._newest()
+        if snapshot is not None:
+            self._restore(snapshot)
+        else:
+            self._plan(batches)
+        self.factor = schedules.build(schedule, self.total)
+        self.recorder.open(self.step, self.total, self.loop.trackers, snapshot is not None)
+
+    def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
+        """From where the run is to its end; returns why it ended early, if it did."""
+        self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
+        entered = None
+        while self.step < self.total and self.judge.tired is None:
+            epoch, until = self._epoch()
+            if self.epochs is not None and self.epochs.begin is not None and epoch != entered:
+                self.epochs.begin(epoch)
+                entered = epoch
+            self._one(self.feed.get(self.step, until))
+            better = self._evaluated(evaluate)
+            if better or self.step % self.loop.checkpoint_every == 0:
+                self._store(better)
+            if self.world.any(stop.wanted):
+                self._break_off()
+        self._finish()
+        return self.judge.tired if self.step < self.total else None
+
+    def _epoch(self) -> tuple[int, int]:
+        """The epoch of the coming step, and the first step whose batch must not be prepared yet."""
+        if self.epochs is None:
+            return 0, self.total
+        epoch = self.step // self.epochs.steps
+        ahead = self.total if self.epochs.begin is None else (epoch + 1) * self.epochs.steps
+        return epoch, min(self.total, ahead)
+
+    def _one(self, batch: Batch) -> None:
+        """One step, and its line of the log where it gets one."""
+        done = self.step + 1
+        logged = done % self.loop.log_every == 0 or done in (1, self.total)
+        lr = self.lr * self.factor(self.step)
+        update = self.optimiser.update(self._gradient(batch, self.step, logged), lr)
+        if update.made:
+            self.objective.after_step()
+            if self.ema is not None:
+                self.ema.update()
+        self.step, self.tokens = done, self.tokens + update.result.counts["tokens"]
+        self.watch.put(done, batch, update)
+        self.recorder.count(update)
+        if logged:
+            self.watch.settle()
+            place = {} if self.epochs is None else {"epoch": done / self.epochs.steps}
+            facts = {"lr": lr, "tokens": self.tokens, "chunk_tokens": self.budget.tokens, **place}
+            waited = self.feed.waited if self.feed is not None else 0.0
+            self.recorder.line(done, facts, update.result.chunks, waited)
+
+    def _gradient(self, batch: Batch, number: int, diagnose: bool = False) -> Gradient:
+        """The gradient of step `number`, with chunks that fit, as the optimiser asks for it."""
+
+        def gradient(constants: Tensor | None) -> StepResult:
+            def with_budget(tokens: int | None) -> StepResult:
+                return self._run(batch, number, tokens, constants, diagnose)
+
+            return fitting(with_budget, self.budget, batch, self.world, self._announce)
+
+        return gradient
+
+    def _run(
+        self,
+        batch: Batch,
+        number: int,
+        tokens: int | None,
+        constants: Tensor | None = None,
+        diagnose: bool = False,
+    ) -> StepResult:
+        return run_step(
+            self.objective,
+            batch,
+            self.world,
+            chunk_tokens=tokens,
+            dtype=self.dtype,
+            scale=self.scaler.factor,
+            seed=int(key(self.loop.seed, number) >> 1),
+            constants=constants,
+            diagnose=diagnose,
+        )
+
+    def _announce(self, said: str) -> None:
+        """Something about the step under way."""
+        self.recorder.announce(self.step + 1, said)
+
+    def _evaluated(self, evaluate: Evaluate | None) -> bool:
+        """Evaluate if it is time; is this the best model so far?"""
+        every = self.loop.eval_every
+        if evaluate is None or not (self.step == self.total or (every and self.step % every == 0)):
+            return False
+        self.watch.settle()
+        self.objective.eval()
+        averaged = nullcontext() if self.ema is None else self.ema.swapped()
+        with torch.no_grad(), forked(self.world.device), averaged:
+            measured = self.world.told(evaluate(self.objective))
+        self.objective.train()
+        better = self.judge.look(self.step, measured)
+        self.recorder.evaluation(self.step, measured, self.judge.name(measured), better)
+        if self.judge.tired is not None:
+            self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.tired}")
+        return better
+
+    def _break_off(self) -> None:
+        """A signal came: store everything, say how to go on, and end."""
+        if self.stored != self.step:
+            self._store()
+        self.checkpoints.wait()
+        said = f"stopped at step {self.step} of {self.total}, all stored: the same command goes on from there"
+        self.recorder.remark(said)
+        raise KeyboardInterrupt(said)
+
+    def _finish(self) -> None:
+        self.watch.settle()
+        if self.stored != self.step:
+            self._store()
+        self.checkpoints.wait()
+        if self.ema is not None:
+            self.ema.apply()
+        self.world.barrier()
+
+    def _store(self, better: bool = False) -> None:
+        """Copy everything to host memory now, and write it behind the training's back."""
+        self.watch.settle()
+        self.stored = self.step
+        if not self.world.first and not sharded(self.objective):
+            return
+        tensors = {
+            "objective": take_module(self.objective),
+            "optimiser": take_optimiser(self.optimiser.adamw),
+        }
+        if self.ema is not None:
+            tensors["ema"] = take_tensors(self.ema.state())
+        if self.world.first:
+            self.recorder.sync()
+            best = self.judge.best if better else None
+            self.checkpoints.save(Snapshot(self.step, tensors, self._facts()), best)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "total": self.total,
+            "tokens": self.tokens,
+            "chunk_tokens": self.budget.tokens,
+            "random": {"seed": self.loop.seed, "step": self.step},
+            "scaler": asdict(self.scaler),
+            "judge": self.judge.facts(),
+            "recorder": self.recorder.facts(),
+            "processes": self.world.size,
+        }
+
+    def _newest(self) -> Snapshot | None:
+        """The newest whole checkpoint, the same in every process."""
+        found = None
+        if self.world.first:
+            self.checkpoints.tidy()
+            found = self.checkpoints.newest(self.recorder.remark)
+        step = self.world.largest(-1 if found is None else found.step)
+        return found if found is not None or step < 0 else self.checkpoints.read(step)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        facts = snapshot.facts
+        put_module(self.objective, snapshot.tensors["objective"], self.checkpoints.path(snapshot.step))
+        put_optimiser(self.optimiser.adamw, snapshot.tensors["optimiser"])
+        if self.ema is not None:
+            self.ema.load(snapshot.tensors["ema"])
+        self.step = self.stored = snapshot.step
+        self.total, self.tokens, self.budget.tokens = facts["total"], facts["tokens"], facts["chunk_tokens"]
+        self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
+        self.judge.load(facts["judge"])
+        self.recorder.load(facts["recorder"])
+        if facts["processes"] != self.world.size:
+            self.recorder.remark(
+                f"the run began with {facts['processes']} processes and goes on with {self.world.size}: "
+                "the same batches, but other dropout"
+            )
+
+    def _plan(self, batches: Batches) -> None:
+        """Fix the number of steps and the chunk budget."""
+        epoch_steps = None if self.epochs is None else self.epochs.steps
+        length = Length(self.loop.steps, self.loop.epochs, self.loop.minutes, epoch_steps)
+        if self.epochs is not None and self.epochs.begin is not None:
+            self.epochs.begin(0)
+
+        def find() -> int:
+            batch = batches(0)
+            moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
+            return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
+
+        def rate(tokens: int | None) -> float:
+            return dry_rate(lambda number: self._run(batches(number), number, tokens), self.world)
+
+        plan = make_plan(self.folder, length, self.loop.chunk_tokens, find, rate, self.world)
+        self.total, self.budget.tokens = plan.total, plan.chunk_tokens
+
+    def close(self, done: bool) -> None:
+        if self.feed is not None:
+            self.feed.close()
+        self.checkpoints.close()
+        self.recorder.close(done)
