@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 ORDER, MIX = 1, 2
+STRIDE = 1 << 16
 
 
 class Stepped(Protocol):
@@ -106,7 +107,7 @@ class MixedBatches:
         self._each = [Batches(source, size, _seed(seed, i)) for i, source in enumerate(sources)]
         self._bounds = np.cumsum(np.array(probabilities, np.float64) / total)
         self._key = rng.key(seed, MIX)
-        self._counted = (0, np.zeros(len(sources), np.int64))
+        self._marks: tuple[tuple[int, NDArray[np.int64]], ...] = ((0, np.zeros(len(sources), np.int64)),)
         self.sources, self.size, self.seed, self.per = tuple(sources), size, seed, per
 
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> Row:
@@ -124,13 +125,16 @@ class MixedBatches:
         return np.asarray(_sources(self._key, begin, end, self._bounds))
 
     def _before(self, unit: int) -> NDArray[np.int64]:
-        """How often each source was drawn before this unit; counted on from the last time it was asked."""
-        known, counts = self._counted
-        if known > unit:
-            known, counts = 0, np.zeros(len(self.sources), np.int64)
-        counts = counts + _tally(self._key, known, unit, self._bounds)
-        self._counted = (unit, counts)
-        return counts
+        """How often each source was drawn before this unit, counted on from the nearest mark.
+
+        Marks are kept apart by `STRIDE`, so that several threads a few steps apart share them.
+        """
+        mark = unit - unit % STRIDE
+        known, counts = max((m for m in self._marks if m[0] <= mark), key=lambda m: m[0])
+        if known < mark:
+            counts = counts + _tally(self._key, known, mark, self._bounds)
+            self._marks = (self._marks[0], *self._marks[1:][-3:], (mark, counts))
+        return np.asarray(counts + _tally(self._key, mark, unit, self._bounds))
 
     def _gather(self, drawn: Ints, before: Ints) -> Row:
         """The examples that `drawn` names, each the next one of its source."""
