@@ -23,7 +23,7 @@ from liebig.errors import ModelError
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.families import Family, Stack, Whole, family_of
-from liebig.model.loading import load_model, new_model
+from liebig.model.loading import load_model, local_folder, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
 from liebig.model.stack import LEAN, compiled, plain_layer, run_stack
@@ -63,7 +63,7 @@ class Backbone(nn.Module):
     @classmethod
     def load(cls, source: str | Path) -> Backbone:
         """From a folder, or by name from the Hugging Face hub. Runs no code and unpickles nothing."""
-        loaded = load_model(source)
+        loaded = load_model(local_folder(source))
         return cls(loaded.model.eval(), fresh_mlm_head=loaded.fresh_mlm_head, source=str(source))
 
     @classmethod

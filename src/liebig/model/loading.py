@@ -24,6 +24,7 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # weights, tokenizer, settings; no code
 UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, ImportError)
 
 
@@ -35,27 +36,49 @@ class Loaded:
     fresh_mlm_head: bool
 
 
-def load_model(source: str | Path) -> Loaded:
-    """The encoder in a folder, or behind a name on the Hugging Face hub."""
+def load_model(folder: Path) -> Loaded:
+    """The encoder in a folder."""
     from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
-    check_source(source)
-    with quiet(), readable(source):
-        config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
-        refuse_code(getattr(config, "auto_map", None), source)
+    check_folder(folder)
+    with quiet(), readable(folder):
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
         loader = AutoModelForMaskedLM if has_head else AutoModel
         with no_score_dropout(config):
             model, info = loader.from_pretrained(
-                str(source),
+                str(folder),
                 config=config,
                 trust_remote_code=False,
                 weights_only=True,
+                local_files_only=True,
                 dtype=torch.float32,
                 output_loading_info=True,
             )
-    head = check_complete(model, set(info["missing_keys"]), source)
+    head = check_complete(model, set(info["missing_keys"]), folder)
     return Loaded(model, fresh_mlm_head=has_head and bool(head))
+
+
+def local_folder(source: str | Path) -> Path:
+    """A model folder as it is; a hub name as the folder its files were downloaded to, code left behind."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    name = str(source)
+    if isinstance(source, Path) or folder.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError("there is no such model folder", file=source)
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = Path(snapshot_download(name, allow_patterns=HUB_FILES))
+        if not any((found / weights).exists() for weights in WEIGHTS):
+            found = Path(snapshot_download(name, allow_patterns=[*HUB_FILES, "*.bin"]))
+    except Exception as error:  # the hub's errors have no common base beside this one
+        raise ModelError(
+            f"{name!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
+            fix="give the path of a model folder",
+        ) from error
+    return found
 
 
 @contextmanager
@@ -75,16 +98,12 @@ def no_score_dropout(config: Any) -> Iterator[None]:
             setattr(config, name, value)
 
 
-def check_source(source: str | Path) -> None:
+def check_folder(folder: Path) -> None:
     """Says clearly what a folder lacks, before any library looks at it."""
-    folder = Path(source)
-    if not folder.exists():
-        text = str(source)
-        if isinstance(source, Path) or text.startswith((".", "/", "~")) or text.count("/") > 1:
-            raise ModelError("there is no such model folder", file=source)
-        return
+    if not folder.is_dir():
+        raise ModelError("there is no such model folder", file=folder)
     config = read_json(folder / "config.json")
-    refuse_code(config.get("auto_map"), source)
+    refuse_code(config.get("auto_map"), folder)
     if not any((folder / name).exists() for name in WEIGHTS):
         raise ModelError(
             "the model folder has no weights",
@@ -93,7 +112,7 @@ def check_source(source: str | Path) -> None:
         )
 
 
-def check_complete(model: Any, missing: set[str], source: str | Path) -> set[str]:
+def check_complete(model: Any, missing: set[str], source: Path) -> set[str]:
     """Missing weights of the masked-LM head; any other missing weight is an error."""
     prefix = model.base_model_prefix + "."
     names = {name for name in missing if "pooler" not in name}
@@ -108,7 +127,7 @@ def check_complete(model: Any, missing: set[str], source: str | Path) -> set[str
     return head
 
 
-def refuse_code(auto_map: object, source: str | Path) -> None:
+def refuse_code(auto_map: object, source: Path) -> None:
     """A folder that names classes of its own needs its own code, which is never run."""
     if auto_map:
         raise ModelError(
@@ -132,7 +151,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def readable(source: str | Path) -> Iterator[None]:
+def readable(source: Path) -> Iterator[None]:
     """Turns what libraries raise about an unreadable model into one sentence."""
     from safetensors import SafetensorError
 
@@ -192,8 +211,8 @@ def new_model(
     }
     kind = {
         "bert": bert_settings,
-        "electra": bert_settings,
-        "albert": bert_settings,
+        "electra": factored_settings,
+        "albert": factored_settings,
         "roberta": roberta_settings,
         "xlm-roberta": roberta_settings,
         "camembert": roberta_settings,
@@ -215,9 +234,13 @@ def bert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> 
         "max_position_embeddings": max_positions,
         "hidden_dropout_prob": dropout,
         "attention_probs_dropout_prob": 0.0,
-        "embedding_size": shape["hidden_size"],
     }
     return {**shape, **own}
+
+
+def factored_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    # ELECTRA and ALBERT can have embeddings narrower than their layers; here both have one width.
+    return {**bert_settings(shape, max_positions, dropout), "embedding_size": shape["hidden_size"]}
 
 
 def roberta_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:

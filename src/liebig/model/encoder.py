@@ -1,0 +1,248 @@
+"""Text to vectors: backbone, pooling, what follows it, prompts and maximum length, as one value.
+
+`forward` is the vectors of a packed row, for training; `encode_texts` sorts texts by length, packs them up to a
+budget of tokens and returns numpy, for everything else. What it loads from a sentence-transformers folder gives
+that library's own vectors. Cost: the backbone's on real tokens; tokenizing runs beside it in a thread.
+
+T packed tokens, B sequences, D width of the vectors, N texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from liebig.errors import ModelError
+from liebig.model.backbone import Backbone
+from liebig.model.packed import Packed
+from liebig.model.pooling import POOLINGS, pool
+from liebig.text.tokenizer import Tokenizer
+
+Similarity = Literal["dot", "cosine"]
+TOKENS = 16_384  # tokens in one packed row when encoding
+WINDOW = 8_192  # texts tokenized and sorted together
+ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "torch.nn.modules.linear.Identity": nn.Identity,
+    "torch.nn.modules.activation.Tanh": nn.Tanh,
+    "torch.nn.modules.activation.ReLU": nn.ReLU,
+    "torch.nn.modules.activation.GELU": nn.GELU,
+    "torch.nn.modules.activation.SiLU": nn.SiLU,
+    "torch.nn.modules.activation.Sigmoid": nn.Sigmoid,
+}
+
+
+class Dense(nn.Module):
+    """A projection of the pooled vector, as sentence-transformers' module of that name."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        bias: bool = True,
+        activation: str = "torch.nn.modules.linear.Identity",
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ModelError(f"unknown activation {activation!r}", fix=f"use one of {', '.join(ACTIVATIONS)}")
+        self.linear = nn.Linear(inputs, outputs, bias=bias)
+        self.activation = activation
+        self.function = ACTIVATIONS[activation]()
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        out: Tensor = self.function(self.linear(x_BD))
+        return out
+
+
+class Normalize(nn.Module):
+    """Vectors of length 1."""
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        return F.normalize(x_BD, dim=-1)
+
+
+class Encoder(nn.Module):
+    """Backbone, tokenizer, pooling and what follows: text in, vectors out."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokenizer: Tokenizer,
+        *,
+        pooling: str = "cls",
+        tail: Sequence[nn.Module] = (),
+        max_length: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
+        similarity: Similarity = "dot",
+        lowercase: bool = False,
+        pool_prompt: bool = True,
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ModelError(f"unknown pooling {pooling!r}", fix=f"use one of {', '.join(POOLINGS)}")
+        if tokenizer.vocab_size > backbone.vocab_size:
+            raise ModelError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {backbone.vocab_size}"
+            )
+        self.backbone = backbone
+        self.tokenizer = tokenizer
+        self.pooling = pooling
+        self.tail = nn.ModuleList(tail)
+        self.max_length = min(max_length or backbone.max_positions, backbone.max_positions)
+        self.prompts = dict(prompts or {})
+        self.default_prompt = default_prompt
+        self.similarity: Similarity = similarity
+        self.lowercase = lowercase
+        self.pool_prompt = pool_prompt
+
+    @classmethod
+    def load(cls, source: str | Path, *, pooling: str | None = None) -> Encoder:
+        """From a folder of Liebig, sentence-transformers or transformers (the last with CLS pooling), or a hub name."""
+        from liebig.model.folder import load_encoder
+
+        return load_encoder(source, pooling=pooling)
+
+    def save(self, folder: Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
+        """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads lie apart."""
+        from liebig.model.folder import save_encoder
+
+        save_encoder(self, folder, heads or {})
+
+    @property
+    def width(self) -> int:
+        """D, the length of a vector."""
+        dense = [part.linear.out_features for part in self.tail if isinstance(part, Dense)]
+        return dense[-1] if dense else self.backbone.width
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.backbone.parameters()).device
+
+    def forward(self, packed: Packed) -> Tensor:
+        """The vectors of a packed row, B x D."""
+        return self.vectors(self.backbone(packed).last, packed)
+
+    def vectors(self, states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
+        """Vectors from states that are there already, B x D."""
+        x_BD = pool(states_TD, packed, self.pooling, skip)
+        for part in self.tail:
+            x_BD = part(x_BD)
+        return x_BD
+
+    def describe(self) -> str:
+        said = f"{self.pooling} pooling, {self.width} numbers a vector, compared by {self.similarity}"
+        return f"{self.backbone.describe()} {said}, at most {self.max_length} tokens a text."
+
+    def prompt_text(self, name: str | None) -> str:
+        """The prompt of that name; a role ("query", "passage") without one falls back to the default prompt."""
+        for alias in ROLES.get(name or "", (name,)):
+            if alias in self.prompts:
+                return self.prompts[alias]
+        if name not in (None, "", *ROLES):
+            raise ModelError(
+                f"the model has no prompt {name!r}", fix=f"its prompts are {sorted(self.prompts)}"
+            )
+        return "" if name == "" else self.prompts.get(self.default_prompt or "", "")
+
+    def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
+        """Token ids with prompt and special tokens, cut to the maximum length."""
+        before = self.prompt_text(prompt)
+        full = [before + text for text in texts] if before else list(texts)
+        if self.lowercase:
+            full = [text.lower() for text in full]
+        room = self.max_length - len(self.tokenizer.wrap([]))
+        return [self.tokenizer.wrap(ids[:room]) for ids in self.tokenizer.encode_batch(full)]
+
+    def encode_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        token_budget: int = TOKENS,
+        unit: bool = False,
+        half: bool | None = None,
+    ) -> NDArray[np.float32]:
+        """Vectors of the texts, N x D. `unit` scales them to length 1 (then dot product is cosine).
+
+        `half` computes in bfloat16; None means on CUDA only.
+        """
+        parts = self.encode_stream(texts, prompt=prompt, token_budget=token_budget, unit=unit, half=half)
+        return np.concatenate([np.empty((0, self.width), np.float32), *parts])
+
+    def encode_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        prompt: str | None = None,
+        token_budget: int = TOKENS,
+        unit: bool = False,
+        half: bool | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[NDArray[np.float32]]:
+        """The same for any number of texts: one array per `window` of them, in order; memory for one window."""
+        skip = 0 if self.pool_prompt else self._prompt_length(prompt)
+        rest = iter(texts)
+        with ThreadPoolExecutor(1) as beside:
+            ahead = beside.submit(lambda: self.tokenize(list(islice(rest, window)), prompt))
+            while sequences := ahead.result():
+                ahead = beside.submit(lambda: self.tokenize(list(islice(rest, window)), prompt))
+                yield self.encode_tokens(
+                    sequences, token_budget=token_budget, unit=unit, half=half, skip=skip
+                )
+
+    @torch.inference_mode()
+    def encode_tokens(
+        self,
+        sequences: Sequence[Sequence[int]],
+        *,
+        token_budget: int = TOKENS,
+        unit: bool = False,
+        half: bool | None = None,
+        skip: int = 0,
+    ) -> NDArray[np.float32]:
+        """Vectors of token sequences (special tokens included), N x D; the mode of training is left as it was."""
+        was_training = self.training
+        self.eval()
+        device = self.device
+        out_ND = torch.empty(len(sequences), self.width, device=device)
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._half(half)):
+            for numbers in by_budget(lengths, token_budget):
+                packed = Packed.from_lists([sequences[i] for i in numbers]).to(device)
+                vectors_BD = self.vectors(self.backbone(packed).last, packed, skip).float()
+                vectors_BD = F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
+                out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD
+        self.train(was_training)
+        return out_ND.cpu().numpy()
+
+    def _half(self, half: bool | None) -> bool:
+        full = self.backbone.dtype == torch.float32
+        return full and (self.device.type == "cuda" if half is None else half)
+
+    def _prompt_length(self, prompt: str | None) -> int:
+        """Tokens before the text: the special ones in front and the prompt's."""
+        text = self.prompt_text(prompt)
+        after = len(self.tokenizer.template.after)
+        return len(self.tokenizer.wrap(self.tokenizer.encode(text))) - after if text else 0
+
+
+def by_budget(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
+    """Numbers of sequences, longest first, in groups of at most `budget` tokens (or one sequence)."""
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    start = 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
+        yield order[start:stop]
+        start = stop
