@@ -1,0 +1,196 @@
+"""What a careful person would look at in a new collection, as one summary: counts, lengths, samples, warnings.
+
+Each check is a function that yields at most a few warnings; they work on hashes kept while the records went by, and
+on one more pass over the judgements and groups as written. Cost: sorting the hashes, a few seconds for 21 M passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.corpus.census import Census, Kind
+from liebig.data.collection import Collection
+from liebig.data.collection_writer import SINGULAR, CollectionWriter
+from liebig.data.formats import Found
+from liebig.data.lookup import Hashes, hash64, hash_all
+from liebig.data.output import collapse
+
+EDGES = (0, 1, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
+EXAMPLES = 3
+CHUNK = 1 << 17
+Warnings = Iterator[dict[str, Any]]
+
+
+def summarise(
+    folder: Path, found: Sequence[Found], writer: CollectionWriter, census: Census
+) -> dict[str, Any]:
+    """The summary of a collection that was just written."""
+    collection = Collection(folder)
+    return {
+        "sources": [{"path": f.source.label, "format": f.format.name, "because": f.why} for f in found],
+        "counts": {**writer.counts, **{name: n for name, n in census.counts.items() if n}},
+        "repeated": dict(writer.repeated),
+        "lengths": {name: lengths(kind) for name, kind in census.kinds.items()},
+        "samples": {name: kind.shown() for name, kind in census.kinds.items()},
+        "warnings": [warning for check in CHECKS for warning in check(collection, writer, census)],
+    }
+
+
+def lengths(kind: Kind) -> dict[str, Any]:
+    """How long the texts of a kind are, in characters: total, quartiles, and a histogram."""
+    found = np.frombuffer(kind.lengths, np.uint32)
+    low, middle, high = np.quantile(found, (0.25, 0.5, 0.75)).tolist()
+    counts = np.bincount(np.searchsorted(EDGES, found, side="right") - 1, minlength=len(EDGES))
+    ends = (*(edge - 1 for edge in EDGES[1:]), int(found.max()))
+    histogram = [{"from": a, "to": b, "count": int(n)} for a, b, n in zip(EDGES, ends, counts) if n]
+    return {
+        "total": int(found.sum(dtype=np.int64)),
+        "shortest": int(found.min()),
+        "quarter": low,
+        "median": middle,
+        "three quarters": high,
+        "longest": int(found.max()),
+        "histogram": histogram,
+    }
+
+
+def warning(check: str, count: int, sentence: str, examples: Iterable[str] = ()) -> dict[str, Any]:
+    """One thing to look at."""
+    return {
+        "check": check,
+        "count": count,
+        "sentence": sentence,
+        "examples": list(islice(examples, EXAMPLES)),
+    }
+
+
+def _many(count: int, kind: str) -> str:
+    return f"{count:,} {SINGULAR.get(kind, kind) if count == 1 else kind}"
+
+
+def empties(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Records without text."""
+    for name, kind in census.kinds.items():
+        if kind.empty:
+            yield warning("empty", kind.empty, f"{_many(kind.empty, name)} without any text")
+
+
+def duplicates(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Records with the same text under different ids."""
+    for name, ledger in writer.ledgers.items():
+        contents, counts = np.unique(ledger.contents, return_counts=True)
+        repeated = contents[counts > 1]
+        more = int(counts.sum()) - len(contents)
+        if more:
+            ids = ledger.ids[np.isin(ledger.contents, repeated[:EXAMPLES])]
+            sentence = f"{_many(more, name)} with the text of another one, under a different id"
+            yield warning("duplicate", more, sentence, _names(collection, name, ids))
+
+
+def _names(collection: Collection, kind: str, hashes: Hashes) -> Iterator[str]:
+    """The ids behind a few hashes, found by reading on until they have come by."""
+    wanted = set(hashes.tolist())
+    records: dict[str, Callable[[], Iterator[Any]]] = {
+        "documents": collection.documents,
+        "passages": collection.passages,
+        "queries": collection.queries,
+    }
+    for record in records[kind]():
+        if hash64(record.id) in wanted:
+            yield record.id
+
+
+def shared_ids(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Ids that a query and a passage or document have in common: some tools drop such hits."""
+    for name in ("passages", "documents"):
+        common = np.intersect1d(writer.ledgers["queries"].ids, writer.ledgers[name].ids)
+        if len(common):
+            sentence = (
+                f"{_many(len(common), 'queries')} with the id of a {SINGULAR[name]}: where they are unrelated, "
+                "keep tools from dropping hits that have the query's id"
+            )
+            yield warning("shared id", len(common), sentence, _names(collection, "queries", common))
+
+
+def dangling_judgements(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Judgements of passages or queries that are not there."""
+    for split in collection.splits_of("judgements"):
+        pairs = lambda split=split: ((j.query, j.passage) for j in collection.judgements(split))  # noqa: E731
+        yield from _dangling(writer, "judgements", split, pairs)
+
+
+def dangling_groups(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Training groups of passages or queries that are not there."""
+    for split in collection.splits_of("groups"):
+        pairs = lambda split=split: (  # noqa: E731
+            (g.query, name) for g in collection.groups(split) for name in (*g.positives, *g.negatives)
+        )
+        yield from _dangling(writer, "groups", split, pairs)
+
+
+def _dangling(
+    writer: CollectionWriter, kind: str, split: str, pairs: Callable[[], Iterator[tuple[str, str]]]
+) -> Warnings:
+    """Both sides of (query, passage) pairs against what the collection has of them, where it has any."""
+    texts = np.union1d(writer.ledgers["passages"].ids, writer.ledgers["documents"].ids)
+    for side, what, known in ((1, "passages", texts), (0, "queries", np.sort(writer.ledgers["queries"].ids))):
+        if not len(known):
+            continue
+        count, examples = _unknown((pair[side] for pair in pairs()), known)
+        if count:
+            sentence = f"{count:,} {kind} of {split} name {what} that are not in the collection"
+            yield warning("points nowhere", count, sentence, examples)
+
+
+def _unknown(names: Iterator[str], known: Hashes) -> tuple[int, list[str]]:
+    """How many names are not known, and the first of them."""
+    count, examples = 0, list[str]()
+    while chunk := list(islice(names, CHUNK)):
+        hashes = hash_all(chunk)
+        place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+        missing = np.flatnonzero(known[place] != hashes)
+        count += len(missing)
+        examples += [chunk[n] for n in missing[: EXAMPLES - len(examples)]]
+    return count, examples
+
+
+def judged_twice(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Judgements of the same query and passage, in one split."""
+    for split in collection.splits_of("judgements"):
+        hashes = hash_all(f"{j.query}\t{j.passage}" for j in collection.judgements(split))
+        more = len(hashes) - len(np.unique(hashes))
+        if more:
+            yield warning("judged twice", more, f"{more:,} judgements of {split} repeat a query and passage")
+
+
+def leaks(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
+    """Queries of one split whose words are those of a query of another."""
+    splits = {
+        split: np.unique(census.words_of(hash_all(collection.query_ids(split))))
+        for split in collection.splits
+        if any(split in collection.splits_of(kind) for kind in ("judgements", "groups", "splits"))
+    }
+    for a, b in combinations(sorted(splits), 2):
+        common = np.intersect1d(splits[a], splits[b])
+        if len(common) and not b.startswith(a + "."):
+            sentence = f"{_many(len(common), 'queries')} of {b} asked in {a} too"
+            yield warning("leak", len(common), sentence, _texts(collection, common))
+
+
+def _texts(collection: Collection, words: NDArray[np.uint64]) -> Iterator[str]:
+    """Queries with these words."""
+    wanted = set(words[: 10 * EXAMPLES].tolist())
+    for query in collection.queries():
+        key = hash64(collapse(query.text).casefold())
+        if key in wanted:
+            wanted.discard(key)
+            yield query.text
+
+
+CHECKS = (empties, duplicates, shared_ids, dangling_judgements, dangling_groups, judged_twice, leaks)
