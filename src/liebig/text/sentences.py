@@ -19,8 +19,8 @@ Match = re.Match[str]
 _STOPS = ".!?…‥‼⁇⁈⁉"
 _FULL = "。！？｡．।॥۔؟։።፧។။"  # ends a sentence whether or not a space follows
 _LINES = "\n\u2028\u2029\x85"
-_CLOSERS = "\"'”’»›)\\]}」』）】》〉〕"
-_OPENERS = "\"'“‘«‹(\\[{„‚「『（【《〈¿¡*_"
+_CLOSERS = "\"'´”’»›)\\]}」』）】》〉〕"
+_OPENERS = "\"'`“‘«‹(\\[{„‚「『（【《〈¿¡*_"
 _HAN_OR_KANA = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _STOP, _SPACELESS, _MIXED, _LINE = 1, 2, 3, 4  # which alternative matched: the group that marks its end
 
@@ -38,7 +38,7 @@ def _candidates(following: str) -> re.Pattern[str]:
 _CASED = _candidates(r"[^a-z\s]|[a-z][A-Z]")
 _UNCASED = _candidates(r"\S")
 
-_LAST_WORD = re.compile(r"[^\s—–/(\[{\"“‘«„,;:-]*\Z")
+_LAST_WORD = re.compile(r"[^\s—–/(\[{\"`“‘«„,;:-]*\Z")
 _NEXT_WORD = re.compile(rf"[{_OPENERS}]*([\w'’-]+)")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _ENUMERATOR = re.compile(r"[(\[]?(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[ivxIVX]{1,5})[)\]]?")

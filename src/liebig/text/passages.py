@@ -1,0 +1,192 @@
+"""Documents cut into passages: of whole sentences up to N tokens, or of N words.
+
+A *cutter* turns texts into pieces; `cut_documents` runs one over the sections of documents, which passages never
+cross, and numbers what comes out ("doc-0", "doc-1", …). `by_tokens` is query-as-context's (4.1: consecutive
+sentences, at most 144 tokens; a longer sentence is cut), `by_words` is DPR's (100 words). A prefix of title or
+heading is part of the text, and counts under `by_tokens`. Space inside a passage becomes single spaces.
+Cost: one tokenisation of the text for `by_tokens` (two where a text has other tokens than its sentences, as with
+byte-level BPE), one split for `by_words`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.errors import DataError
+from liebig.records import Document, Passage
+from liebig.text.blocks import Blocks, pack_sentences
+from liebig.text.sentences import spans
+from liebig.text.tokenizer import Tokenizer
+
+__all__ = ["Blocks", "Cutter", "Prefix", "Text", "by_tokens", "by_words", "cut_documents", "pack_sentences"]
+
+Prefix = Literal["none", "title", "heading", "both"]
+_BATCH = 64  # documents that are tokenised together
+
+
+class Text(NamedTuple):
+    """A section to be cut: its paragraphs, and what will stand in front of each of its passages."""
+
+    paragraphs: tuple[str, ...]
+    prefix: str = ""
+
+
+Cutter = Callable[[Sequence[Text]], list[list[str]]]
+
+
+def cut_documents(
+    documents: Iterable[Document], cutter: Cutter, prefix: Prefix = "none", separator: str = ": "
+) -> Iterator[Passage]:
+    """The passages of documents, in order; each carries its document's title beside its text."""
+    batch: list[Document] = []
+    for document in documents:
+        batch.append(document)
+        if len(batch) == _BATCH:
+            yield from _cut(batch, cutter, prefix, separator)
+            batch = []
+    yield from _cut(batch, cutter, prefix, separator)
+
+
+def by_words(size: int = 100, shortest: int = 0, overlap: int = 0) -> Cutter:
+    """Pieces of `size` words (DPR: 100); each begins with the last `overlap` words of the one before it.
+
+    Words are what spaces part. A rest of fewer than `shortest` words is dropped, but not a whole section: of a
+    short one its only piece stays.
+    """
+    if not 0 <= overlap < size:
+        raise DataError(f"passages of {size} words cannot overlap by {overlap}")
+    step = size - overlap
+
+    def cut(texts: Sequence[Text]) -> list[list[str]]:
+        pieces = []
+        for text in texts:
+            words = " ".join(text.paragraphs).split()
+            starts = range(0, max(len(words) - overlap, 1), step)
+            parts = [words[start : start + size] for start in starts]
+            if len(parts[-1]) < (shortest if len(parts) > 1 else 1):
+                parts.pop()
+            pieces.append([" ".join(part) for part in parts])
+        return pieces
+
+    return cut
+
+
+def by_tokens(tokenizer: Tokenizer, size: int, overlap: int = 0, language: str | None = None) -> Cutter:
+    """Pieces of whole sentences with at most `size` tokens, prefix counted and special tokens not.
+
+    A sentence longer than that is cut at `size` tokens and goes on in the next piece. With `overlap`, a piece
+    begins with the last sentences of the one before it, as many as have at most that many tokens.
+    """
+    if not 0 <= overlap < size:
+        raise DataError(f"passages of {size} tokens cannot overlap by {overlap}")
+
+    def cut(texts: Sequence[Text]) -> list[list[str]]:
+        sentences = [_sentences(text, language) for text in texts]
+        counts = iter(_lengths(tokenizer, [s for group in sentences for s in group]))
+        fronts = _lengths(tokenizer, [text.prefix for text in texts])
+        cuts = []
+        for text, group, front in zip(texts, sentences, fronts):
+            if size - front <= overlap:
+                raise DataError(
+                    f"passages of {size} tokens have no room beside the prefix {text.prefix!r}",
+                    fix="ask for longer passages or no prefix",
+                )
+            lengths = [next(counts) for _ in group]
+            pieces = _pieces(tokenizer, group, lengths, size - front, overlap)
+            exact = tokenizer.additive and max(lengths, default=0) <= size - front
+            cuts.append(pieces if exact else _fitted(tokenizer, text.prefix, pieces, size))
+        return cuts
+
+    return cut
+
+
+def _cut(documents: Sequence[Document], cutter: Cutter, prefix: Prefix, separator: str) -> Iterator[Passage]:
+    texts = [
+        Text(section.paragraphs, _prefix(document.title, section.heading, prefix, separator))
+        for document in documents
+        for section in document.sections
+    ]
+    pieces = iter(cutter(texts))
+    prefixes = iter(texts)
+    for document in documents:
+        number = 0
+        for _ in document.sections:
+            front = next(prefixes).prefix
+            for piece in next(pieces):
+                yield Passage(f"{document.id}-{number}", front + piece, document.title, document.id)
+                number += 1
+
+
+def _prefix(title: str, heading: str, prefix: Prefix, separator: str) -> str:
+    parts = {"none": (), "title": (title,), "heading": (heading,), "both": (title, heading)}[prefix]
+    return "".join(part + separator for part in parts if part)
+
+
+def _sentences(text: Text, language: str | None) -> list[str]:
+    """The sentences of all paragraphs with single spaces, one in front where there was any, so that they join."""
+    found = []
+    for paragraph in text.paragraphs:
+        last = -1
+        for start, end in spans(paragraph, language):
+            glue = "" if start == last else " "
+            found.append(glue + " ".join(paragraph[start:end].split()))
+            last = end
+    return found
+
+
+def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+    return [len(ids) for ids in tokenizer.encode_batch(texts)]
+
+
+def _pieces(
+    tokenizer: Tokenizer, sentences: Sequence[str], lengths: Sequence[int], room: int, overlap: int
+) -> list[str]:
+    """Sentences packed by their lengths, and the texts of the blocks."""
+    bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    blocks = pack_sentences(bounds, np.array([0, len(sentences)]), room, overlap)
+    texts = (
+        _text(tokenizer, sentences, bounds, start, end)
+        for start, end in zip(blocks.starts.tolist(), blocks.ends.tolist())
+    )
+    return [text for text in texts if text]
+
+
+def _text(
+    tokenizer: Tokenizer, sentences: Sequence[str], bounds: NDArray[np.int64], start: int, end: int
+) -> str:
+    """Tokens start … end-1 of the sentences as text: whole sentences, or a part of one that was too long."""
+    first = int(np.searchsorted(bounds, start, side="right")) - 1
+    last = int(np.searchsorted(bounds, end, side="left")) - 1
+    parts = list(sentences[first : last + 1])
+    if end < bounds[last + 1]:
+        parts[-1] = parts[-1][: tokenizer.offsets(parts[-1])[end - int(bounds[last])][0]]
+    if start > bounds[first]:
+        parts[0] = parts[0][tokenizer.offsets(sentences[first])[start - int(bounds[first])][0] :]
+    return "".join(parts).strip()
+
+
+def _fitted(tokenizer: Tokenizer, prefix: str, pieces: Sequence[str], size: int) -> list[str]:
+    """The pieces, tokenised once more as they will be read; one that became too long is cut again."""
+    counts = _lengths(tokenizer, [prefix + piece for piece in pieces])
+    return [
+        part
+        for piece, count in zip(pieces, counts)
+        for part in ([piece] if count <= size else _cut_again(tokenizer, prefix, piece, size))
+    ]
+
+
+def _cut_again(tokenizer: Tokenizer, prefix: str, piece: str, size: int) -> Iterator[str]:
+    """Parts of at most `size` tokens with their prefix, of at least one character."""
+    while piece:
+        starts = [start for start, _ in tokenizer.offsets(prefix + piece)] + [len(prefix + piece)]
+        tokens = min(size, len(starts) - 1)
+        end = max(starts[tokens] - len(prefix), 1)
+        while end > 1 and len(tokenizer.encode(prefix + piece[:end].rstrip())) > size:
+            tokens -= 1
+            end = max(starts[tokens] - len(prefix), 1)
+        yield piece[:end].rstrip()
+        piece = piece[end:].lstrip()
