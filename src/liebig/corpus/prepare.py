@@ -64,11 +64,11 @@ def prepare(
     language: str | None = None,
     finish: Finish = unfinished,
     processes: int = 1,
-    piece: int = PIECE,
+    piece: int | None = None,
 ) -> dict[str, Any]:
     """Write the store of a collection into `folder`, going on where an earlier run was broken off."""
     if not (folder / SUMMARY).is_file():
-        pieces = cut(collection, piece)
+        pieces = cut(collection, piece or PIECE)
         paths = [folder / SHARDS / f"{number:06}.npz" for number in range(len(pieces))]
         (folder / SHARDS).mkdir(exist_ok=True)
         tasks = [task for task in zip(pieces, paths) if not task[1].is_file()]
