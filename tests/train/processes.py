@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["train_toy", "liebig.train.loop"])
+SERVER.set_forkserver_preload(["torch.distributed", "liebig.train.loop", "liebig.train.step", "pytest"])
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:
@@ -49,7 +49,9 @@ def _child(function: Callable[..., Any], rank: int, size: int, folder: Path, arg
         world = ALONE
         if size > 1:
             store = dist.FileStore(str(folder / "store"), size)
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30))
+            dist.init_process_group(
+                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
+            )
             world = World(rank, size)
         torch.save(function(world, *args), folder / f"result-{rank}.pt")
         if size > 1:

@@ -135,7 +135,7 @@ def test_one_process_out_of_memory_stops_all_of_them_together(folder: Path, size
     assert all(found["full"] for found in results(folder, size))
 
 
-def sharded(world: World) -> dict[str, Any]:
+def divided(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (make, batches, n) in CASES.items():
         for budget in BUDGETS:
@@ -150,7 +150,7 @@ def sharded(world: World) -> dict[str, Any]:
 
 def test_sharded_parameters_get_the_same_gradient(folder: Path) -> None:
     (alone,) = results(folder, 1)
-    for found in together(sharded, 2, folder / "sharded"):
+    for found in together(divided, 2, folder / "sharded"):
         for case, (grads, norm) in found.items():
             expected, _ = alone[case]
             assert_equal_gradients(grads, expected, 1e-10)

@@ -118,7 +118,8 @@ class World:
         names = sorted(values)
         x = torch.tensor([values[name] for name in names], dtype=torch.float64)
         dist.broadcast(x, src=0)
-        return dict(zip(names, x.tolist()))
+        told = dict(zip(names, x.tolist()))
+        return {name: told[name] for name in values}
 
     def barrier(self) -> None:
         """Wait for all."""

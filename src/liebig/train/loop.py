@@ -126,6 +126,7 @@ class _Training:
         self.recorder = Recorder(folder, world, label, loop.collapse)
         self.step = self.tokens = self.total = 0
         self.stored: int | None = None
+        self.entered: int | None = None
         self.feed: Feed | None = None
 
     def prepare(self, batches: Batches, schedule: ScheduleConfig) -> None:
@@ -142,12 +143,9 @@ class _Training:
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
-        entered = None
         while self.step < self.total and self.judge.tired is None:
             epoch, until = self._epoch()
-            if self.epochs is not None and self.epochs.begin is not None and epoch != entered:
-                self.epochs.begin(epoch)
-                entered = epoch
+            self._enter(epoch)
             self._one(self.feed.get(self.step, until))
             better = self._evaluated(evaluate)
             if better or self.step % self.loop.checkpoint_every == 0:
@@ -164,6 +162,12 @@ class _Training:
         epoch = self.step // self.epochs.steps
         ahead = self.total if self.epochs.begin is None else (epoch + 1) * self.epochs.steps
         return epoch, min(self.total, ahead)
+
+    def _enter(self, epoch: int) -> None:
+        """Let an epoch begin, once."""
+        if self.epochs is not None and self.epochs.begin is not None and epoch != self.entered:
+            self.epochs.begin(epoch)
+        self.entered = epoch
 
     def _one(self, batch: Batch) -> None:
         """One step, and its line of the log where it gets one."""
@@ -314,16 +318,18 @@ class _Training:
         """Fix the number of steps and the chunk budget."""
         epoch_steps = None if self.epochs is None else self.epochs.steps
         length = Length(self.loop.steps, self.loop.epochs, self.loop.minutes, epoch_steps)
-        if self.epochs is not None and self.epochs.begin is not None:
-            self.epochs.begin(0)
+
+        def first(number: int) -> Batch:
+            self._enter(0)
+            return batches(number % (epoch_steps or number + 1))
 
         def find() -> int:
-            batch = batches(0)
+            batch = first(0)
             moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
             return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
 
         def rate(tokens: int | None) -> float:
-            return dry_rate(lambda number: self._run(batches(number), number, tokens), self.world)
+            return dry_rate(lambda number: self._run(first(number), number, tokens), self.world)
 
         plan = make_plan(self.folder, length, self.loop.chunk_tokens, find, rate, self.world)
         self.total, self.budget.tokens = plan.total, plan.chunk_tokens

@@ -1,0 +1,323 @@
+"""The loop: what it logs, keeps, announces and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from train_toy import Local, Toy, spans
+
+from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
+from liebig.config import parse
+from liebig.train.batch import Batch
+from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.log import read_log
+from liebig.train.loop import Epochs, Trained, train
+from liebig.train.objective import Objective, Represented
+from liebig.train.state import load_checkpoint
+
+OPTIM = AdamWConfig(lr=0.01)
+
+
+def settings(**changes: Any) -> LoopConfig:
+    values = {"steps": 6, "log_every": 2, "checkpoint_every": 3, "chunk_tokens": 40, "workers": 0}
+    return LoopConfig(**(values | changes))
+
+
+def batches(step: int) -> Batch:
+    return spans(4, seed=1, step=step)
+
+
+def run(objective: Objective, folder: Path, **changes: Any) -> Trained:
+    arguments = {k: changes.pop(k) for k in ("evaluate", "epochs", "schedule") if k in changes}
+    source = changes.pop("batches", batches)
+    return train(objective, source, folder, loop=settings(**changes), optim=OPTIM, **arguments)
+
+
+def weights(module: Objective) -> dict[str, torch.Tensor]:
+    return {name: x.clone() for name, x in module.state_dict().items()}
+
+
+def same(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_the_log_holds_every_loss_metric_and_setting_of_a_step(tmp_path: Path) -> None:
+    found = run(Toy(), tmp_path, epochs=Epochs(3))
+    lines = read_log(tmp_path)
+    assert [line["step"] for line in lines] == [1, 2, 4, 6]
+    last = lines[-1]
+    assert set(last["losses"]) == {"mlm", "correct", "contrast"}
+    assert {"accuracy", "alignment", "spread", "uniformity"} <= set(last["metrics"])
+    assert last["loss"] == pytest.approx(0.7 * last["losses"]["mlm"] + 1.3 * last["losses"]["contrast"])
+    assert (last["epoch"], last["chunk_tokens"], last["tokens"]) == (2.0, 40, found.tokens)
+    timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert {"tokens_per_second", "seconds_per_step", "waiting", "chunks", "time"} <= set(timing[-1])
+
+
+def test_a_line_holds_the_mean_since_the_line_before(tmp_path: Path) -> None:
+    run(Toy(), tmp_path / "each", log_every=1)
+    run(Toy(), tmp_path / "some", log_every=3)
+    each = {line["step"]: line["loss"] for line in read_log(tmp_path / "each")}
+    some = {line["step"]: line["loss"] for line in read_log(tmp_path / "some")}
+    assert some[6] == pytest.approx((each[4] + each[5] + each[6]) / 3)
+
+
+@pytest.mark.parametrize("ema", [None, 0.8])
+def test_a_run_continued_from_a_checkpoint_ends_like_one_that_never_stopped(
+    tmp_path: Path, ema: float | None
+) -> None:
+    straight = Toy(dropout=0.2)
+    run(straight, tmp_path / "straight", ema=ema, evaluate=lambda o: {"x": 1.0}, eval_every=2)
+
+    def interrupting(step: int) -> Batch:
+        if step == 4:
+            raise OSError("pulled the plug")
+        return batches(step)
+
+    with pytest.raises(OSError, match="plug"):
+        run(Toy(dropout=0.2), tmp_path / "broken", ema=ema, batches=interrupting,
+            evaluate=lambda o: {"x": 1.0}, eval_every=2)  # fmt: skip
+    resumed = Toy(dropout=0.2)
+    run(resumed, tmp_path / "broken", ema=ema, evaluate=lambda o: {"x": 1.0}, eval_every=2)
+    assert same(weights(straight), weights(resumed))
+    assert read_log(tmp_path / "straight") == read_log(tmp_path / "broken")
+    again = Toy(dropout=0.2)
+    run(again, tmp_path / "broken", ema=ema)
+    assert same(weights(straight), weights(again)), "a finished run is only loaded"
+
+
+def test_a_damaged_checkpoint_costs_steps_and_not_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    straight = Toy()
+    run(straight, tmp_path)
+    (tmp_path / "checkpoints" / "step-00000006" / "optimiser.safetensors").write_bytes(b"")
+    resumed = Toy()
+    run(resumed, tmp_path)
+    assert same(weights(straight), weights(resumed))
+    assert "step 6 is damaged" in capsys.readouterr().err
+    for path in (tmp_path / "checkpoints").glob("step-*/state.json"):
+        path.unlink()
+    with pytest.raises(CorruptError):
+        run(Toy(), tmp_path)
+
+
+def test_there_is_always_a_checkpoint_at_the_end(tmp_path: Path) -> None:
+    objective = Toy()
+    run(objective, tmp_path, steps=5, checkpoint_every=1000)
+    loaded = Toy()
+    assert load_checkpoint(loaded, tmp_path, "newest") == 5
+    assert same(weights(objective), weights(loaded))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stores_everything_and_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    straight = Toy(dropout=0.2)
+    run(straight, tmp_path / "straight")
+
+    def signalling(step: int) -> Batch:
+        if step == 3:
+            os.kill(os.getpid(), number)
+        return batches(step)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 4 of 6"):
+        run(Toy(dropout=0.2), tmp_path / "x", batches=signalling, checkpoint_every=1000)
+    assert "the same command goes on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+    resumed = Toy(dropout=0.2)
+    run(resumed, tmp_path / "x", checkpoint_every=1000)
+    assert same(weights(straight), weights(resumed))
+    assert read_log(tmp_path / "straight") == read_log(tmp_path / "x")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path: Path) -> None:
+    class Broken(Local):
+        def represent(self, chunk: Batch) -> Represented:
+            found = super().represent(chunk)
+            bad = torch.inf if self.steps == 3 else 1.0
+            return Represented(found.vectors, {**found.terms, "mlm": found.terms["mlm"] * bad})
+
+    with pytest.raises(TrainingError, match="mlm became not finite at step 4"):
+        run(Broken(), tmp_path)
+    saved = load_file(tmp_path / "bad-batch-step-4-rank-0.safetensors")
+    assert torch.equal(saved["text.tokens"], batches(3).sides["text"].packed.tokens)
+    assert load_checkpoint(Broken(), tmp_path, "newest") == 3
+
+
+def test_a_collapse_is_announced_in_the_log_and_on_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Collapsing(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            found = super().represent(chunk)
+            assert found.vectors is not None
+            return Represented(found.vectors * 1e-6 + 1, found.terms)
+
+    run(Collapsing(), tmp_path, chunk_tokens="whole")
+    events = [line["event"] for line in read_log(tmp_path) if "event" in line]
+    assert len(events) == 1
+    assert "collapsed" in events[0]
+    assert "collapsed" in capsys.readouterr().err
+
+
+def test_the_best_checkpoint_is_kept_and_can_be_loaded(tmp_path: Path) -> None:
+    values = iter([0.1, 0.9, 0.3, 0.2])
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def evaluate(objective: Objective) -> dict[str, float]:
+        assert not objective.training
+        seen.append(weights(objective))
+        return {"other": 1.0, "mrr": next(values)}
+
+    found = run(Toy(), tmp_path, steps=8, evaluate=evaluate, eval_every=2, best="mrr", keep=1)
+    assert found.best is not None
+    assert (found.best.step, found.best.value) == (4, 0.9)
+    loaded = Toy()
+    assert load_checkpoint(loaded, tmp_path, "best") == 4
+    assert same(weights(loaded), seen[1])
+
+
+def test_patience_ends_a_run_and_stays_ended(tmp_path: Path) -> None:
+    values = iter([0.5, 0.6, 0.7, 0.4, 0.3])
+    evaluate = lambda objective: {"loss": next(values)}  # noqa: E731
+    options: dict[str, Any] = {"steps": 20, "eval_every": 2, "best_is": "lowest", "patience": 2}
+    found = run(Toy(), tmp_path, evaluate=evaluate, **options)
+    assert found.step == 6
+    assert found.stopped is not None
+    assert "no better than that of step 2" in found.stopped
+    again = run(Toy(), tmp_path, evaluate=evaluate, **options)
+    assert (again.step, again.stopped) == (6, found.stopped)
+
+
+def test_an_unknown_measure_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="mrr, recall"):
+        run(Toy(), tmp_path, evaluate=lambda o: {"mrr": 1, "recall": 2}, best="ndcg")
+
+
+def test_averaged_weights_are_evaluated_and_are_the_result(tmp_path: Path) -> None:
+    seen = []
+    objective = Toy()
+    run(objective, tmp_path, ema=0.5, evaluate=lambda o: seen.append(weights(o)) or {"x": 0.0})
+    assert same(seen[-1], weights(objective))
+    live = Toy()
+    run(live, tmp_path / "live")
+    assert not same(weights(objective), weights(live))
+
+
+def test_running_out_of_memory_halves_the_budget_says_so_and_goes_on_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            if self.steps >= 1 and chunk.n > 2:
+                raise torch.OutOfMemoryError("full")
+            return super().represent(chunk)
+
+    limited, plain = Full(), Toy()
+    run(limited, tmp_path / "limited", chunk_tokens="whole")
+    run(plain, tmp_path / "plain", chunk_tokens="whole")
+    for name, x in weights(plain).items():
+        torch.testing.assert_close(weights(limited)[name], x, rtol=1e-10, atol=1e-10)
+    lines = read_log(tmp_path / "limited")
+    events = [(line["step"], line["event"]) for line in lines if "event" in line]
+    assert events
+    assert events[0][0] == 2
+    assert "out of memory" in capsys.readouterr().err
+    budgets = [line["chunk_tokens"] for line in lines if "loss" in line]
+    assert budgets[0] is None
+    assert budgets[-1] is not None
+    state = json.loads((tmp_path / "limited" / "checkpoints" / "step-00000006" / "state.json").read_text())
+    assert state["facts"]["chunk_tokens"] == budgets[-1]
+
+
+def test_one_example_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    class Full(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            raise torch.OutOfMemoryError("full")
+
+    with pytest.raises(TrainingError, match="one example alone"):
+        run(Full(), tmp_path)
+
+
+def test_epochs_begin_before_their_first_batch_and_once_after_a_restart(tmp_path: Path) -> None:
+    happened: list[Any] = []
+
+    def noted(step: int) -> Batch:
+        happened.append(step)
+        return batches(step)
+
+    epochs = Epochs(2, lambda epoch: happened.append(f"epoch {epoch}"))
+    run(Toy(), tmp_path, batches=noted, epochs=epochs, workers=0)
+    assert happened == ["epoch 0", 0, 1, "epoch 1", 2, 3, "epoch 2", 4, 5]
+    happened.clear()
+    (tmp_path / "checkpoints" / "step-00000006" / "state.json").unlink()
+    run(Toy(), tmp_path, batches=noted, epochs=epochs, workers=4)
+    assert happened == ["epoch 1", 3, "epoch 2", *happened[3:]]
+    assert sorted(happened[3:]) == [4, 5]
+
+
+def test_epochs_give_the_number_of_steps(tmp_path: Path) -> None:
+    loop = LoopConfig(epochs=1.5, workers=0, chunk_tokens="whole")
+    found = train(Toy(), batches, tmp_path / "a", loop=loop, epochs=Epochs(4))
+    assert found.step == 6
+    with pytest.raises(TrainingError, match="the data has no end"):
+        train(Toy(), batches, tmp_path / "b", loop=loop)
+
+
+def test_minutes_fix_the_steps_before_the_first_and_write_them_down(tmp_path: Path) -> None:
+    loop = LoopConfig(minutes=0.005, workers=0, chunk_tokens="whole")
+    objective = Toy()
+    found = train(objective, batches, tmp_path, loop=loop)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan == {"total": found.step, "chunk_tokens": None}
+    assert objective.steps == found.step, "measuring moves nothing"
+
+
+def test_compile_is_asked_of_the_objective(tmp_path: Path) -> None:
+    class Compiled(Toy):
+        asked = 0
+
+        def compile(self, *args: Any, **kwargs: Any) -> None:
+            self.asked += 1
+
+    objective = Compiled()
+    run(objective, tmp_path, steps=1, compile=True)
+    assert objective.asked == 1
+
+
+def test_threads_that_prepare_batches_change_nothing(tmp_path: Path) -> None:
+    found = []
+    for workers in (0, 3):
+        objective = Toy(dropout=0.1)
+        run(objective, tmp_path / str(workers), workers=workers)
+        found.append(weights(objective))
+    assert same(*found)
+
+
+def test_tensorboard_gets_the_log_and_a_missing_tracker_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(Toy(), tmp_path / "a", steps=1, trackers=("tensorboard",))
+    assert list((tmp_path / "a" / "tensorboard").glob("events*"))
+    monkeypatch.setitem(__import__("sys").modules, "trackio", None)
+    with pytest.raises(MissingDependency, match="trackio"):
+        run(Toy(), tmp_path / "b", trackers=("trackio",))
+
+
+def test_recipes_with_two_lengths_or_two_warmups_are_refused() -> None:
+    with pytest.raises(RecipeError, match="steps and minutes"):
+        parse(LoopConfig, {"steps": 3, "minutes": 1})
+    with pytest.raises(RecipeError, match="not both"):
+        parse(ScheduleConfig, {"warmup_steps": 3, "warmup_ratio": 0.1})
+    assert all(field.description for field in LoopConfig.model_fields.values())

@@ -1,0 +1,182 @@
+"""Optimisers, schedules and averages against their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from train_toy import Toy, gradients, spans
+
+from liebig.errors import TrainingError
+from liebig.train import optim, schedule
+from liebig.train.config import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
+from liebig.train.ema import EMA
+from liebig.train.objective import Objective
+from liebig.train.optim import decay_groups
+from liebig.train.precision import LossScaler
+from liebig.train.reduce import clip, trainable
+from liebig.train.step import StepResult, step
+
+LR = 0.01
+
+
+def weights(module: Objective) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in module.named_parameters()}
+
+
+def gradient_of(objective: Objective, budget: int | None = None, scale: float = 1.0) -> optim.Gradient:
+    def gradient(constants: torch.Tensor | None) -> StepResult:
+        return step(objective, spans(), chunk_tokens=budget, seed=4, constants=constants, scale=scale)
+
+    return gradient
+
+
+def test_biases_and_norms_do_not_decay_unless_all_do() -> None:
+    module = Toy()
+    yes, no = decay_groups(module, 0.1)
+    names = {id(p): name for name, p in module.named_parameters()}
+    assert all(not names[id(p)].endswith("bias") and "norm" not in names[id(p)] for p in yes["params"])
+    assert (yes["weight_decay"], no["weight_decay"]) == (0.1, 0)
+    (everything,) = decay_groups(module, 0.1, decay_all=True)
+    assert len(everything["params"]) == len(yes["params"]) + len(no["params"])
+
+
+def test_adamw_is_its_formula() -> None:
+    objective = Toy()
+    before = weights(objective)
+    settings = AdamWConfig(lr=1.0, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-6)
+    update = optim.build(settings, objective)
+    update.update(gradient_of(objective), LR)
+    for name, g in gradients(objective).items():
+        decay = 0.1 if before[name].ndim > 1 else 0.0
+        expected = before[name] * (1 - LR * decay) - LR * g / (g.abs() + 1e-6)
+        torch.testing.assert_close(dict(objective.named_parameters())[name].detach(), expected)
+
+
+@pytest.mark.parametrize("settings", [SAMConfig(rho=0.3), ASAMConfig(rho=0.4, eta=0.02)])
+@pytest.mark.parametrize("budget", [None, 27])
+def test_sharpness_takes_the_gradient_at_its_formulas_point(
+    settings: SAMConfig | ASAMConfig, budget: int | None
+) -> None:
+    plain = Toy(dropout=0.2)
+    gradient_of(plain, budget)(None)
+    eta = getattr(settings, "eta", None)
+    size = {n: torch.ones_like(w) if eta is None else w.abs() + eta for n, w in weights(plain).items()}
+    g = gradients(plain)
+    norm = torch.cat([(g[n] * size[n]).flatten() for n in g]).norm()
+    with torch.no_grad():
+        for name, p in plain.named_parameters():
+            if name in g:
+                p += settings.rho * size[name] ** 2 * g[name] / norm
+    gradient_of(plain, budget)(None)
+    expected = gradients(plain)
+
+    sharp = Toy(dropout=0.2)
+    before = weights(sharp)
+    result = optim.build(settings, sharp).update(gradient_of(sharp, budget), 0.0)
+    found = gradients(sharp)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-10, atol=1e-10)
+    assert all(torch.equal(before[name], w) for name, w in weights(sharp).items()), "weights come back exactly"
+    assert result.result.loss == gradient_of(sharp, budget)(None).loss, "the loss is that of the starting point"
+
+
+def test_weights_come_back_when_the_second_gradient_fails() -> None:
+    objective = Toy()
+    before = weights(objective)
+    calls = []
+
+    def gradient(constants: torch.Tensor | None) -> StepResult:
+        calls.append(1)
+        if len(calls) == 2:
+            raise TrainingError("no")
+        return gradient_of(objective)(constants)
+
+    with pytest.raises(TrainingError):
+        optim.build(SAMConfig(rho=1.0), objective).update(gradient, LR)
+    assert all(torch.equal(before[name], w) for name, w in weights(objective).items())
+
+
+def test_clipping_scales_the_whole_gradient_to_the_limit() -> None:
+    objective = Toy()
+    gradient_of(objective)(None)
+    before = gradients(objective)
+    whole = torch.cat([g.flatten() for g in before.values()]).norm()
+    norm = clip(trainable(objective), float(whole) / 4)
+    torch.testing.assert_close(norm, whole)
+    for name, g in gradients(objective).items():
+        torch.testing.assert_close(g, before[name] / 4, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [AdamWConfig(), SAMConfig(rho=0.1)])
+def test_a_scaled_run_makes_the_same_update_as_an_unscaled_one(settings: AdamWConfig | SAMConfig) -> None:
+    plain, scaled = Toy(), Toy()
+    scaler = LossScaler(on=True, scale=2.0**10)
+    optim.build(settings, plain, clip=0.1).update(gradient_of(plain, 27), LR)
+    optim.build(settings, scaled, clip=0.1, scaler=scaler).update(gradient_of(scaled, 27, scaler.factor), LR)
+    for name, w in weights(plain).items():
+        torch.testing.assert_close(weights(scaled)[name], w, rtol=1e-12, atol=1e-12)
+
+
+def test_an_overflow_leaves_the_weights_and_halves_the_scale() -> None:
+    objective = Toy()
+    before = weights(objective)
+    scaler = LossScaler(on=True, scale=4.0, interval=2)
+    optimiser = optim.build(AdamWConfig(), objective, scaler=scaler)
+
+    def overflow(constants: torch.Tensor | None) -> StepResult:
+        result = gradient_of(objective)(constants)
+        objective.head.bias.grad[0] = torch.inf
+        return result
+
+    assert not optimiser.update(overflow, LR).made
+    assert scaler.scale == 2
+    assert all(torch.equal(before[name], w) for name, w in weights(objective).items())
+    for _ in range(2):
+        optimiser.update(gradient_of(objective, scale=scaler.factor), LR)
+    assert scaler.scale == 4
+    with pytest.raises(TrainingError, match="even unscaled"):
+        for _ in range(4):
+            optimiser.update(overflow, LR)
+
+
+def test_fp16_gradients_are_those_of_fp32_up_to_rounding_through_the_cache() -> None:
+    objective, scaler = Toy().float(), LossScaler(on=True, scale=2.0**12)
+    step(objective, spans())
+    exact = gradients(objective)
+    step(objective, spans(), chunk_tokens=27, dtype=torch.float16, scale=scaler.factor)
+    scaler.unscale(trainable(objective))
+    for name, g in gradients(objective).items():
+        assert (g - exact[name]).norm() < 0.01 * exact[name].norm() + 1e-6, name
+
+
+def test_averages_follow_their_formula_and_swap_in_and_out() -> None:
+    objective = Toy()
+    ema, expected = EMA(objective, 0.9), weights(objective)
+    for _ in range(3):
+        with torch.no_grad():
+            for p in objective.parameters():
+                p.add_(1.0)
+        ema.update()
+        expected = {n: 0.9 * m + 0.1 * weights(objective)[n] for n, m in expected.items()}
+    live = weights(objective)
+    with ema.swapped():
+        for name, w in weights(objective).items():
+            torch.testing.assert_close(w, expected[name])
+    assert all(torch.equal(live[name], w) for name, w in weights(objective).items())
+
+
+def test_schedules_rise_over_the_warmup_and_fall_to_their_end() -> None:
+    linear = schedule.build(ScheduleConfig(warmup_steps=4), 12)
+    assert [linear(s) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert linear(4) == 1
+    assert linear(11) == pytest.approx(1 / 8)
+    cosine = schedule.build(ScheduleConfig(kind="cosine", warmup_ratio=0.25, final=0.1), 16)
+    assert cosine(3) == cosine(4) == 1
+    assert cosine(10) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 2)) / 2)
+    constant = schedule.build(ScheduleConfig(kind="constant", warmup_steps=0), 8)
+    assert {constant(s) for s in range(8)} == {1.0}
+    falling = schedule.build(ScheduleConfig(kind="trapezoid", warmup_steps=2, decay_ratio=0.5), 10)
+    assert [falling(s) for s in (1, 2, 5)] == [1, 1, 1]
+    assert falling(9) == pytest.approx(0.2)
