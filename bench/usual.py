@@ -51,7 +51,8 @@ class UsualCondenser(nn.Module):
             states = layer(states, attention_mask=additive)
             states = states[0] if isinstance(states, tuple) else states
         return sum(
-            F.cross_entropy(self.lm.cls(s).flatten(0, 1), labels.flatten(), ignore_index=-100) for s in (late, states)
+            F.cross_entropy(self.lm.cls(s).flatten(0, 1), labels.flatten(), ignore_index=-100)
+            for s in (late, states)
         )
 
 

@@ -49,7 +49,9 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
                 raise
             where = f"{error.filename}: " if error.filename else ""
-            say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: free some space, or give another --out.")
+            say(
+                f"liebig: {where}{os.strerror(error.errno)}. To fix it: free some space, or give another --out."
+            )
             raise typer.Exit(2) from None
 
     wrapper.__doc__ = function.__doc__
@@ -78,7 +80,9 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
 
 
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
 ) -> None:
     if version:
         typer.echo(f"liebig {__version__}")
@@ -91,22 +95,30 @@ def _help(stage: Stage) -> str:
 
 def _command(stage: Stage) -> Callable[..., None]:
     """A typer command whose options are the plain fields of the stage's config."""
-    options = {name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)}
+    options = {
+        name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)
+    }
 
     def command(words: list[str], out: Path, **flags: Any) -> None:
         recipe, overrides, values = split_words(stage, words)
         values |= {name: _typed(flag) for name, flag in flags.items() if flag is not None}
         _run(stage, recipes.load(stage.config, recipe, overrides, values), out)
 
-    words_help = "A recipe (.toml), KEY=VALUE overrides" + (f", {stage.positional}" if stage.positional else "")
+    words_help = "A recipe (.toml), KEY=VALUE overrides" + (
+        f", {stage.positional}" if stage.positional else ""
+    )
     parameters = [
-        _parameter("words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []),
+        _parameter(
+            "words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []
+        ),
         _parameter("out", Path, typer.Option("--out", help="The folder to write.", metavar="DIR")),
     ]
     for name, field in options.items():
         flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)
         names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
-        default = "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
+        default = (
+            "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
+        )
         option = typer.Option(*names, help=(field.description or "") + default, show_default=False)
         parameters.append(_parameter(name, (bool if kind is bool else str) | None, option, None))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -141,7 +153,9 @@ def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str],
     if not values:
         return recipe, overrides, {}
     if stage.positional is None:
-        raise RecipeError(f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {stage.name} --help")
+        raise RecipeError(
+            f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {stage.name} --help"
+        )
     many = _many(stage.config.model_fields[stage.positional].annotation)
     if not many and len(values) > 1:
         raise RecipeError(f"{values[1]!r} is one {stage.positional} too many", fix="give one")
@@ -159,8 +173,12 @@ def _run(stage: Stage, config: Config, out: Path) -> None:
 
 def run(
     recipe: Annotated[Path, typer.Argument(help="A pipeline recipe (.toml).")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")
+    ] = None,
 ) -> None:
     """Run a recipe's stages in order; skip what is up to date, take up what was interrupted.
 
@@ -173,9 +191,11 @@ def run(
 
 
 def show(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe.")
+    ] = None,
     stage: Annotated[str | None, typer.Option(help="The stage a single-stage recipe is for.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of this stage's recipe, for editors.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of a stage's recipe.")] = None,
 ) -> None:
     """Print a recipe as it will be run: defaults filled in, overrides applied.
 

@@ -41,7 +41,9 @@ class Planned:
     def up_to_date(self) -> bool:
         """Whether the folder is there, unharmed, and made by this recipe from these inputs."""
         recipe = self.config.model_dump(mode="json")
-        return workspace.is_up_to_date(self.out, kind=self.stage.name, recipe=recipe, inputs=inputs(self.config))
+        return workspace.is_up_to_date(
+            self.out, kind=self.stage.name, recipe=recipe, inputs=inputs(self.config)
+        )
 
 
 def plan(table: Mapping[str, Stage], path: Path, overrides: Sequence[str], out: Path) -> list[Planned]:
@@ -53,8 +55,21 @@ def plan(table: Mapping[str, Stage], path: Path, overrides: Sequence[str], out: 
     tree.pop("description", None)
     stages = tree.pop("stages", None)
     if tree or not isinstance(stages, dict) or not stages:
-        wrong = f"{next(iter(tree))} is not a key of a pipeline" if tree else "the recipe has no [stages.NAME] table"
-        raise RecipeError(wrong, file=path, fix="a pipeline has name, description and one [stages.NAME] table a stage")
+        wrong = (
+            f"{next(iter(tree))} is not a key of a pipeline"
+            if tree
+            else "the recipe has no [stages.NAME] table"
+        )
+        raise RecipeError(
+            wrong, file=path, fix="a pipeline has name, description and one [stages.NAME] table a stage"
+        )
+    return plan_stages(table, stages, out, path)
+
+
+def plan_stages(
+    table: Mapping[str, Stage], stages: Mapping[str, Any], out: Path, path: Path | None = None
+) -> list[Planned]:
+    """The stages of a recipe that is already a tree; `path` is where it came from."""
     planned: list[Planned] = []
     for name, fields in stages.items():
         planned.append(_planned(table, path, name, fields, {p.name: p.out for p in planned}, out))
@@ -62,21 +77,24 @@ def plan(table: Mapping[str, Stage], path: Path, overrides: Sequence[str], out: 
 
 
 def _planned(
-    table: Mapping[str, Stage], path: Path, name: str, fields: Any, done: Mapping[str, Path], out: Path
+    table: Mapping[str, Stage], path: Path | None, name: str, fields: Any, done: Mapping[str, Path], out: Path
 ) -> Planned:
     if not isinstance(fields, dict):
         raise RecipeError(f"stages.{name} is not a table", file=path, fix=f"write [stages.{name}]")
+    fields = dict(fields)
     kind = fields.pop("kind", name)
     if kind not in table:
         raise RecipeError(
-            f"stages.{name}.kind = {kind!r} is no stage", file=path, fix=f"use one of {', '.join(sorted(table))}"
+            f"stages.{name}.kind = {kind!r} is no stage",
+            file=path,
+            fix=f"use one of {', '.join(sorted(table))}",
         )
     stage = table[kind]
     config = parse(stage.config, _resolve(fields, done, path, name), file=path)
     return Planned(name, stage, config, out / name)
 
 
-def _resolve(value: Any, done: Mapping[str, Path], path: Path, name: str) -> Any:
+def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str) -> Any:
     """Put folders in the place of `@name`."""
     if isinstance(value, dict):
         return {key: _resolve(inner, done, path, name) for key, inner in value.items()}
