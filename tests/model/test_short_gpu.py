@@ -13,9 +13,8 @@ pytestmark = pytest.mark.gpu
     ("heads", "width", "longest"), [(12, 64, 128), (12, 32, 128), (4, 64, 64), (3, 16, 32), (2, 64, 1)]
 )
 def test_short_attention_equals_float64_within_half_precision(heads, width, longest):
-    from liebig.model.short import fits, short_attention
+    from liebig.model.short import short_attention
 
-    assert fits(longest, width)
     torch.manual_seed(0)
     lengths = torch.randint(1, longest + 1, (200,))
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)])

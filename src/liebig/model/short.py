@@ -3,7 +3,7 @@
 Up to 128 tokens the scores of a sequence fit into registers, so neither pass loops over keys, saves anything
 for the other, or adds up in memory: forward reads q, k, v and writes the output; backward reads q, k, v and the
 output's gradient, makes the probabilities again and writes the three gradients. That is the least traffic
-there can be, where a kernel for any length pays for its loop. Longer rows take `attention.attend_varlen`.
+there can be, where a kernel for any length pays for its loop. `attention.attend_qkv` sends longer rows elsewhere.
 Imported only where Triton is, that is on CUDA.
 
 T packed tokens, B sequences, H heads, E head width, L slots of a block.
@@ -17,14 +17,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-LONGEST = 128
-WIDTHS = (16, 32, 64)
-
-
-def fits(longest: int, head_width: int) -> bool:
-    """Whether these kernels can take a row."""
-    return longest <= LONGEST and head_width in WIDTHS
 
 
 @torch.library.custom_op("liebig::short_attention", mutates_args=())
