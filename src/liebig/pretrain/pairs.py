@@ -7,7 +7,7 @@ passage). Cost: the tokens in memory, 4 bytes each, and 1 ns a token to copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig import rng
-from liebig.data.batch_row import Frame, Row, example_keys, row
+from liebig.data.batch_row import Frame, Row, example_keys, packed
 from liebig.data.collection import Collection
 from liebig.errors import DataError
 from liebig.progress import track
@@ -52,8 +52,8 @@ class Texts:
 class PairSource:
     """Queries, passages, and for each anchor its partners; `anchor` says which of the two an example is."""
 
-    queries: Texts
-    passages: Texts
+    texts: Texts  # all queries, then all passages
+    n_queries: int
     documents: Ints  # the document of each passage
     anchor: Literal["query", "passage"]
     partners: Ints  # numbers of partners, anchor after anchor
@@ -79,16 +79,10 @@ class PairSource:
     def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
         """One row: query and passage of each example in turn."""
         queries, passages = self.chosen(examples, epoch, seed)
-        places = np.zeros((2 * len(examples), 4), np.int64)
-        places[0::2, 0], places[0::2, 1] = self.queries.offsets[queries], self.queries.offsets[queries + 1]
-        shift = len(self.queries.tokens)
-        places[1::2, 0] = self.passages.offsets[passages] + shift
-        places[1::2, 1] = self.passages.offsets[passages + 1] + shift
+        texts = np.stack((queries, passages + self.n_queries), axis=1).reshape(-1)
+        spans = np.stack((self.texts.offsets[texts], self.texts.offsets[texts + 1]), axis=1)[:, None]
         owner = np.repeat(np.arange(len(examples)), 2)
-        return row(self._tokens, places, self.frame, owner, example_keys(examples, epoch, seed))
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_tokens", np.concatenate([self.queries.tokens, self.passages.tokens]))
+        return packed(self.texts.tokens, spans, self.frame, owner, example_keys(examples, epoch, seed))
 
 
 def read_pairs(
@@ -106,11 +100,12 @@ def read_pairs(
         raise DataError(f"the split {split!r} names no relevant pair", file=collection.path)
     query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
     passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
-    passages, documents = _passages(collection, passage_ids, tokenizer, limit)
+    queries = {query.id: query.text for query in collection.queries() if query.id in query_ids}
+    passages, documents = _passages(collection, passage_ids)
     pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
     anchors, ends, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
-    queries = Texts.of(_in_order(_queries(collection, query_ids), query_ids), tokenizer, limit)
-    return PairSource(queries, passages, documents, anchor, partners, ends, anchors, Frame.of(tokenizer))
+    texts = Texts.of([*_in_order(queries, query_ids), *_in_order(passages, passage_ids)], tokenizer, limit)
+    return PairSource(texts, len(query_ids), documents, anchor, partners, ends, anchors, Frame.of(tokenizer))
 
 
 def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
@@ -130,25 +125,18 @@ def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys([*judged, *grouped])
 
 
-def _passages(
-    collection: Collection, wanted: Mapping[str, int], tokenizer: Tokenizer, limit: int
-) -> tuple[Texts, Ints]:
-    """Titles go before their texts, as everywhere where passages are encoded."""
-    texts, documents = {}, {}
+def _passages(collection: Collection, wanted: Mapping[str, int]) -> tuple[dict[str, str], Ints]:
+    """Texts by id, titles before them as everywhere where passages are encoded; and a number for each document."""
+    texts, names = {}, {}
     for passage in track(collection.passages(), "reading passages", unit="passages"):
         if passage.id in wanted:
             texts[passage.id] = f"{passage.title} {passage.text}".strip()
-            documents[passage.id] = passage.doc or passage.id
-    ordered = list(_in_order(texts, wanted))
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(documents.values()))}
-    return Texts.of(ordered, tokenizer, limit), np.array([numbers[documents[p]] for p in wanted], np.int64)
+            names[passage.id] = passage.doc or passage.id
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
+    return texts, np.array([numbers[names[p]] for p in wanted if p in names], np.int64)
 
 
-def _queries(collection: Collection, wanted: Mapping[str, int]) -> dict[str, str]:
-    return {query.id: query.text for query in collection.queries() if query.id in wanted}
-
-
-def _in_order(texts: Mapping[str, str], wanted: Sequence[str] | Mapping[str, int]) -> Iterator[str]:
+def _in_order(texts: Mapping[str, str], wanted: Iterable[str]) -> Iterator[str]:
     for name in wanted:
         if name not in texts:
             raise DataError(f"a pair names {name!r}, which the collection does not have")

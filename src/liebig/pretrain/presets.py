@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from liebig.pretrain.config import (
-    ClozeConfig,
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.objective_config import (
     CocondenserConfig,
     CotmaeConfig,
-    CropsConfig,
-    MixtureConfig,
     MocoConfig,
     Objective,
-    PretrainConfig,
-    QueriesConfig,
     SimclrConfig,
+    is_local,
+)
+from liebig.pretrain.source_config import (
+    ClozeConfig,
+    CropsConfig,
+    MixtureConfig,
+    QueriesConfig,
     Single,
     Source,
     Views,
@@ -39,7 +42,7 @@ def resolve(config: PretrainConfig) -> PretrainConfig:
     """The recipe without open values."""
     return config.model_copy(
         update={
-            "mix": config.mix or MIX[config.preset],
+            "mix": config.mix or ("example" if is_local(config.objective) else MIX[config.preset]),
             "objective": _objective(config),
             "source": _source(config.source, config),
         }

@@ -7,6 +7,7 @@ copies, in numba kernels that let other threads run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from liebig import rng
-from liebig.data.batches import Row, Source
+from liebig.data.batches import Row
 from liebig.model.packed import Packed
 from liebig.text.masking import mask_words
-from liebig.text.noise import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 
+Shape = Callable[[Row], Batch]
 ENCODER, DECODER = 0, 1  # streams of a sequence's key, so that both masks of one text differ
 
 
@@ -114,55 +115,3 @@ def next_tokens(row: Row) -> Side:
     targets = np.flatnonzero(asked)
     side = plain_side(row)
     return Side(side.packed, side.owner, torch.from_numpy(targets), torch.from_numpy(row.tokens[targets + 1]))
-
-
-@dataclass(frozen=True)
-class Noisy:
-    """A source whose sequences lose, swap or hide tokens at random."""
-
-    source: Source
-    tokenizer: Tokenizer
-    delete: float = 0.0
-    replace: float = 0.0
-    mask: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> Row:
-        """The inner source's row, changed token by token under each sequence's key."""
-        row = self.source.draw(examples, epoch, seed)
-        tokens, offsets, special = row.tokens, row.offsets, self.tokenizer.special
-        if self.delete:
-            tokens, offsets = delete_words(tokens, offsets, row.keys, special, self.delete)
-        if self.replace:
-            tokens = replace_words(tokens, offsets, _other(row, 1), special, self.replace)
-        if self.mask:
-            tokens = hide_words(tokens, offsets, _other(row, 2), special, self.mask, self.tokenizer.mask)
-        return Row(tokens, offsets, row.owner, row.keys)
-
-
-def _other(row: Row, stream: int) -> NDArray[np.uint64]:
-    """Keys of their own, so that deletion and replacement hit independently."""
-    return np.asarray(rng.mix(row.keys, stream), np.uint64)
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """A source of pairs as CoT-MAE reads them: for the encoder, for the decoder, and so on in turn.
-
-    A symmetric pair (a, b) goes both ways: a, b, b, a. Of (query, passage) the passage is encoded and the query
-    decoded.
-    """
-
-    source: Source
-    symmetric: bool
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> Row:
-        """The inner source's pairs, put in order."""
-        row = self.source.draw(examples, epoch, seed)
-        order = np.array([0, 1, 1, 0]) if self.symmetric else np.array([1, 0])
-        return row.take((np.arange(0, len(row), 2)[:, None] + order[None, :]).reshape(-1))

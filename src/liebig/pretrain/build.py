@@ -1,0 +1,162 @@
+"""From a recipe to the objective that runs, with its heads, and to the shape of its batches.
+
+With `sources.py` and `run.py` the only files that see a recipe; everything below them takes values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from torch import nn
+
+from liebig.errors import RecipeError
+from liebig.losses.contrastive import Similarity
+from liebig.model.backbone import Backbone
+from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder
+from liebig.pretrain import objective_config as recipes
+from liebig.pretrain.cocondenser import CoCondenser
+from liebig.pretrain.condenser import Condenser
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.cotmae import CotMAE
+from liebig.pretrain.masked import check_splits
+from liebig.pretrain.mlm import MaskedLM
+from liebig.pretrain.moco import MoCo, check_queue
+from liebig.pretrain.shapes import EncoderDecoder, MaskedText, Masker, Shape, TwoViews
+from liebig.pretrain.simclr import SimCLR
+from liebig.pretrain.source_config import SpansConfig, parts
+from liebig.text.tokenizer import Tokenizer
+from liebig.train.objective import Objective
+
+
+@dataclass(frozen=True)
+class Built:
+    """An objective, the heads to keep beside the model, and how the model is to be used."""
+
+    objective: Objective
+    heads: Mapping[str, nn.Module]
+    pooling: str
+    similarity: Similarity = "dot"
+
+
+def objective(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    """The objective of a resolved recipe; `heads` are those the starting folder has."""
+    return OBJECTIVES[config.objective.kind](config, backbone, heads)
+
+
+def _mlm(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.MlmConfig, config.objective)
+    return Built(MaskedLM(backbone, wanted.mlm_reduction), {}, wanted.pooling)
+
+
+def _condenser(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.CondenserConfig, config.objective)
+    head = condenser_head(backbone, heads, wanted.n_head_layers)
+    made = Condenser(
+        backbone,
+        head,
+        skip_from=wanted.skip_from,
+        late_mlm=wanted.late_mlm,
+        reduction=wanted.mlm_reduction,
+    )
+    return Built(made, {"condenser": head}, "cls")
+
+
+def _cocondenser(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.CocondenserConfig, config.objective)
+    head = condenser_head(backbone, heads, wanted.n_head_layers)
+    spans = [s for s in parts(config.source) if isinstance(s, SpansConfig)]
+    made = CoCondenser(
+        backbone,
+        head,
+        skip_from=wanted.skip_from,
+        late_mlm=wanted.late_mlm,
+        reduction=wanted.mlm_reduction,
+        mlm=wanted.mlm,
+        mlm_weight=1.0 if wanted.mlm_weight is None else wanted.mlm_weight,
+        temperature=wanted.temperature,
+        similarity=wanted.similarity,
+        distinct_documents=wanted.distinct_documents,
+        singles=any(s.single == "once" for s in spans),
+    )
+    return Built(made, {"condenser": head}, "cls", wanted.similarity)
+
+
+def condenser_head(backbone: Backbone, heads: Mapping[str, nn.Module], layers: int) -> CondenserHead:
+    """The head the start came with, or a fresh one."""
+    check_splits(backbone, "the Condenser head")
+    found = heads.get("condenser")
+    if not isinstance(found, CondenserHead):
+        return CondenserHead(backbone, layers)
+    if len(found.layers) != layers:
+        raise RecipeError(
+            f"the starting folder has a Condenser head of {len(found.layers)} layers, the recipe asks for {layers}",
+            fix=f"set objective.n_head_layers = {len(found.layers)}",
+        )
+    return found
+
+
+def _cotmae(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.CotmaeConfig, config.objective)
+    check_splits(backbone, "CoT-MAE's decoder")
+    name, layers = f"cotmae_{wanted.decoder}", wanted.n_decoder_layers or 2
+    decoder = heads.get(name)
+    if not isinstance(decoder, CotmaeDecoder | CausalDecoder):
+        causal = wanted.decoder == "causal"
+        decoder = (
+            CausalDecoder(backbone, layers, wanted.window) if causal else CotmaeDecoder(backbone, layers)
+        )
+    made = CotMAE(backbone, decoder, decoder_weight=wanted.decoder_weight, reduction=wanted.mlm_reduction)
+    return Built(made, {name: decoder}, "cls")
+
+
+def _simclr(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.SimclrConfig, config.objective)
+    made = SimCLR(
+        backbone,
+        temperature=wanted.temperature,
+        similarity=wanted.similarity,
+        pooling=wanted.pooling,
+        distinct_documents=wanted.distinct_documents,
+    )
+    return Built(made, {}, wanted.pooling, wanted.similarity)
+
+
+def _moco(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.MocoConfig, config.objective)
+    assert wanted.queue is not None, "the recipe is resolved"
+    assert wanted.momentum is not None, "the recipe is resolved"
+    check_queue(wanted.queue, config.loop.batch)
+    made = MoCo(
+        backbone,
+        queue=wanted.queue,
+        momentum=wanted.momentum,
+        temperature=wanted.temperature,
+        similarity=wanted.similarity,
+        pooling=wanted.pooling,
+        key_dropout=wanted.key_dropout,
+        label_smoothing=wanted.label_smoothing,
+        seed=config.seed,
+    )
+    return Built(made, {}, wanted.pooling, wanted.similarity)
+
+
+OBJECTIVES: dict[str, Callable[[PretrainConfig, Backbone, Mapping[str, nn.Module]], Built]] = {
+    "mlm": _mlm,
+    "condenser": _condenser,
+    "cocondenser": _cocondenser,
+    "cotmae": _cotmae,
+    "simclr": _simclr,
+    "moco": _moco,
+}
+
+
+def shape(wanted: recipes.Objective, tokenizer: Tokenizer) -> Shape:
+    """What becomes of a drawn row."""
+    if isinstance(wanted, recipes.CotmaeConfig):
+        decoder_rate = None if wanted.decoder == "causal" else wanted.decoder_rate
+        return EncoderDecoder(Masker.of(tokenizer, wanted.whole_words), wanted.encoder_rate, decoder_rate)
+    if isinstance(wanted, recipes.Masking):
+        return MaskedText(Masker.of(tokenizer, wanted.whole_words), wanted.mask_rate)
+    return TwoViews()

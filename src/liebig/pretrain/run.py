@@ -1,0 +1,225 @@
+"""`liebig pretrain`: stores and a starting model in, a model folder and a log out.
+
+Opens the stores, builds sources, objective and batches from the recipe, trains (taking up what an interrupted run
+left in the folder), and saves `model/`, which transformers and sentence-transformers load, with the heads beside
+it. Under torchrun every process runs this; the first one writes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from liebig.data.store import TokenStore
+from liebig.errors import RecipeError
+from liebig.model.backbone import Backbone
+from liebig.model.build import make_backbone
+from liebig.model.config import FolderBackbone, HubBackbone
+from liebig.model.encoder import Encoder
+from liebig.model.heads_file import load_heads
+from liebig.model.loading import local_folder
+from liebig.pretrain import build, presets, sources
+from liebig.pretrain.batches import Maker
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.evaluation import evaluate
+from liebig.pretrain.objective_config import CocondenserConfig, is_local
+from liebig.progress import quantity
+from liebig.rng import key
+from liebig.text.tokenizer import Tokenizer
+from liebig.train.distributed import World, connect, disconnect
+from liebig.train.loop import Epochs, train
+from liebig.train.objective import Objective
+from liebig.train.precision import DTYPES, choose
+from liebig.train.sharding import sharded
+from liebig.train.state import put_module, take_module
+from liebig.workspace import Folder
+
+MODEL = "model"
+NO_HEAD = (
+    "WARNING: the starting model has no Condenser head, so a fresh one is made. coCondenser starts from a Condenser "
+    "with its head; a random head can harm the backbone. Start from a folder that the objective condenser wrote."
+)
+
+
+def run(config: PretrainConfig, folder: Folder) -> None:
+    """Pre-train, and save the model."""
+    world = connect()
+    try:
+        pretrain(config, folder.path, world)
+        world.barrier()
+    finally:
+        disconnect()
+
+
+def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
+    """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
+    full = presets.resolve(config)
+    say = _speaker(world)
+    say(", ".join(presets.said(config)))
+    stores = [TokenStore.open(store.path) for store in full.stores]
+    tokenizer = find_tokenizer(full, stores)
+    made = start(full, tokenizer)
+    say(made.backbone.describe())
+    if made.lacks_head:
+        say(NO_HEAD)
+    data = read(full, stores, tokenizer, world, say)
+    train(
+        made.built.objective,
+        data.batches,
+        folder,
+        loop=full.loop.model_copy(update={"batch": data.size}),
+        optim=full.optim,
+        schedule=full.schedule,
+        world=world,
+        epochs=Epochs(data.epoch_steps),
+        evaluate=data.evaluate,
+        label=full.objective.kind,
+    )
+    save(made, full, tokenizer, folder / MODEL, world)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A backbone and the objective on it."""
+
+    backbone: Backbone
+    built: build.Built
+    lacks_head: bool
+
+
+def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
+    """The starting model with the heads it came with; what is fresh is a function of the seed."""
+    backbone = make_backbone(config.model, tokenizer, config.seed)
+    if config.max_length > backbone.max_positions:
+        raise RecipeError(
+            f"max_length = {config.max_length} is more than the model's {backbone.max_positions} positions",
+            fix=f"set max_length = {backbone.max_positions}",
+        )
+    if config.dropout is not None:
+        backbone.set_dropout(config.dropout)
+    heads: Mapping[str, nn.Module] = {}
+    if isinstance(config.model, FolderBackbone):
+        heads = load_heads(config.model.path, backbone)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(key(config.seed, 1) >> 1))
+        built = build.objective(config, backbone, heads)
+    wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
+    return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+
+
+def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Tokenizer:
+    """The tokenizer of the stores, or the one named, or the model's; all that are there must be the same."""
+    folders = [config.tokenizer] if config.tokenizer is not None else []
+    if isinstance(config.model, FolderBackbone | HubBackbone) and not folders:
+        source = config.model.path if isinstance(config.model, FolderBackbone) else config.model.name
+        folders = [f for f in [local_folder(source)] if (f / "tokenizer.json").is_file()]
+    found = {store.path: store.tokenizer for store in stores}
+    found |= {path: Tokenizer.from_folder(path) for path in folders}
+    if not found:
+        raise RecipeError(
+            "a new model on pairs of a collection needs a tokenizer", fix="name its folder: tokenizer = ..."
+        )
+    (first, tokenizer), *others = found.items()
+    for path, other in others:
+        if other.digest != tokenizer.digest:
+            raise RecipeError(
+                f"{first} and {path} have different tokenizers",
+                fix="prepare every store with the tokenizer of the model",
+            )
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Data:
+    """Batches by step, examples in each, steps in an epoch, and the evaluation where something is held out."""
+
+    batches: Maker
+    size: int
+    epoch_steps: int
+    evaluate: Callable[[Objective], Mapping[str, float]] | None
+
+
+def read(
+    config: PretrainConfig,
+    stores: Sequence[TokenStore],
+    tokenizer: Tokenizer,
+    world: World,
+    say: Callable[[str], None],
+) -> Data:
+    """Sources, what is held out of them, and the batches of both."""
+    found = sources.build(config, stores, tokenizer)
+    for one in found:
+        skipped = f", {one.skipped:,} documents too short and skipped" if one.skipped else ""
+        say(f"{one.name}: {len(one.source):,} examples, {one.share:.0%} of the training{skipped}")
+    kept, held = sources.divide(found, config.evaluation.share, config.seed)
+    size = batch_size(config, kept)
+    shape = build.shape(config.objective, tokenizer)
+    per = config.mix or "batch"
+    rows = sources.batches(kept, size, config.seed, per)
+    say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
+    documents = getattr(config.objective, "distinct_documents", False)
+    return Data(
+        Maker(rows, shape, world, documents),
+        size,
+        sources.epoch_steps(kept, size),
+        _evaluation(config, held, size, shape, world, documents),
+    )
+
+
+def batch_size(config: PretrainConfig, found: Sequence[sources.Weighted]) -> int:
+    """Examples in a batch: as said, or so many that their tokens come near what was said."""
+    if config.batch_tokens is None:
+        return config.loop.batch
+    return max(1, round(config.batch_tokens / sources.tokens_per_example(found)))
+
+
+def _evaluation(
+    config: PretrainConfig,
+    held: Sequence[sources.Weighted],
+    size: int,
+    shape: build.Shape,
+    world: World,
+    documents: bool,
+) -> Callable[[Objective], Mapping[str, float]] | None:
+    smallest = min((len(one.source) for one in held), default=0)
+    fitting = min(size, smallest)
+    if fitting < max(world.size, 1 if is_local(config.objective) else 2):
+        return None
+    # A fixed seed: runs with other seeds are evaluated on the same masks and pairs of what they hold out.
+    make = Maker(sources.batches(held, fitting, 0, config.mix or "batch"), shape, world, documents)
+    batches = min(config.evaluation.batches, max(1, smallest // fitting))
+    dtype = DTYPES[choose(config.loop.precision, world.device)]
+    return lambda objective: evaluate(objective, make, batches, world, dtype)
+
+
+def save(made: Start, config: PretrainConfig, tokenizer: Tokenizer, folder: Path, world: World) -> None:
+    """Write the model folder; parameters divided over processes are put together first."""
+    if sharded(made.built.objective):
+        whole = take_module(made.built.objective)
+        made = start(config, tokenizer) if world.first else made
+        if world.first:
+            put_module(made.built.objective, whole)
+    if not world.first:
+        return
+    built = made.built
+    encoder = Encoder(
+        made.backbone,
+        tokenizer,
+        pooling=built.pooling,
+        max_length=config.max_length,
+        similarity=built.similarity,
+    )
+    encoder.save(folder, heads=built.heads)
+
+
+def _speaker(world: World) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if world.first:
+            sys.stderr.write(text + "\n")
+
+    return say
