@@ -30,17 +30,17 @@ def topk(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Scores and passage numbers, Q x min(k, N) each, best first; scores are float32 dot products."""
     assert k > 0, "k must be at least 1"
+    if not len(queries):
+        return np.empty((0, min(k, len(passages))), np.float32), np.empty(
+            (0, min(k, len(passages))), np.int64
+        )
     queries_QD = _tile(queries, 0, len(queries), device)
-    best = [_nothing(len(part), device) for part in queries_QD.split(tile_queries)] if len(queries) else []
+    best = [_nothing(len(part), device) for part in queries_QD.split(tile_queries)]
     for start in range(0, len(passages), tile_passages):
         passages_ND = _tile(passages, start, start + tile_passages, device)
         for i, part_QD in enumerate(queries_QD.split(tile_queries)):
             found = tile_topk(part_QD @ passages_ND.T, k)
             best[i] = _merge(best[i], (found[0], found[1] + start), k)
-    if not best:
-        return np.empty((0, min(k, len(passages))), np.float32), np.empty(
-            (0, min(k, len(passages))), np.int64
-        )
     return (
         torch.cat([scores for scores, _ in best]).cpu().numpy(),
         torch.cat([numbers for _, numbers in best]).cpu().numpy(),
@@ -83,5 +83,7 @@ def _nothing(n: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
 
 def _tile(vectors: NDArray[Any] | Tensor, start: int, end: int, device: torch.device | str) -> Tensor:
     part = vectors[start:end]
-    tensor = part if isinstance(part, Tensor) else torch.from_numpy(np.ascontiguousarray(part))
-    return tensor.to(device=device, dtype=torch.float32)
+    if not isinstance(part, Tensor):
+        # torch wants writable memory, which a read-only file is not: that tile is copied.
+        part = torch.from_numpy(np.ascontiguousarray(part) if part.flags.writeable else np.array(part))
+    return part.to(device=device, dtype=torch.float32)

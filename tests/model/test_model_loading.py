@@ -1,0 +1,168 @@
+"""Loading says what is wrong, makes up no weights, and runs nothing a folder brings along."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import FAMILIES, random_row, tiny
+
+from liebig.errors import ModelError
+from liebig.model.backbone import Backbone
+from liebig.model.loading import quiet
+
+
+def saved(folder: Path, family: str = "bert") -> Path:
+    with quiet():
+        tiny(family).model.save_pretrained(str(folder))
+    return folder
+
+
+def edit_config(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def edit_weights(folder: Path, keep: str = "", drop: str = "\0", rename: tuple[str, str] = ("", "")) -> None:
+    weights = load_file(folder / "model.safetensors")
+    kept = {
+        name.replace(*rename) if rename[0] else name: value
+        for name, value in weights.items()
+        if name.startswith(keep) and drop not in name
+    }
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_model_loads_with_its_masked_lm_head(family: str, tmp_path: Path) -> None:
+    original, loaded = tiny(family), Backbone.load(saved(tmp_path, family))
+    states = original(random_row()).last
+    assert not loaded.fresh_mlm_head
+    assert torch.equal(loaded(random_row()).last, states)
+    assert torch.equal(loaded.mlm_logits(states), original.mlm_logits(states))
+
+
+def test_a_model_without_masked_lm_head_gets_a_fresh_one_and_says_so(tmp_path: Path) -> None:
+    with quiet():
+        tiny("bert").body.save_pretrained(str(tmp_path))
+    loaded = Backbone.load(tmp_path)
+    assert loaded.fresh_mlm_head
+    assert "a fresh one was made" in loaded.describe()
+    assert torch.equal(loaded(random_row()).last, tiny("bert")(random_row()).last)
+    weight = loaded.kind.decoder(loaded.model).weight
+    assert weight is loaded.body.get_input_embeddings().weight
+
+
+def test_weights_of_half_precision_are_loaded_as_float32(tmp_path: Path) -> None:
+    with quiet():
+        tiny("bert").half().model.save_pretrained(str(tmp_path))
+    assert {p.dtype for p in Backbone.load(tmp_path).parameters()} == {torch.float32}
+
+
+def test_old_names_of_norm_weights_are_understood(tmp_path: Path) -> None:
+    saved(tmp_path)
+    edit_weights(tmp_path, rename=("LayerNorm.weight", "LayerNorm.gamma"))
+    edit_weights(tmp_path, rename=("LayerNorm.bias", "LayerNorm.beta"))
+    assert torch.equal(Backbone.load(tmp_path)(random_row()).last, tiny("bert")(random_row()).last)
+
+
+def test_pickled_weights_are_read_by_the_restricted_reader(tmp_path: Path) -> None:
+    saved(tmp_path)
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    assert torch.equal(Backbone.load(tmp_path)(random_row()).last, tiny("bert")(random_row()).last)
+
+
+class Bomb:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.mark,))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("write", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_a_malicious_pickle_is_refused_and_not_run(write: object, tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    mark = tmp_path / "it ran"
+    write({"bert.embeddings.word_embeddings.weight": Bomb(mark)}, tmp_path / "pytorch_model.bin")  # type: ignore[operator]
+    with pytest.raises(ModelError, match="cannot be read"):
+        Backbone.load(tmp_path)
+    assert not mark.exists()
+
+
+def test_code_in_the_folder_is_refused_and_not_run(tmp_path: Path) -> None:
+    saved(tmp_path)
+    mark = tmp_path / "it ran"
+    (tmp_path / "own.py").write_text(f"open({str(mark)!r}, 'w')\nclass Own: ...\nclass OwnConfig: ...\n")
+    edit_config(tmp_path, auto_map={"AutoModelForMaskedLM": "own.Own", "AutoConfig": "own.OwnConfig"})
+    with pytest.raises(ModelError, match="code of its own"):
+        Backbone.load(tmp_path)
+    assert not mark.exists()
+
+
+def test_weights_that_are_missing_are_an_error_and_not_random(tmp_path: Path) -> None:
+    saved(tmp_path)
+    edit_weights(tmp_path, drop="layer.2.attention.self.query.weight")
+    with pytest.raises(ModelError, match=r"1 weights are missing, the first is 'bert\.encoder\.layer\.2"):
+        Backbone.load(tmp_path)
+
+
+def test_weights_of_another_shape_are_an_error(tmp_path: Path) -> None:
+    saved(tmp_path)
+    edit_config(tmp_path, vocab_size=7)
+    with pytest.raises(ModelError, match="cannot be read"):
+        Backbone.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "not JSON"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "JSON object"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 40), "cannot be read"),
+        (lambda folder: edit_config(folder, model_type="alchemy"), "cannot be read"),
+        (lambda folder: edit_config(folder, is_decoder=True), "decoder"),
+    ],
+)
+def test_what_a_folder_lacks_is_said(spoil: object, says: str, tmp_path: Path) -> None:
+    saved(tmp_path)
+    spoil(tmp_path)  # type: ignore[operator]
+    with pytest.raises(ModelError, match=says):
+        Backbone.load(tmp_path)
+
+
+def test_a_truncated_weights_file_is_an_error(tmp_path: Path) -> None:
+    saved(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="cannot be read"):
+        Backbone.load(tmp_path)
+
+
+@pytest.mark.parametrize("source", ["./nowhere", "/nowhere/at/all", Path("nowhere")])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(source: str | Path) -> None:
+    with pytest.raises(ModelError, match="no such model folder"):
+        Backbone.load(source)
+
+
+def test_a_name_is_fetched_without_code_and_loaded_as_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def snapshot(name: str, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        return str(saved(tmp_path / name.replace("/", "--")))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert torch.equal(Backbone.load("someone/bert")(random_row()).last, tiny("bert")(random_row()).last)
+    assert not any(pattern.endswith(("py", "*")) for patterns in asked for pattern in patterns)

@@ -1,0 +1,51 @@
+"""Tiny random encoders of every family, packed rows and a tokenizer, made in milliseconds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from liebig.model.backbone import Backbone
+from liebig.model.packed import Packed
+from liebig.text.tokenizer import Tokenizer
+
+PACKED = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "modernbert")
+FAMILIES = (*PACKED, "mpnet")
+EXACT = tuple(family for family in FAMILIES if family != "modernbert")  # rotary positions are float32 there
+LENGTHS = (9, 1, 17, 9, 4, 30)
+VOCAB = 90
+
+TEXTS = [
+    "The fox jumps over the lazy dog.",
+    "A retriever condenses a corpus.",
+    "Barley, limiting nutrients and the law of the minimum; chemistry of agriculture was never the same again.",
+    "x",
+    "Soil.",
+    "",
+    "queries are short",
+]
+
+
+def tiny(family: str, layers: int = 4, dropout: float = 0.0, seed: int = 0, **sizes: int) -> Backbone:
+    """A random encoder; ModernBERT with local layers that see two tokens either way."""
+    sizes = {"layers": layers, "width": 32, "heads": 4, "vocab_size": VOCAB, "max_positions": 64, **sizes}
+    backbone = Backbone.create(family=family, dropout=dropout, initializer_range=0.2, seed=seed, **sizes)
+    if family == "modernbert":
+        backbone.config.local_attention = 4
+        torch.manual_seed(seed)
+        backbone = Backbone(type(backbone.model)(backbone.config).eval())
+    return backbone
+
+
+def random_row(lengths: tuple[int, ...] = LENGTHS, seed: int = 1, segments: bool = False) -> Packed:
+    random = torch.Generator().manual_seed(seed)
+    lists = [torch.randint(5, VOCAB, (n,), generator=random).tolist() for n in lengths]
+    return Packed.from_lists(
+        lists, [[int(i > n // 2) for i in range(n)] for n in lengths] if segments else None
+    )
+
+
+@lru_cache
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(TEXTS * 3, vocab_size=VOCAB, max_length=64)
