@@ -6,7 +6,7 @@ comparison of the strings themselves. Cost: 20 bytes an id on disk, nothing in m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -111,14 +111,24 @@ class Ids:
 
 def index_ids(folder: Path, name: str = "ids") -> Ids:
     """Make strings already written findable; two that are equal are refused."""
-    strings = read_strings(folder, name)
+    ids = _findable(read_strings(folder, name))
+    npy.save(folder / f"{name}_hashes.npy", ids.hashes)
+    npy.save(folder / f"{name}_order.npy", ids.order)
+    return Ids.open(folder, name)
+
+
+def memory_ids(ids: Sequence[str]) -> Ids:
+    """Ids that are not on disk (yet)."""
+    pieces = [id.encode("utf-8", "surrogatepass") for id in ids]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(p) for p in pieces], dtype=np.int64)])
+    return _findable(Strings(np.frombuffer(b"".join(pieces), np.uint8), offsets))
+
+
+def _findable(strings: Strings) -> Ids:
     hashes = hash_rows(strings.values, strings.offsets)
     order = np.argsort(hashes, kind="stable").astype(np.int64)
-    hashes = hashes[order]
-    _refuse_duplicates(strings, hashes, order)
-    npy.save(folder / f"{name}_hashes.npy", hashes)
-    npy.save(folder / f"{name}_order.npy", order)
-    return Ids.open(folder, name)
+    _refuse_duplicates(strings, hashes[order], order)
+    return Ids(strings, hashes[order], order)
 
 
 def write_ids(folder: Path, ids: Iterable[str], name: str = "ids") -> Ids:

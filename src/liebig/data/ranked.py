@@ -44,6 +44,11 @@ def merge(parts: Sequence[Ranked], k: int) -> Ranked:
     parts = [*parts, Ranked.nothing(len(parts[0]), k)]
     scores = np.concatenate([part.scores for part in parts], axis=1)
     numbers = np.concatenate([part.numbers for part in parts], axis=1)
+    return best(scores, numbers, k)
+
+
+def best(scores: NDArray[np.float32], numbers: NDArray[np.int64], k: int) -> Ranked:
+    """The k best of at least k scores in any order."""
     order = np.lexsort((numbers, -scores), axis=1)[:, :k]
     return Ranked(np.take_along_axis(scores, order, 1), np.take_along_axis(numbers, order, 1))
 

@@ -1,0 +1,289 @@
+"""Exact search against FAISS Flat, in one run; its memory; a corpus larger than memory; and the GPU.
+
+    python bench/exact.py                  1 M x 384, 1,000 queries, top 100, two cores: ratio to FAISS Flat
+    python bench/exact.py --large          a 3 GiB corpus written and searched: peak anonymous memory
+    python bench/exact.py --gpu            8.8 M x 768 fp16 on a GPU: share of the memory or matrix bound
+
+Vectors are half clustered, half Gaussian, unit length. Each system runs in a process of its own with the same number
+of threads; times are the better of two passes. The last line is `ratio: X`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROWS = 50_000  # vectors made at once
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("-k", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--type", default="fp32", choices=["fp32", "fp16", "int8", "binary"])
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--folder", type=Path, help="where the vectors go; a temporary folder otherwise")
+    parser.add_argument("--only", choices=["ours", "faiss", "large"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps({"ours": ours, "faiss": flat, "large": large}[args.only](args)))
+    elif args.gpu:
+        gpu(args)
+    else:
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+            args.folder = Path(folder)
+            compare_large(args) if args.large else compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    write(args)
+    mine, theirs = child(args, "ours"), child(args, "faiss")
+    size = sum(f.stat().st_size for f in args.folder.rglob("vectors.npy")) / 2**20
+    print(
+        f"{args.count:,} x {args.width} {args.type}, {args.queries:,} queries, top {args.k}, {args.threads} threads"
+    )
+    print(
+        f"ours   {mine['seconds']:.2f} s, {args.queries / mine['seconds']:.0f} queries/s, {mine['cpu']:.1f} CPU-s"
+    )
+    print(
+        f"FAISS  {theirs['seconds']:.2f} s, {args.queries / theirs['seconds']:.0f} queries/s, {theirs['cpu']:.1f} CPU-s"
+    )
+    print(f"one query alone: ours {mine['one'] * 1e3:.1f} ms, FAISS {theirs['one'] * 1e3:.1f} ms")
+    print(f"memory past the start of the process {mine['memory']:.0f} MB, shards in use {size:.0f} MB,")
+    print(
+        f"beyond them {mine['memory'] - size:.0f} MB (at most 300); anonymous {mine['anonymous']:.0f} MB in all"
+    )
+    same = np.mean([len(set(a) & set(b)) / args.k for a, b in zip(mine["numbers"], theirs["numbers"])])
+    print(f"the same passages in the top {args.k}: {same:.4f}")
+    print(f"ratio: {theirs['seconds'] / mine['seconds']:.2f}")
+
+
+def compare_large(args: argparse.Namespace) -> None:
+    args.count, args.type = 3 * 2**30 // (4 * args.width), "fp32"
+    found = child(args, "large")
+    print(
+        f"{args.count:,} x {args.width} fp32 = {found['size']:.2f} GiB written and opened, {args.queries:,} queries"
+    )
+    print(f"in {found['seconds']:.1f} s; peak anonymous memory {found['anonymous']:.0f} MB")
+    print(f"ratio: {1024 / found['anonymous']:.2f}")
+
+
+def child(args: argparse.Namespace, which: str) -> dict:
+    words = [
+        f"--{name}={getattr(args, name)}"
+        for name in ("count", "width", "queries", "threads", "type", "folder")
+    ]
+    command = [sys.executable, __file__, "--only", which, "-k", str(args.k), *words]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def make(rng: np.random.Generator, count: int, width: int, centres: np.ndarray) -> np.ndarray:
+    x = rng.standard_normal((count, width), dtype=np.float32)
+    half = count // 2
+    x[:half] = centres[rng.integers(0, len(centres), half)] + 0.5 * x[:half]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x
+
+
+def centres(args: argparse.Namespace) -> np.ndarray:
+    return np.random.default_rng(7).standard_normal((2000, args.width), dtype=np.float32)
+
+
+def queries(args: argparse.Namespace) -> np.ndarray:
+    return make(np.random.default_rng(8), args.queries, args.width, centres(args))
+
+
+def write(args: argparse.Namespace) -> list[str]:
+    from liebig.index.shards import write_shard
+
+    names, around = [], centres(args)
+    for start in range(0, args.count, ROWS):
+        name = f"{len(names):05d}"
+        size = min(ROWS, args.count - start)
+        x = make(np.random.default_rng(start), size, args.width, around)
+        write_shard(args.folder / name, [str(start + i) for i in range(size)], x, args.type)
+        names.append(name)
+    return names
+
+
+def shards(args: argparse.Namespace) -> list:
+    from liebig.index.shards import Shard
+
+    return [
+        Shard.open(path, args.type, args.width) for path in sorted(args.folder.iterdir()) if path.is_dir()
+    ]
+
+
+def ours(args: argparse.Namespace) -> dict:
+    from liebig.index.exact import search
+
+    x, parts = queries(args), shards(args)
+    search(x[:2], parts[:1], args.k, threads=args.threads)
+    before = status("VmRSS")
+    times = [timed(lambda: search(x, parts, args.k, threads=args.threads)) for _ in range(2)]
+    one = min(timed(lambda: search(x[:1], parts, args.k, threads=args.threads))[0] for _ in range(2))
+    numbers = times[0][2].numbers.tolist()
+    best = min(times, key=lambda t: t[0])
+    peak = status("VmHWM") - before
+    return {
+        "seconds": best[0],
+        "cpu": best[1],
+        "one": one,
+        "numbers": numbers,
+        "memory": peak,
+        "anonymous": anonymous,
+    }
+
+
+def flat(args: argparse.Namespace) -> dict:
+    import faiss
+
+    faiss.omp_set_num_threads(args.threads)
+    index = faiss.IndexFlatIP(args.width)
+    for shard in shards(args):
+        index.add(shard.vectors.decode())
+    x = queries(args)
+    index.search(x[:2], args.k)
+    times = [timed(lambda: index.search(x, args.k)) for _ in range(2)]
+    one = min(timed(lambda: index.search(x[:1], args.k))[0] for _ in range(2))
+    best = min(times, key=lambda t: t[0])
+    return {"seconds": best[0], "cpu": best[1], "one": one, "numbers": best[2][1].tolist()}
+
+
+def large(args: argparse.Namespace) -> dict:
+    from liebig.index.exact import search
+
+    start = time.perf_counter()
+    write(args)
+    note()
+    parts = shards(args)
+    search(queries(args), parts, args.k, threads=args.threads)
+    note()
+    size = sum(f.stat().st_size for f in args.folder.rglob("vectors.npy")) / 2**30
+    return {"seconds": time.perf_counter() - start, "anonymous": anonymous, "size": size}
+
+
+def timed(function: object) -> tuple[float, float, object]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = function()  # type: ignore[operator]
+    took = time.perf_counter() - wall, time.process_time() - cpu
+    note()
+    return (*took, result)
+
+
+anonymous = 0.0
+
+
+def note() -> None:
+    """Remember the most anonymous memory seen; called where buffers are largest, from a thread too."""
+    global anonymous
+    anonymous = max(anonymous, status("RssAnon"))
+
+
+def status(name: str) -> float:
+    """A line of /proc/self/status, in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def watch() -> None:
+    """Look at the anonymous memory a hundred times a second."""
+    import threading
+
+    def look() -> None:
+        while True:
+            note()
+            time.sleep(0.01)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def gpu(args: argparse.Namespace) -> None:
+    """Vectors made on the device; the bounds are rates measured in the same run."""
+    import torch
+
+    from liebig.index.gpu import Block, Scorer
+
+    count, width = (8_800_000, 768) if args.count == 1_000_000 else (args.count, args.width)
+    vectors = torch.empty(count, width, dtype=torch.float16, device="cuda")
+    for start in range(0, count, 1 << 18):
+        part = torch.randn(len(vectors[start : start + (1 << 18)]), width, device="cuda")
+        vectors[start : start + (1 << 18)] = torch.nn.functional.normalize(part, dim=1).half()
+    block = Block(0, vectors, torch.zeros(0, dtype=torch.int64, device="cuda"))
+    bandwidth, rate = memory_rate(vectors), matrix_rate(width)
+    print(f"{count:,} x {width} fp16; measured {bandwidth / 1e12:.2f} TB/s, {rate / 1e12:.0f} TFLOP/s")
+    shares = []
+    for number in (1, 32, 1024, 4096):
+        x = torch.nn.functional.normalize(torch.randn(number, width), dim=1).numpy()
+        seconds = min(device_time(lambda x=x: [Scorer(block, x[i : i + 1024], 1.0).search(args.k) for i in range(0, len(x), 1024)]) for _ in range(3))  # fmt: skip  # noqa: E501
+        bound = max(count * width * 2 / bandwidth, 2.0 * count * width * number / rate)
+        shares.append(bound / seconds)
+        print(
+            f"{number:5d} queries: {seconds * 1e3:8.2f} ms, {number / seconds:9.0f} q/s, {bound / seconds:.2f} of the bound"
+        )
+    torch.manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(4, width), dim=1)
+    found = Scorer(block, x.numpy(), 1.0).search(args.k)
+    true = torch.cat(
+        [
+            (x.cuda().double() @ vectors[i : i + (1 << 20)].double().T).float()
+            for i in range(0, count, 1 << 20)
+        ],
+        1,
+    )
+    same = np.mean([len(set(row.topk(args.k).indices.tolist()) & set(found.numbers[i].tolist())) / args.k for i, row in enumerate(true)])  # fmt: skip  # noqa: E501
+    print(f"the same passages as by float64: {same:.4f}")
+    print(f"ratio: {shares[2]:.2f}")
+
+
+def memory_rate(vectors: object) -> float:
+    """Bytes a second when the vectors are read once."""
+    return vectors.numel() * 2 / min(device_time(lambda: vectors.amax()) for _ in range(3))  # type: ignore[attr-defined]
+
+
+def matrix_rate(width: int) -> float:
+    """Operations a second of large products of the width at hand."""
+    import torch
+
+    a = torch.randn(1024, width, device="cuda", dtype=torch.float16)
+    b = torch.randn(1 << 17, width, device="cuda", dtype=torch.float16)
+    out = torch.empty(1024, 1 << 17, device="cuda", dtype=torch.float16)
+    return (
+        20
+        * 2.0
+        * 1024
+        * (1 << 17)
+        * width
+        / min(device_time(lambda: [torch.mm(a, b.T, out=out) for _ in range(20)]) for _ in range(3))
+    )
+
+
+def device_time(function: object) -> float:
+    import torch
+
+    function()  # type: ignore[operator]
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()  # type: ignore[operator]
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    watch()
+    main()

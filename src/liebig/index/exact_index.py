@@ -1,0 +1,175 @@
+"""The exact index: shards of vectors, ids and deletions; nothing to train, nothing to tune.
+
+Any folder of vectors can be opened as one. Adding keeps the new vectors in memory until they are saved, or takes over
+the shards of another folder as they are. Cost of saving: links for what is on disk, a write for what is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig import workspace
+from liebig.data import npy
+from liebig.data.ranked import Ranked
+from liebig.errors import DataError
+from liebig.index import exact
+from liebig.index.base import INDEX, Index
+from liebig.index.quantise import Floats, Type
+from liebig.index.shards import (
+    DELETED,
+    SHARDS,
+    Longs,
+    Shard,
+    Vectors,
+    starts,
+    without,
+    write_shard,
+    write_summary,
+)
+
+
+class ExactIndex(Index):
+    """Shards searched by `exact.search`, or on a GPU where a device is given."""
+
+    kind = "exact"
+
+    def __init__(
+        self,
+        type: Type,
+        width: int,
+        shards: Sequence[Shard] = (),
+        about: Mapping[str, Any] | None = None,
+        *,
+        threads: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.type, self.width, self.about, self.threads = type, width, about or {}, threads
+        self.device = device
+        self.shards: list[Shard] = list(shards)
+        self._gpu: Any = None
+
+    @classmethod
+    def of(cls, vectors: Vectors, *, threads: int | None = None, device: str | None = None) -> ExactIndex:
+        """An opened folder of vectors as an index."""
+        return cls(vectors.type, vectors.width, vectors.shards, vectors.about, threads=threads, device=device)
+
+    def __len__(self) -> int:
+        return sum(len(shard) - len(shard.deleted) for shard in self.shards)
+
+    def search(self, queries: Floats, k: int) -> Ranked:
+        if self.device is None or self.device == "cpu":
+            return exact.search(queries, self.shards, k, threads=self.threads)
+        from liebig.index.gpu import Resident
+
+        if self._gpu is None:
+            self._gpu = Resident(self.shards, self.width, self.device)
+        return self._gpu.search(queries, k)  # type: ignore[no-any-return]  # imported where it is used
+
+    def id(self, number: int) -> str:
+        firsts = starts(self.shards)
+        place = int(np.searchsorted(firsts, number, side="right")) - 1
+        return self.shards[place].ids[number - firsts[place]]
+
+    def find(self, id: str) -> int | None:
+        for first, shard in zip(starts(self.shards), self.shards):
+            row = shard.ids.find(id)
+            if row is not None and row not in shard.deleted:
+                return first + row
+        return None
+
+    def add(self, ids: Sequence[str], vectors: Floats) -> None:
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise DataError(f"vectors of shape {vectors.shape} do not fit an index of width {self.width}")
+        self.take([Shard.in_memory(ids, vectors, self.type)])
+
+    def take(self, shards: Sequence[Shard]) -> None:
+        """Add shards as they are; of an id that is already there the older vector goes."""
+        for shard in shards:
+            assert shard.vectors.type == self.type, "a shard of another type"
+            old = starts(self.shards)
+            gone = [first + row for first, mine in zip(old, self.shards) for row in shared_rows(mine, shard)]
+            mine = self._deleted()
+            later = shard.deleted + old[-1]
+            self.shards.append(shard)
+            self._set_deleted(np.concatenate([mine, np.array(gone, np.int64), later]))
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        found = {id: self.find(id) for id in ids}
+        gone = [number for number in found.values() if number is not None]
+        self._set_deleted(np.concatenate([self._deleted(), np.array(gone, np.int64)]))
+        return [id for id, number in found.items() if number is None]
+
+    def _deleted(self) -> Longs:
+        parts = [shard.deleted + first for first, shard in zip(starts(self.shards), self.shards)]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _set_deleted(self, numbers: Longs) -> None:
+        self.shards = without(self.shards, np.unique(numbers))
+        self._gpu = None
+
+    def save(self, folder: Path) -> None:
+        names = [f"{place:05d}" for place in range(len(self.shards))]
+        (folder / SHARDS).mkdir(parents=True, exist_ok=True)
+        for name, shard in zip(names, self.shards):
+            place_shard(shard, folder / SHARDS / name)
+        gone = self._deleted()
+        (folder / DELETED).unlink(missing_ok=True)
+        if len(gone):
+            npy.save(folder / DELETED, gone)
+        write_summary(folder, self.type, self.width, names, self.about, len(self))
+        workspace.atomic_write(folder / INDEX, (json.dumps({"kind": self.kind}, indent=2) + "\n").encode())
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "vectors": len(self),
+            "deleted": len(self._deleted()),
+            "width": self.width,
+            "type": self.type,
+            "shards": len(self.shards),
+            "recall": 1.0,
+        }
+
+
+def shared_rows(older: Shard, newer: Shard) -> list[int]:
+    """Rows of a shard that are there and whose ids a newer shard has too."""
+    places = np.flatnonzero(np.isin(older.ids.hashes, newer.ids.hashes))
+    rows = older.ids.order[places].tolist()
+    gone = set(older.deleted.tolist())
+    return [row for row in rows if row not in gone and newer.ids.find(older.ids[row]) is not None]
+
+
+def place_shard(shard: Shard, target: Path) -> None:
+    """Put a shard into a folder: linked if it is on disk, written if it is not, left alone if it is there."""
+    if shard.path is not None and target.exists() and shard.path.samefile(target):
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    if shard.path is None:
+        shard.save(target)
+    else:
+        shutil.copytree(shard.path, target, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def convert(shards: Iterable[Shard], folder: Path, kind: Type, width: int, first: int) -> list[Shard]:
+    """Shards of another type, written one by one as shards of the type wanted, numbered from `first`."""
+    made = []
+    for place, shard in enumerate(shards, first):
+        target = folder / SHARDS / f"{place:05d}"
+        shutil.rmtree(target, ignore_errors=True)
+        write_shard(target, list(shard.ids.strings), shard.vectors.decode(), kind)
+        made.append(Shard.open(target, kind, width))
+    return [without([new], old.deleted)[0] for new, old in zip(made, shards)]

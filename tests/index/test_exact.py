@@ -1,0 +1,140 @@
+"""Exact search equals brute force, ties included, whatever the type, tiles, shards and threads."""
+
+import numpy as np
+import pytest
+
+from liebig.errors import DataError
+from liebig.index import exact
+from liebig.index.quantise import encode, error_bound
+from liebig.index.shards import Shard, without, write_shard
+
+TYPES = ["fp32", "fp16", "int8", "binary"]
+rng = np.random.default_rng(0)
+
+
+def vectors(n, width=48, seed=1):
+    """Clustered vectors, a fifth of them copies of others."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, width)).astype(np.float32)
+    copies = rng.integers(0, n, n // 5)
+    x[rng.integers(0, n, n // 5)] = x[copies]
+    return x
+
+
+def shards(path, x, kind, sizes):
+    found, start = [], 0
+    for i, size in enumerate(sizes):
+        ids = [f"v{j}" for j in range(start, start + size)]
+        write_shard(path / str(i), ids, x[start : start + size], kind)
+        found.append(Shard.open(path / str(i), kind, x.shape[1]))
+        start += size
+    return found
+
+
+def brute(queries, stored, k, live=None):
+    """float64 products over the stored numbers, rounded once; ties by number."""
+    scores = (queries.astype(np.float64) @ stored.astype(np.float64).T).astype(np.float32)
+    if live is not None:
+        scores[:, ~live] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, 1), order
+
+
+def stored(x, kind):
+    """The numbers that the codes stand for; int8 is multiplied out as the search does it."""
+    return encode(x, kind).decode()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_results_equal_brute_force_with_ties(tmp_path, kind):
+    x, queries = vectors(700), vectors(13, seed=2)
+    found = exact.search(queries, shards(tmp_path, x, kind, [700]), 40)
+    coded = encode(x, kind)
+    if kind == "int8":
+        products = queries.astype(np.float64) @ coded.codes.astype(np.float64).T
+        scores = (products * coded.scales.astype(np.float64)).astype(np.float32)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :40]
+        scores = np.take_along_axis(scores, order, 1)
+    else:
+        scores, order = brute(queries, coded.decode(), 40)
+    assert np.array_equal(found.numbers, order)
+    assert np.array_equal(found.scores, scores)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "int8"])
+def test_the_error_of_a_type_is_as_stated(tmp_path, kind):
+    x, queries = vectors(300) * 3, vectors(9, seed=2)
+    found = exact.search(queries, shards(tmp_path, x, kind, [300]), 300)
+    true = queries.astype(np.float64) @ x.astype(np.float64).T
+    got = np.empty_like(true)
+    np.put_along_axis(got, found.numbers, found.scores.astype(np.float64), 1)
+    error = np.abs(got - true)
+    assert (error <= error_bound(kind, queries, x)).all()
+    assert kind == "fp32" or error.max() > 0
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_sharded_equals_whole_to_the_last_digit(tmp_path, kind):
+    x, queries = vectors(600, 96), vectors(7, 96, seed=2)
+    whole = exact.search(queries, shards(tmp_path / "a", x, kind, [600]), 50)
+    cut = exact.search(queries, shards(tmp_path / "b", x, kind, [1, 250, 0, 49, 300]), 50, threads=3)
+    assert np.array_equal(whole.numbers, cut.numbers)
+    assert np.array_equal(whole.scores, cut.scores)
+
+
+def test_tiles_and_single_queries_change_nothing(tmp_path, monkeypatch):
+    x, queries = vectors(3000), vectors(20, seed=2)
+    parts = shards(tmp_path, x, "fp32", [3000])
+    whole = exact.search(queries, parts, 30)
+    monkeypatch.setattr(exact, "TILE", 1)
+    monkeypatch.setattr(exact, "QUERIES", 3)
+    small = exact.search(queries, parts, 30)
+    assert np.array_equal(whole.numbers, small.numbers)
+    assert np.array_equal(whole.scores, small.scores)
+
+
+def test_many_equal_vectors_come_in_their_order(tmp_path):
+    x = np.repeat(vectors(1, 64), 5000, axis=0)
+    found = exact.search(vectors(3, 64, seed=2), shards(tmp_path, x, "fp32", [4999, 1]), 100)
+    assert (found.numbers == np.arange(100)).all()
+
+
+def test_deleted_vectors_are_not_found(tmp_path):
+    x, queries = vectors(200), vectors(5, seed=2)
+    live = rng.random(200) > 0.3
+    (shard,) = shards(tmp_path, x, "fp32", [200])
+    gone = without([shard], np.flatnonzero(~live))[0]
+    found = exact.search(queries, [gone], 200)
+    scores, order = brute(queries, x, int(live.sum()), live)
+    assert np.array_equal(found.numbers[:, : live.sum()], order)
+    assert np.array_equal(found.scores[:, : live.sum()], scores)
+    assert (found.numbers[:, live.sum() :] == -1).all()
+
+
+def test_more_wanted_than_there_are_leaves_places_empty(tmp_path):
+    found = exact.search(vectors(2), shards(tmp_path, vectors(3), "fp32", [3]), 5)
+    assert found.numbers.shape == (2, 5)
+    assert (found.numbers[:, 3:] == -1).all()
+    assert [len(found.row(q)) for q in (0, 1)] == [3, 3]
+
+
+def test_a_wrong_width_is_said(tmp_path):
+    with pytest.raises(DataError, match="width 16, the vectors 48"):
+        exact.search(vectors(1, 16), shards(tmp_path, vectors(3), "fp32", [3]), 5)
+
+
+def test_not_a_number_is_refused(tmp_path):
+    bad = vectors(3)
+    bad[1, 2] = np.nan
+    with pytest.raises(DataError, match="NaN"):
+        write_shard(tmp_path / "s", ["a", "b", "c"], bad, "fp16")
+
+
+def test_binary_needs_a_width_that_eight_divides(tmp_path):
+    with pytest.raises(DataError, match="width 12"):
+        write_shard(tmp_path / "s", ["a"], vectors(1, 12), "binary")
+
+
+def test_a_vector_of_zeros_is_stored_in_every_type(tmp_path):
+    for kind in TYPES[:3]:
+        assert not encode(np.zeros((2, 8), np.float32), kind).decode().any()
