@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["torch.distributed", "liebig.train.loop", "liebig.train.step", "pytest"])
+# torch._dynamo is what torch.optim imports at its first step: two seconds each process would pay anew.
+SERVER.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "liebig.train.loop", "pytest"])
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:
@@ -31,7 +32,7 @@ def together(function: Callable[..., Any], size: int, folder: Path, *args: Any) 
 
     started = start(function, size, folder, *args)
     for process in started:
-        process.join(60)
+        process.join(100)
         assert process.exitcode == 0, (folder / "error.txt").read_text()
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(size)]
 
@@ -50,7 +51,7 @@ def _child(function: Callable[..., Any], rank: int, size: int, folder: Path, arg
         if size > 1:
             store = dist.FileStore(str(folder / "store"), size)
             dist.init_process_group(
-                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
+                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=90)
             )
             world = World(rank, size)
         torch.save(function(world, *args), folder / f"result-{rank}.pt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, g
 
 from liebig import losses
 from liebig.train.batch import Batch
+from liebig.train.config import ASAMConfig, LoopConfig
 from liebig.train.distributed import ALONE, World
+from liebig.train.loop import train
 from liebig.train.reduce import clip, reduce_gradients, trainable
 from liebig.train.sharding import shard, whole
 from liebig.train.step import OutOfMemory, step
@@ -164,3 +167,27 @@ def test_alone_gathers_nothing_and_counts_itself() -> None:
     assert start == 0
     assert ALONE.counts({"a": 3}) == {"a": 3}
     assert losses.cocondenser(rows, everyone, start).loss.requires_grad
+
+
+def trained(world: World, folder: Path, divide: bool) -> dict[str, Any]:
+    """A run of six steps that breaks off in the fifth and is taken up again."""
+    for broken in (True, False):
+
+        def batches(step: int, broken: bool = broken) -> Batch:
+            if step == 4 and broken:
+                raise OSError("pulled the plug")
+            return world.slice(spans(9, step=step))
+
+        objective = Toy()
+        loop = LoopConfig(steps=6, chunk_tokens=27, shard=divide, ema=0.5, workers=0, checkpoint_every=3)
+        with pytest.raises(OSError) if broken else nullcontext():
+            train(objective, batches, folder, loop=loop, optim=ASAMConfig(lr=0.01, rho=0.1), world=world)
+    return {name: whole(x).detach() for name, x in objective.state_dict().items()}
+
+
+def test_processes_sharded_processes_and_one_process_end_with_the_same_weights(folder: Path) -> None:
+    alone = trained(ALONE, folder / "alone", False)
+    for divide in (False, True):
+        place = folder / f"divide-{divide}"
+        for found in together(trained, 2, place, place / "run", divide):
+            torch.testing.assert_close(found, alone, rtol=1e-8, atol=1e-8)

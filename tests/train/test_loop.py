@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from train_toy import Local, Toy, spans
 
-from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
 from liebig.config import parse
+from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
 from liebig.train.batch import Batch
 from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
 from liebig.train.log import read_log

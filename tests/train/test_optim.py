@@ -78,8 +78,12 @@ def test_sharpness_takes_the_gradient_at_its_formulas_point(
     found = gradients(sharp)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-10, atol=1e-10)
-    assert all(torch.equal(before[name], w) for name, w in weights(sharp).items()), "weights come back exactly"
-    assert result.result.loss == gradient_of(sharp, budget)(None).loss, "the loss is that of the starting point"
+    assert all(torch.equal(before[name], w) for name, w in weights(sharp).items()), (
+        "weights come back exactly"
+    )
+    assert result.result.loss == gradient_of(sharp, budget)(None).loss, (
+        "the loss is that of the starting point"
+    )
 
 
 def test_weights_come_back_when_the_second_gradient_fails() -> None:

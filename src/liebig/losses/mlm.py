@@ -74,10 +74,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss, correct = b.new_zeros(()), torch.zeros((), dtype=torch.long, device=states.device)
             for at in range(0, len(s), tile):
                 part = slice(at, at + tile)
-                logits = exact(s[part] @ w.T) + b
-                loss += cross_entropy(logits, labels[part], reduction="sum")
+                logits = exact(s[part] @ w.T).add_(b)
+                total = logits.logsumexp(dim=1)
+                loss += (total - logits.gather(1, labels[part, None])[:, 0]).sum()
                 correct += (logits.argmax(dim=1) == labels[part]).sum()
-                _accumulate(grads, part, logits, s[part], w, labels[part])
+                _accumulate(grads, part, logits.sub_(total[:, None]), s[part], w, labels[part])
         ctx.grads, ctx.dtypes = grads, (states.dtype, weight.dtype, bias.dtype)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(correct)
@@ -95,12 +96,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _accumulate(
-    grads: list[Tensor | None], part: slice, logits: Tensor, s: Tensor, w: Tensor, labels: Tensor
+    grads: list[Tensor | None], part: slice, log_p: Tensor, s: Tensor, w: Tensor, labels: Tensor
 ) -> None:
-    """Gradient of the summed cross entropy with respect to the logits, and from there to all three inputs."""
+    """Gradient of the summed cross entropy to the logits, in place of `log_p`, and on to all three inputs."""
     if not any(g is not None for g in grads):
         return
-    delta = logits.softmax(dim=1)
+    delta = log_p.exp_()
     delta[torch.arange(len(delta), device=delta.device), labels] -= 1
     states, weight, bias = grads
     if bias is not None:

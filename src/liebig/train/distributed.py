@@ -8,7 +8,6 @@ global mean for any number of processes. Ranks are global ranks, so several node
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,25 +149,21 @@ class _Gather(torch.autograd.Function):
         return grad[start : start + ctx.sizes[ctx.rank]], None, None
 
 
-def launched() -> bool:
-    """Was this process started by torchrun?"""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
 def connect(*, cpu: bool = False, minutes: float = 30) -> World:
-    """Join the processes torchrun started, or be alone. For commands; nothing else reads the environment.
+    """Join the processes torchrun started, or be alone. For commands: nothing else asks torch how it was started.
 
     Host values travel by gloo and device tensors by nccl, so that counting never waits for the device.
     """
     cuda = torch.cuda.is_available() and not cpu
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    device = torch.device("cuda", local) if cuda else torch.device("cpu")
+    launched = dist.is_available() and dist.is_torchelastic_launched()
+    local = dist.get_node_local_rank() if launched else 0
+    device = torch.device("cuda", local) if cuda else CPU
     if cuda:
         torch.cuda.set_device(device)
-    if not launched():
+    if not launched:
         return World(device=device)
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
     return World(dist.get_rank(), dist.get_world_size(), local, device)
 

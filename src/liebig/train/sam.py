@@ -38,7 +38,8 @@ class Sharpness:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(live, kept)
+                for p, before in zip(live, kept):
+                    p.copy_(before)
 
     @torch.no_grad()
     def _move(self, live: Sequence[Tensor], grads: list[Tensor]) -> None:

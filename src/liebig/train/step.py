@@ -29,6 +29,9 @@ from liebig.train.reduce import reduce_gradients, trainable
 from liebig.train.sharding import sharded, synchronise
 
 
+FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory", "CUDA error: out of memory")
+
+
 class OutOfMemory(Exception):
     """At least one process ran out of memory; the gradients are worthless, the weights untouched."""
 
@@ -233,14 +236,21 @@ def forked(device: torch.device) -> Iterator[None]:
         yield
 
 
+def _is_full(error: RuntimeError) -> bool:
+    """Some libraries run out of memory under other names."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in FULL)
+
+
 @contextmanager
 def _agreed(world: World) -> Iterator[None]:
     """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes."""
     failed = False
     try:
         yield
-    except torch.OutOfMemoryError:
-        failed = True
+    except RuntimeError as error:
+        failed = _is_full(error)
+        if not failed:
+            raise
     if world.any(failed):
         raise OutOfMemory
 
@@ -251,8 +261,10 @@ def _alone_in_memory(world: World) -> Iterator[None]:
     failed = False
     try:
         yield
-    except torch.OutOfMemoryError:
-        failed = True
+    except RuntimeError as error:
+        failed = _is_full(error)
+        if not failed:
+            raise
     if failed and world.size > 1:
         raise TrainingError(
             "the contrastive loss itself does not fit in memory",

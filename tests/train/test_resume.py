@@ -1,0 +1,74 @@
+"""Killed with SIGKILL at random moments and resumed: the same weights and the same log, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from processes import start, together
+from train_toy import Toy, spans
+
+from liebig.train.batch import Batch
+from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig
+from liebig.train.distributed import World
+from liebig.train.log import read_log
+from liebig.train.loop import train
+from liebig.train.state import load_checkpoint
+
+STEPS = 60
+KILLS = {1: 12, 2: 8}
+
+
+def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:
+    """Everything that has state: moments, averages, a counter, dropout, evaluations, means between lines."""
+
+    def batches(step: int) -> Batch:
+        time.sleep(0.002)
+        return world.slice(spans(5, seed=3, step=step))
+
+    objective = Toy(dropout=0.2)
+    loop = LoopConfig(
+        steps=STEPS, log_every=3, checkpoint_every=4, eval_every=10, chunk_tokens=30, ema=0.9, workers=1
+    )
+    optim = AdamWConfig(lr=0.01) if world.size == 1 else ASAMConfig(lr=0.01, rho=0.1)
+    evaluate = lambda o: {"norm": float(o.head.weight.norm()) % 0.1}  # noqa: E731
+    train(objective, batches, folder, loop=loop, optim=optim, world=world, evaluate=evaluate)
+    return objective.state_dict()
+
+
+def last_step(folder: Path) -> int:
+    lines = read_log(folder)
+    return lines[-1]["step"] if lines else 0
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_run_killed_at_random_moments_ends_like_one_that_was_not(tmp_path: Path, size: int) -> None:
+    expected = together(whole_run, size, tmp_path / "straight", tmp_path / "straight" / "run")[0]
+    chance, kills = random.Random(size), 0
+    for attempt in range(200):
+        processes = start(whole_run, size, tmp_path / str(attempt), tmp_path / "run")
+        target = last_step(tmp_path / "run") + chance.randrange(1, 7)
+        while kills < KILLS[size] and last_step(tmp_path / "run") < target and processes[0].is_alive():
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.02)
+        if kills == KILLS[size] or last_step(tmp_path / "run") >= STEPS:
+            break
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.join()
+        kills += 1
+    for process in processes:
+        process.join(100)
+        assert process.exitcode == 0, (tmp_path / str(attempt) / "error.txt").read_text()
+    assert kills == KILLS[size]
+    for rank in range(size):
+        found = torch.load(tmp_path / str(attempt) / f"result-{rank}.pt")
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    straight, killed = tmp_path / "straight" / "run", tmp_path / "run"
+    assert (killed / "log.jsonl").read_bytes() == (straight / "log.jsonl").read_bytes()
+    best = [load_checkpoint(Toy(), folder, "best") for folder in (straight, killed)]
+    assert best[0] == best[1]
