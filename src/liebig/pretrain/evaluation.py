@@ -28,7 +28,7 @@ def evaluate(
     dtype: torch.dtype | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> dict[str, float]:
-    """Means over `make(0)`, …, accuracies first; `make` gives this process's share of a batch."""
+    """Means over `make(0)`, …; `make` gives this process's share of a batch."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
     for number in range(batches):
@@ -40,9 +40,14 @@ def evaluate(
             sums[name] = sums[name] + value if name in sums else value
     totals = world.counts(counts)
     shared = {name: totals[name] / world.size for name in _contrast_names(objective)}
-    names = sorted(sums, key=lambda name: ("accuracy" not in name, name))
+    names = sorted(sums, key=_rank)
     found = world.total(torch.stack([sums[name].double() for name in names]))
     return {name: float(value) / shared.get(name, totals[name]) for name, value in zip(names, found)}
+
+
+def _rank(name: str) -> tuple[bool, bool, str]:
+    """Partners found first, then accuracies, then losses: the first measure decides which checkpoint is best."""
+    return name != "partner_accuracy", "accuracy" not in name, name
 
 
 def _contrast_names(objective: Objective) -> tuple[str, ...]:
