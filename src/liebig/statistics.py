@@ -58,6 +58,20 @@ def bootstrap(values: Values, *, samples: int = 10_000, level: float = 0.95, see
     return _interval(float(values.mean()), means, level)
 
 
+def bootstrap_of(
+    statistic: Callable[[NDArray[np.int64]], float],
+    n: int,
+    *,
+    samples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Percentile interval of any statistic of n items, such as a correlation; it is given the items drawn."""
+    rng = np.random.default_rng(seed)
+    drawn = np.array([statistic(rng.integers(n, size=n)) for _ in range(samples)])
+    return _interval(statistic(np.arange(n)), drawn[~np.isnan(drawn)], level)
+
+
 def compare(a: Values, b: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Comparison:
     """Everything about A against B on the same queries."""
     assert a.shape == b.shape

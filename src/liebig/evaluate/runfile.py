@@ -2,22 +2,28 @@
 
 A compiled kernel splits a piece of the file at white space, remembers where ids and queries stand, and reads ranks and
 scores; ids stay bytes. Scores become float32 exactly as C's `(float) atof(text)`: digits are read into an integer and
-scaled in float64, and the rare number whose float32 rounding that could change is read again by Python.
+scaled in float64, and the rare number whose float32 rounding that could change is read again by Python. DPR's results,
+which are JSON, come through `liebig.data`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 
+from liebig.data import formats
+from liebig.data.items import Options
+from liebig.data.sources import DAMAGE, Source, source_of
 from liebig.errors import DataError
 from liebig.evaluate.parse import AGAIN, BAD_RANK, BAD_SCORE, FEW_COLUMNS, MANY_COLUMNS, parse_lines
 from liebig.measures.arrays import Bytes, Hits, Longs
-from liebig.measures.blocks import Block
+from liebig.measures.blocks import Block, from_mapping
+from liebig.records import Hit
 
 RunFormat = Literal["trec", "marco", "scores"]
 PIECE = 4 << 20
@@ -39,34 +45,50 @@ FORMATS: dict[RunFormat, Columns] = {
     "marco": Columns(3, 1, 2, -1, "query passage rank"),
     "scores": Columns(3, 1, -1, 2, "query passage score"),
 }
+DETECTED: dict[str, RunFormat] = {"trec-run": "trec", "msmarco-run": "marco", "tevatron-run": "scores"}
+
+
+def open_run(path: Path) -> Iterator[Block]:
+    """The blocks of a run in any format that is known; an empty file is a run without hits."""
+    source = source_of(path)
+    if not source.head(1 << 12).strip():
+        return iter(())
+    found = formats.find(path)[0]
+    if found.format.name in DETECTED:
+        return read_blocks(path, DETECTED[found.format.name])
+    if found.format.name == "dpr-results":
+        return _from_hits(item.record for item in found.items(Options()))
+    raise DataError(
+        f"this looks like {found.format.about}, not like a run",
+        file=path,
+        fix="name a TREC, MS MARCO or DPR run",
+    )
 
 
 def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:
     """The queries of a run file, block after block; the hits of a query must lie together."""
-    line = 1
-    rest = b""
-    with open_run(path) as file:
-        while text := file.read(piece):
-            chunk = rest + text
-            cut = _last_whole_query(chunk)
-            lines = chunk.count(b"\n", 0, cut)
-            if lines:
-                yield _block(path, np.frombuffer(chunk, dtype=np.uint8)[:cut], lines, form, line)
-            line += lines
-            rest = chunk[cut:]
+    source = source_of(path)
+    line, rest = 1, b""
+    for text in _pieces(source, piece):
+        chunk = rest + text
+        cut = _last_whole_query(chunk)
+        lines = chunk.count(b"\n", 0, cut)
+        if lines:
+            yield _block(source.label, np.frombuffer(chunk, dtype=np.uint8)[:cut], lines, form, line)
+        line += lines
+        rest = chunk[cut:]
     if rest.strip():
         rest = rest if rest.endswith(b"\n") else rest + b"\n"
-        yield _block(path, np.frombuffer(rest, dtype=np.uint8), rest.count(b"\n"), form, line)
+        yield _block(source.label, np.frombuffer(rest, dtype=np.uint8), rest.count(b"\n"), form, line)
 
 
-def open_run(path: Path) -> BinaryIO:
-    """The file, opened; an error a user understands where that is not possible."""
+def _pieces(source: Source, size: int) -> Iterator[bytes]:
     try:
-        return path.open("rb")
-    except OSError as error:
-        raise DataError(
-            f"the run cannot be read: {error.strerror}", file=path, fix="name an existing run file"
-        ) from error
+        with source.open() as stream:
+            while text := stream.read(size):
+                yield text
+    except DAMAGE as error:
+        raise source.damaged(error) from None
 
 
 def _last_whole_query(chunk: bytes) -> int:
@@ -84,16 +106,16 @@ def _last_whole_query(chunk: bytes) -> int:
     return 0
 
 
-def _block(path: Path, data: Bytes, lines: int, form: RunFormat, first_line: int) -> Block:
+def _block(label: str, data: Bytes, lines: int, form: RunFormat, first_line: int) -> Block:
     columns = FORMATS[form]
     parsed = parse_lines(data, lines, columns.count, columns.passage, columns.rank, columns.score)
     if parsed.bad_line >= 0:
-        raise _malformed(path, first_line + parsed.bad_line, parsed.reason, columns)
+        raise _malformed(label, first_line + parsed.bad_line, parsed.reason, columns)
     for i in np.flatnonzero(parsed.states == AGAIN):
         parsed.scores[i] = _read_again(data, parsed.score_starts[i], parsed.score_ends[i])
         if np.isnan(parsed.scores[i]):
             line = first_line + int(np.count_nonzero(data[: parsed.score_starts[i]] == 10))
-            raise _malformed(path, line, BAD_SCORE, columns)
+            raise _malformed(label, line, BAD_SCORE, columns)
     queries, segments = _segments(data, parsed.query_starts, parsed.query_ends, parsed.changes)
     return Block(queries, Hits(segments, data, parsed.starts, parsed.ends, parsed.scores, parsed.ranks))
 
@@ -112,11 +134,17 @@ def _read_again(data: Bytes, start: int, end: int) -> np.float32:
         return np.float32(number)
 
 
-def _malformed(path: Path, line: int, reason: int, columns: Columns) -> DataError:
+def _malformed(label: str, line: int, reason: int, columns: Columns) -> DataError:
     what = {
         FEW_COLUMNS: f"the line has fewer than {columns.count} columns",
         MANY_COLUMNS: f"the line has more than {columns.count} columns",
         BAD_RANK: "the rank is not a whole number of at least 1",
         BAD_SCORE: "the score is not a number",
     }[reason]
-    return DataError(what, file=path, line=line, fix=f"each line should read: {columns.example}")
+    return DataError(what, file=label, line=line, fix=f"each line should read: {columns.example}")
+
+
+def _from_hits(records: Iterator[object]) -> Iterator[Block]:
+    hits = (record for record in records if isinstance(record, Hit))
+    for query, group in groupby(hits, key=lambda hit: hit.query):
+        yield from_mapping({query: {hit.passage: hit.score for hit in group}})

@@ -56,6 +56,31 @@ def from_matrix(
     return Block(tuple(query.encode() for query in queries), hits)
 
 
+def regroup(blocks: Sequence[Block]) -> Block:
+    """One block in which the hits of a query lie together, from blocks in which they may not; order is kept."""
+    order = {
+        query: i
+        for i, query in enumerate(dict.fromkeys(query for block in blocks for query in block.queries))
+    }
+    owner = np.concatenate(
+        [
+            np.repeat([order[query] for query in block.queries], np.diff(block.hits.segments))
+            for block in blocks
+        ]
+    )
+    shift = np.cumsum([0] + [block.hits.data.size for block in blocks])
+    rows = np.argsort(owner, kind="stable")
+    hits = Hits(
+        segments=_segments(np.bincount(owner, minlength=len(order))),
+        data=np.concatenate([block.hits.data for block in blocks]),
+        starts=np.concatenate([block.hits.starts + at for block, at in zip(blocks, shift)])[rows],
+        ends=np.concatenate([block.hits.ends + at for block, at in zip(blocks, shift)])[rows],
+        scores=np.concatenate([block.hits.scores for block in blocks])[rows],
+        ranks=np.concatenate([block.hits.ranks for block in blocks])[rows],
+    )
+    return Block(tuple(order), hits)
+
+
 def as_float32(scores: NDArray[np.floating]) -> NDArray[np.float32]:
     """Scores as trec_eval holds them; what is too large for float32 becomes infinite there too."""
     if np.isnan(scores).any():

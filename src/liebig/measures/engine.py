@@ -31,6 +31,10 @@ from liebig.measures.scores import Scores
 from liebig.measures.strings import unpack
 
 
+class Ungrouped(DataError):
+    """The hits of a query come in two places, which streaming cannot take."""
+
+
 class Evaluator:
     """Takes blocks of hits, gives the values of every measure for every judged query."""
 
@@ -85,7 +89,7 @@ class Evaluator:
         rows = np.array([index.get(query, -1) for query in block.queries], dtype=np.int64)
         judged = rows[rows >= 0]
         if self._seen[judged].any() or np.unique(judged).size < judged.size:
-            raise DataError(
+            raise Ungrouped(
                 "the hits of a query do not lie together in the run", fix="sort the run by its first column"
             )
         self._seen[judged] = True

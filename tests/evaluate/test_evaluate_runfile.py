@@ -127,7 +127,7 @@ def test_a_rank_that_is_no_number_matters_only_without_scores(tmp_path: Path) ->
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="no such file"):
         list(read_blocks(tmp_path / "nothing"))
 
 

@@ -1,0 +1,77 @@
+"""`liebig curve`: how measures grow with the number of labels, from one evaluation for each size and system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from liebig.errors import RecipeError
+from liebig.evaluate.config import CurveConfig
+from liebig.evaluate.results import Results, read_results
+from liebig.evaluate.table import markdown, number, rich_table, show
+from liebig.statistics import Interval
+from liebig.workspace import Folder
+
+
+@dataclass(frozen=True)
+class Point:
+    """One system trained on so many labels."""
+
+    system: str
+    size: str
+    task: str
+    measures: dict[str, Interval]
+
+
+def run(config: CurveConfig, folder: Folder) -> None:
+    """Read the evaluations, write and print the table of the curve."""
+    for what, given in (("sizes", config.sizes), ("names", config.names)):
+        if given and len(given) != len(config.results):
+            raise RecipeError(
+                f"{len(given)} {what} for {len(config.results)} results", fix=f"give one of {what} a result"
+            )
+    points = read_points(config.results, config.sizes, config.names)
+    measures = list(config.measures) or list(points[0].measures)
+    header, rows = curve_rows(points, measures)
+    folder.write_json(
+        "curve.json",
+        [
+            {"system": p.system, "size": p.size, "task": p.task}
+            | {"measures": {m: {"mean": v.mean, "low": v.low, "high": v.high} for m, v in p.measures.items()}}
+            for p in points
+        ],
+    )
+    folder.write_text("curve.md", markdown(header, rows, left=2))
+    show(rich_table("", header, rows))
+
+
+def read_points(folders: Sequence[Path], sizes: Sequence[str], names: Sequence[str]) -> list[Point]:
+    """The results of every folder with the size they belong to."""
+    points: list[Point] = []
+    for i, folder in enumerate(folders):
+        results: Results = read_results(folder)
+        system = names[i] if names else results.system
+        points += [Point(system, sizes[i], task.label, dict(task.measures)) for task in results.tasks]
+    return points
+
+
+def curve_rows(points: Sequence[Point], measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """One row for each system and measure, one column for each size in the order given."""
+    sizes = list(dict.fromkeys(point.size for point in points))
+    found = {(p.system, p.task, p.size): p.measures for p in points}
+    systems = list(dict.fromkeys((p.system, p.task) for p in points))
+    rows = [
+        [
+            system,
+            f"{task} {measure}",
+            *(_cell(found.get((system, task, size), {}), measure) for size in sizes),
+        ]
+        for system, task in systems
+        for measure in measures
+    ]
+    return ["system", "measure", *(f"{size} labels" for size in sizes)], rows
+
+
+def _cell(measures: dict[str, Interval], measure: str) -> str:
+    return number(measures[measure]) if measure in measures else ""

@@ -1,0 +1,94 @@
+"""A model folder as the system under evaluation: loads the encoder, and gives the other modules its vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from liebig.data.output import write_lines
+from liebig.data.trec import run_lines
+from liebig.evaluate.encoded import (
+    Distance,
+    Role,
+    pair_similarities,
+    rank_candidates,
+    search_all,
+    triplet_values,
+)
+from liebig.evaluate.scoring import Bootstrap, Scored, score_candidates, score_pairs, score_triplets
+from liebig.evaluate.task import Task
+from liebig.measures.blocks import Block
+from liebig.measures.names import Measure
+from liebig.measures.ranking import sort_hits
+from liebig.model.encoder import Encoder
+from liebig.model.topk import topk
+from liebig.progress import Progress
+from liebig.records import Hit, Passage
+
+
+class ModelScorer:
+    """An encoder, the device it runs on, and how deep it searches."""
+
+    def __init__(self, path: Path, device: str, depth: int) -> None:
+        self.device = pick_device(device)
+        self.encoder = Encoder.load(path).to(self.device).eval()
+        self.depth = depth
+
+    def embed(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
+        """Vectors, of length 1 where the model is compared by cosine."""
+        unit = self.encoder.similarity == "cosine"
+        return self.encoder.encode_texts(texts, prompt=role or None, unit=unit)
+
+    def search(self, task: Task, exclude_self: bool) -> Block:
+        """The hits of the task's queries; one more where a query's own id will be taken out."""
+        queries = list(task.queries.values())
+        with Progress(f"{task.label}: encoding and searching", unit="passages") as bar:
+            return search_all(
+                self.embed,
+                lambda queries_QD, passages_ND, k: topk(queries_QD, passages_ND, k, device=self.device),
+                queries,
+                _counted(task, bar),
+                self.depth + exclude_self,
+            )
+
+    def score(self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap) -> Scored:
+        """Pairs, triplets or candidates, which need no search."""
+        if task.kind == "pairs":
+            return score_pairs(task, pair_similarities(self.embed, task.pairs), measures, how)
+        if task.kind == "triplets":
+            return score_triplets(task, triplet_values(self.embed, task.triplets, distance), measures, how)
+        queries = [task.queries[group.query] for group in task.groups]
+        block = rank_candidates(self.embed, task.groups, queries, task.passages())
+        return score_candidates(task, block, measures, how)
+
+    def write_run(self, block: Block, path: Path) -> None:
+        """The hits as a TREC run."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_lines(path, run_lines(hits_of(block)))
+
+
+def hits_of(block: Block) -> Iterator[Hit]:
+    """The hits of a block, ranked as trec_eval ranks them."""
+    hits = block.hits
+    for i, query in enumerate(block.queries):
+        rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))
+        for rank, row in enumerate(rows, 1):
+            passage = hits.data[hits.starts[row] : hits.ends[row]].tobytes().decode()
+            yield Hit(query.decode(), passage, float(hits.scores[row]), rank)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device named; `auto` is CUDA where there is one."""
+    return (
+        torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
+    )
+
+
+def _counted(task: Task, bar: Progress) -> Iterator[Passage]:
+    for passage in task.passages():
+        bar.advance()
+        yield passage

@@ -1,0 +1,142 @@
+"""`liebig evaluate`: reads a run or a model and collections, writes results and the values of every query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from liebig.data.collection import Collection
+from liebig.data.output import write_lines
+from liebig.errors import DataError
+from liebig.evaluate.config import EvaluateConfig
+from liebig.evaluate.results import Results, TaskResult, query_lines, to_json
+from liebig.evaluate.runfile import open_run
+from liebig.evaluate.scoring import (
+    Bootstrap,
+    Matching,
+    Scored,
+    measures_for,
+    score_run,
+    system_name,
+)
+from liebig.evaluate.suites import GROUPS, Suite, named
+from liebig.evaluate.table import results_markdown, show_results
+from liebig.evaluate.task import Task, read_task
+from liebig.evaluate.triplets import build
+from liebig.workspace import Folder
+
+if TYPE_CHECKING:
+    from liebig.evaluate.model import ModelScorer
+
+
+def run(config: EvaluateConfig, folder: Folder) -> None:
+    """Evaluate the system on every collection."""
+    suite = named(config.suite) if config.suite else None
+    tasks = [_task(config, path, suite) for path in config.collections]
+    found = _run_file(config.system)
+    how = Bootstrap(config.level, config.samples, config.seed)
+    scored = (
+        [_score_run(config, found, task, how) for task in tasks]
+        if found
+        else _score_model(config, tasks, how, folder)
+    )
+    name = config.name or system_name(config.system)
+    results = write(folder, name, scored)
+    show_results(results)
+
+
+def write(folder: Folder, system: str, scored: Sequence[Scored]) -> Results:
+    """The files of an evaluation."""
+    entries: list[TaskResult] = []
+    for item in scored:
+        values = f"queries/{_unique(item.task.label, [entry.values for entry in entries])}.jsonl"
+        (folder.path / "queries").mkdir(exist_ok=True)
+        write_lines(folder.path / values, query_lines(item.per_query, item.extra))
+        entries.append(item.result(values))
+    results = Results(system, entries, group_means(entries))
+    folder.write_json("results.json", to_json(results))
+    folder.write_text("results.md", results_markdown(results))
+    return results
+
+
+def group_means(entries: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
+    """Macro means of the groups that are whole: CQADupStack's twelve forums, then BEIR's fourteen sets."""
+    by_suite = {
+        entry.suite: {name: value.mean for name, value in entry.measures.items()} for entry in entries
+    }
+    found: dict[str, dict[str, float]] = {}
+    for name, members in GROUPS.items():
+        values = [by_suite.get(member) or found.get(member) for member in members]
+        if all(values):
+            shared = set.intersection(*(set(value or ()) for value in values))
+            first = values[0] or {}
+            found[name] = {m: float(np.mean([(v or {})[m] for v in values])) for m in first if m in shared}
+    return found
+
+
+def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
+    if config.sections:
+        built = build(
+            Collection(path).documents(),
+            per_document=config.sections_per_document,
+            limit=config.sections,
+            seed=config.seed,
+        )
+        triplets = list(built)
+        if not triplets:
+            raise DataError(
+                "no section triplet can be built", file=path, fix="use a collection with sections"
+            )
+        return Task(path.name, path, "built-sections", "triplets", triplets=triplets)
+    return read_task(path, kind=config.kind, split=config.split, suite=suite)
+
+
+def _run_file(system: Path) -> Path | None:
+    """The run file a system stands for; none if it is a model."""
+    if system.is_dir():
+        return system / "run.trec" if (system / "run.trec").is_file() else None
+    return system
+
+
+def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> Scored:
+    measures = measures_for(task, config.measures)
+    matching = Matching(config.patterns, config.titles)
+    exclude = _exclude_self(config, task)
+    return score_run(task, lambda: open_run(path), measures, exclude_self=exclude, matching=matching, how=how)
+
+
+def _exclude_self(config: EvaluateConfig, task: Task) -> bool:
+    by_suite = task.suite.exclude_self if task.suite else False
+    return by_suite if config.exclude_self is None else config.exclude_self
+
+
+def _score_model(
+    config: EvaluateConfig, tasks: Iterable[Task], how: Bootstrap, folder: Folder
+) -> list[Scored]:
+    from liebig.evaluate.model import ModelScorer  # loads torch, which a run file does not need
+
+    scorer = ModelScorer(config.system, config.device, config.depth)
+    return [
+        _score_searched(config, scorer, task, how, folder)
+        if task.kind in ("judgements", "answers")
+        else scorer.score(task, measures_for(task, config.measures), config.distance, how)
+        for task in tasks
+    ]
+
+
+def _score_searched(
+    config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, folder: Folder
+) -> Scored:
+    """Search with the model, keep the run, and evaluate it like any other."""
+    path = folder.path / "runs" / f"{task.label}.trec"
+    scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)
+    return _score_run(config, path, task, how)
+
+
+def _unique(label: str, taken: Sequence[str]) -> str:
+    if f"queries/{label}.jsonl" not in taken:
+        return label
+    return next(f"{label}-{n}" for n in range(2, len(taken) + 3) if f"queries/{label}-{n}.jsonl" not in taken)

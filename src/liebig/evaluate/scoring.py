@@ -1,0 +1,218 @@
+"""From a task and a run to scores, intervals and the notes that belong beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.errors import DataError, RecipeError
+from liebig.evaluate.questions import answer_scores, match_ranks, ranked_ids
+from liebig.evaluate.results import PerQuery, TaskResult
+from liebig.evaluate.suites import DEFAULTS, is_same
+from liebig.evaluate.task import Task
+from liebig.measures.blocks import Block, regroup
+from liebig.measures.engine import Ungrouped, evaluate
+from liebig.measures.judgements import from_mapping
+from liebig.measures.names import Measure, parse_all
+from liebig.measures.scores import Scores
+from liebig.measures.similarity import pearson, spearman
+from liebig.statistics import Interval, bootstrap, bootstrap_of
+
+OpenRun = Callable[[], Iterable[Block]]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How answers are matched: as regular expressions, and in titles too."""
+
+    patterns: bool = False
+    titles: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How intervals are made."""
+
+    level: float = 0.95
+    samples: int = 10_000
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A task with the values of its queries, their means, and remarks."""
+
+    task: Task
+    per_query: PerQuery
+    intervals: Mapping[str, Interval]
+    remarks: str
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def result(self, values: str) -> TaskResult:
+        """The entry of results.json; `values` names the file with the values per query."""
+        task, same = self.task, self.is_published_set
+        return TaskResult(
+            task=task.name,
+            split=task.split,
+            kind=task.kind,
+            queries=len(self.per_query.queries),
+            measures=self.intervals,
+            remarks=self.remarks,
+            notes=self.notes,
+            suite=task.suite.name if task.suite else None,
+            same_as_published=same,
+            values=values,
+        )
+
+    @property
+    def is_published_set(self) -> bool:
+        """Whether papers' figures may stand beside this."""
+        suite = self.task.suite
+        if suite is None or suite.split != self.task.split:
+            return False
+        passages = self.task.count_passages() if suite.passages else None
+        return is_same(suite, len(self.per_query.queries), passages)
+
+
+def measures_for(task: Task, names: Sequence[str]) -> tuple[Measure, ...]:
+    """The measures asked for, else the suite's, else those usual for the kind of task; all must fit it."""
+    chosen = tuple(names) or (task.suite.measures if task.suite else DEFAULTS[task.kind])
+    measures = parse_all(chosen)
+    needed = {"candidates": "judgements"}.get(task.kind, task.kind)
+    for measure in measures:
+        if measure.needs != needed:
+            raise RecipeError(
+                f"{measure} needs {measure.needs}, and {task.name} is evaluated by its {task.kind}",
+                fix=f"use measures such as {', '.join(DEFAULTS[task.kind])}, or kind={measure.needs}",
+            )
+    return measures
+
+
+def score_run(
+    task: Task,
+    run: OpenRun,
+    measures: Sequence[Measure],
+    *,
+    exclude_self: bool,
+    matching: Matching,
+    how: Bootstrap,
+) -> Scored:
+    """A run on a task with judgements or answers."""
+    if task.kind == "judgements":
+        assert task.judgements is not None
+        scores, regrouped = _evaluate(run, task, measures, exclude_self)
+    elif task.kind == "answers":
+        scores, regrouped = _match(run, task, measures, matching), False
+    else:
+        raise DataError(
+            f"a run cannot be evaluated on {task.kind}",
+            file=task.path,
+            fix="evaluate a model, or use kind=judgements",
+        )
+    notes = [
+        *_notes(task, scores),
+        *(["The hits of a query did not lie together; regrouped."] if regrouped else []),
+    ]
+    return summarise(task, scores, notes, how)
+
+
+def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> Scored:
+    """Candidates that a model ranked; the positives of each group are what is relevant."""
+    judgements = from_mapping({group.query: dict.fromkeys(group.positives, 1) for group in task.groups})
+    scores = evaluate([block], judgements, measures)
+    return summarise(task, scores, _notes(task, scores), how)
+
+
+def score_pairs(
+    task: Task, similarities: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
+) -> Scored:
+    """Correlation of similarities with the gold scores; intervals resample pairs."""
+    gold = np.array([pair.score for pair in task.pairs])
+    functions = {"Spearman": spearman, "Pearson": pearson}
+    intervals = {
+        str(measure): bootstrap_of(
+            lambda rows, f=functions[measure.kind]: f(similarities[rows], gold[rows]),  # type: ignore[misc]  # f is bound now
+            len(gold), samples=min(how.samples, 1000), level=how.level, seed=how.seed,
+        )
+        for measure in measures
+    }  # fmt: skip
+    names = tuple(str(i) for i in range(len(gold)))
+    per_query = PerQuery(names, (), np.empty((len(gold), 0)))
+    extra = {"similarity": similarities.tolist(), "gold": gold.tolist()}
+    return Scored(task, per_query, intervals, f"{len(gold)} pairs", _suite_note(task), extra)
+
+
+def score_triplets(
+    task: Task, values: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
+) -> Scored:
+    """The share of triplets whose positive is nearer."""
+    names = tuple(str(i) for i in range(len(values)))
+    columns = np.repeat(values[:, None], len(measures), axis=1)
+    per_query = PerQuery(names, tuple(map(str, measures)), columns)
+    return Scored(task, per_query, intervals_of(per_query, how), f"{len(values)} triplets", _suite_note(task))
+
+
+def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) -> Scored:
+    """Scores with intervals."""
+    per_query = PerQuery(scores.queries, tuple(map(str, scores.measures)), scores.values)
+    extra = {"hits": scores.hits.tolist()}
+    return Scored(task, per_query, intervals_of(per_query, how), scores.remarks(), tuple(notes), extra)
+
+
+def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
+    """The mean of each measure and its interval."""
+    if not per_query.queries:
+        raise DataError("there is no query to evaluate", fix="choose a split that has queries")
+    return {
+        name: bootstrap(per_query.of(name), samples=how.samples, level=how.level, seed=how.seed)
+        for name in per_query.measures
+    }
+
+
+def _evaluate(
+    run: OpenRun, task: Task, measures: Sequence[Measure], exclude_self: bool
+) -> tuple[Scores, bool]:
+    assert task.judgements is not None
+    try:
+        return evaluate(run(), task.judgements, measures, exclude_self=exclude_self), False
+    except Ungrouped:
+        whole = regroup(list(run()))
+        return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
+
+
+def _match(run: OpenRun, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
+    depth = max(measure.cut or 0 for measure in measures)
+    ranked = ranked_ids(run(), depth, task.queries)
+    ranks = match_ranks(
+        ranked, task.queries, task.passages(), patterns=matching.patterns, titles=matching.titles
+    )
+    return answer_scores(ranks, ranked, tuple(task.queries), measures)
+
+
+def _notes(task: Task, scores: Scores) -> list[str]:
+    notes = list(_suite_note(task))
+    found = int(scores.found_self.sum())
+    if found and not scores.excluded_self:
+        notes.append(
+            f"{found} queries have their own id among their hits. If ids of queries and passages name the same texts, "
+            "evaluate with exclude_self=true."
+        )
+    deepest = int(scores.hits.max(initial=0))
+    too_deep = [str(measure) for measure in scores.measures if measure.cut and measure.cut > deepest]
+    if too_deep and deepest:
+        notes.append(f"No query has more than {deepest} hits: {', '.join(too_deep)} cannot look deeper.")
+    return notes
+
+
+def _suite_note(task: Task) -> tuple[str, ...]:
+    return (f"{task.suite.name}: {task.suite.note}",) if task.suite and task.suite.note else ()
+
+
+def system_name(path: Path) -> str:
+    """What to call a system by default: its file's name without suffix, or its folder's."""
+    return path.parent.name if path.name == "run.trec" else path.stem if path.is_file() else path.name

@@ -1,0 +1,215 @@
+"""What is evaluated on: a collection folder, a BEIR folder or a plain file, read as one kind of task.
+
+A task has what its kind needs: judgements, questions with answers, scored pairs, triplets or candidates. Passages
+stay on disk and are streamed. The split is the one asked for, else the suite's, else `test`, else the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from liebig.data import formats
+from liebig.data.collection import Collection
+from liebig.data.items import Options, split_in
+from liebig.errors import DataError
+from liebig.evaluate import sts
+from liebig.evaluate.suites import Kind, Suite, recognise
+from liebig.measures.judgements import Judgements, from_records
+from liebig.records import Group, Judgement, Passage, Query, ScoredPair, Tuple
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One set of questions to put to a system; `passages()` streams the texts, where the source has them."""
+
+    name: str
+    path: Path
+    split: str
+    kind: Kind
+    suite: Suite | None = None
+    judgements: Judgements | None = None
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    pairs: Sequence[ScoredPair] = ()
+    triplets: Sequence[Tuple] = ()
+    groups: Sequence[Group] = ()
+    passages: Callable[[], Iterator[Passage]] = lambda: iter(())
+    count_passages: Callable[[], int | None] = lambda: None
+
+    @property
+    def label(self) -> str:
+        """`scifact-test`, which names its files too."""
+        return f"{self.name}-{self.split}".replace("/", "-")
+
+
+@dataclass(eq=False)
+class _Records:
+    """Everything of a source but its passages, by split."""
+
+    judgements: dict[str, list[Judgement]] = field(default_factory=dict)
+    pairs: dict[str, list[ScoredPair]] = field(default_factory=dict)
+    tuples: dict[str, list[Tuple]] = field(default_factory=dict)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
+    queries: dict[str, Query] = field(default_factory=dict)
+    question_splits: dict[str, set[str]] = field(default_factory=dict)
+
+
+def read_task(
+    path: Path, *, kind: Kind | None = None, split: str | None = None, suite: Suite | None = None
+) -> Task:
+    """The task a path holds; of several kinds the one asked for, else judgements before answers before pairs."""
+    if sts.is_sts_folder(path):
+        return _sts_task(path, split, suite)
+    if _is_collection(path):
+        return _collection_task(Collection(path), kind, split, suite)
+    return _file_task(path, kind, split, suite)
+
+
+def _is_collection(path: Path) -> bool:
+    return path.is_dir() and [found.format.name for found in formats.find(path)] == ["collection"]
+
+
+def _collection_task(
+    collection: Collection, kind: Kind | None, split: str | None, suite: Suite | None
+) -> Task:
+    path = collection.path
+    kinds: dict[Kind, tuple[str, ...]] = {
+        "judgements": collection.splits_of("judgements"),
+        "pairs": collection.splits_of("pairs"),
+        "triplets": collection.splits_of("tuples"),
+        "candidates": collection.splits_of("groups"),
+    }
+    if any(query.answers for query in collection.queries()):
+        kinds["answers"] = collection.splits_of("splits") or ("all",)
+    kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
+    queries = (
+        {} if kind in ("pairs", "triplets") else _by_id(collection.queries(None if split == "all" else split))
+    )
+    return Task(
+        name=path.name,
+        path=path,
+        split=split,
+        kind=kind,
+        suite=suite,
+        queries=queries,
+        judgements=from_records(collection.judgements(split)) if kind == "judgements" else None,
+        pairs=list(collection.pairs(split)) if kind == "pairs" else (),
+        triplets=list(collection.tuples(split)) if kind == "triplets" else (),
+        groups=list(collection.groups(split)) if kind == "candidates" else (),
+        passages=collection.passages,
+        count_passages=lambda: collection.count("passages"),
+    )
+
+
+def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | None) -> Task:
+    """A BEIR folder, qrels, questions, pairs or triplets: all records but the passages are held in memory."""
+    records = _read(path)
+    kinds: dict[Kind, tuple[str, ...]] = {
+        "judgements": tuple(records.judgements),
+        "answers": tuple(records.question_splits),
+        "pairs": tuple(records.pairs),
+        "triplets": tuple(records.tuples),
+        "candidates": tuple(records.groups),
+    }
+    kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
+    judgements = records.judgements.get(split, []) if kind == "judgements" else []
+    asked = {judgement.query for judgement in judgements} | records.question_splits.get(split, set())
+    return Task(
+        name=_name(path),
+        path=path,
+        split=split,
+        kind=kind,
+        suite=suite,
+        queries={name: query for name, query in records.queries.items() if name in asked},
+        judgements=from_records(judgements) if kind == "judgements" else None,
+        pairs=records.pairs.get(split, ()) if kind == "pairs" else (),
+        triplets=records.tuples.get(split, ()) if kind == "triplets" else (),
+        groups=records.groups.get(split, ()) if kind == "candidates" else (),
+        passages=lambda: _passages(path),
+        count_passages=lambda: sum(1 for _ in _passages(path)) or None,
+    )
+
+
+def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
+    suite = suite or recognise(path, ["pairs"])
+    return Task(path.name, path, split or "test", "pairs", suite, pairs=list(sts.read_folder(path)))
+
+
+def _read(path: Path) -> _Records:
+    records = _Records()
+    for found in formats.find(path):
+        if found.format.name in (
+            "passages",
+            "documents",
+            "msmarco-passages",
+            "dpr-passages",
+            "msmarco-documents",
+        ):
+            continue
+        for item in found.items(Options()):
+            _keep(records, item.record, item.split or split_in(found.source.name) or "test")
+    return records
+
+
+def _keep(records: _Records, record: object, split: str) -> None:
+    if isinstance(record, Judgement):
+        records.judgements.setdefault(split, []).append(record)
+    elif isinstance(record, ScoredPair):
+        records.pairs.setdefault(split, []).append(record)
+    elif isinstance(record, Tuple) and record.negatives:
+        records.tuples.setdefault(split, []).append(record)
+    elif isinstance(record, Group):
+        records.groups.setdefault(split, []).append(record)
+    elif isinstance(record, Query):
+        records.queries[record.id] = record
+        if record.answers:
+            records.question_splits.setdefault(split, set()).add(record.id)
+
+
+def _passages(path: Path) -> Iterator[Passage]:
+    for found in formats.find(path):
+        for item in found.items(Options()):
+            if isinstance(item.record, Passage):
+                yield item.record
+
+
+def _choose(
+    path: Path,
+    kinds: Mapping[Kind, tuple[str, ...]],
+    kind: Kind | None,
+    split: str | None,
+    suite: Suite | None,
+) -> tuple[Kind, str, Suite | None]:
+    if kind is None and suite is not None:
+        kind = suite.kind
+    if not kinds or (kind is not None and kind not in kinds):
+        has = ", ".join(kinds) or "nothing to evaluate on"
+        raise DataError(
+            f"there are no {kind or 'judgements'} here, but {has}", file=path, fix="name a set that has them"
+        )
+    suite = suite or recognise(path, [kind] if kind else kinds)
+    chosen = kind if kind is not None else suite.kind if suite is not None else next(iter(kinds))
+    return chosen, _split(path, kinds[chosen], split, suite), suite
+
+
+def _split(path: Path, splits: Sequence[str], asked: str | None, suite: Suite | None) -> str:
+    wanted = asked or (suite.split if suite and suite.split in splits else None)
+    if wanted is None:
+        wanted = "test" if "test" in splits else splits[0] if len(splits) == 1 else None
+    if wanted is None or wanted not in splits:
+        has = f"it has {', '.join(splits)}"
+        raise DataError(
+            f"which split? {has}" if wanted is None else f"there is no split {wanted!r}; {has}",
+            file=path,
+            fix=f"split={splits[0]}",
+        )
+    return wanted
+
+
+def _name(path: Path) -> str:
+    return path.name if path.is_dir() else path.name.split(".")[0]
+
+
+def _by_id(queries: Iterable[Query]) -> dict[str, Query]:
+    return {query.id: query for query in queries}

@@ -1,0 +1,180 @@
+"""`liebig evaluate`: from a run and a collection to results, with the conventions of the set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evaluate_world import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, write_run
+
+from liebig.config import load
+from liebig.errors import DataError, RecipeError
+from liebig.evaluate.config import EvaluateConfig
+from liebig.evaluate.results import TaskResult, read_per_query, read_results
+from liebig.evaluate.run import group_means
+from liebig.evaluate.suites import FORUMS
+from liebig.statistics import Interval
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    return beir_folder(tmp_path / "cities")
+
+
+def test_values_of_every_query_are_kept(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "good.trec", GOOD)
+    out = run_evaluate(tmp_path / "out", collections=[run, collection], measures=["RR@10", "R@10"])
+    results = read_results(out)
+    task = results.tasks[0]
+    per_query = read_per_query(out, task)
+    assert (results.system, task.label, task.queries) == ("good", "cities test", 4)
+    assert dict(zip(per_query.queries, per_query.of("RR@10"))) == {"q1": 1, "q2": 1, "q3": 0.5, "q4": 0}
+    assert task.measures["R@10"].mean == np.mean([1, 1, 0.5, 0])
+    assert task.measures["R@10"].low <= task.measures["R@10"].mean <= task.measures["R@10"].high
+
+
+def test_remarks_say_what_is_missing_and_notes_what_is_too_shallow(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "good.trec", GOOD)
+    task = read_results(run_evaluate(tmp_path / "out", collections=[run, collection])).tasks[0]
+    assert task.remarks.startswith("4 queries, 1 missing, tied across the cut: 0 (nDCG@10)")
+    assert any("more than 3 hits" in note for note in task.notes)
+
+
+def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
+    tmp_path: Path, collection: Path
+) -> None:
+    run = write_run(tmp_path / "run.trec", GOOD)
+    common = {"collections": [run, collection], "kind": "answers", "measures": ["Answer@1", "Answer@2"]}
+    plain = read_per_query(*_first(run_evaluate(tmp_path / "a", **common)))
+    titles = read_per_query(*_first(run_evaluate(tmp_path / "b", **common, titles=True)))
+    assert plain.of("Answer@1").tolist() == [1, 0, 0, 0]
+    assert plain.of("Answer@2").tolist() == [1, 0, 1, 0]
+    assert titles.of("Answer@1").tolist() == [1, 1, 0, 0]
+
+
+def test_patterns_are_matched_when_asked(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "run.trec", {"q4": {"p5": 1.0}})
+    common = {"collections": [run, collection], "kind": "answers", "measures": ["Answer@1"]}
+    assert read_per_query(*_first(run_evaluate(tmp_path / "a", **common))).of("Answer@1")[3] == 0
+    assert (
+        read_per_query(*_first(run_evaluate(tmp_path / "b", **common, patterns=True))).of("Answer@1")[3] == 1
+    )
+
+
+def test_a_run_over_other_passages_cannot_be_matched(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "run.trec", {"q1": {"elsewhere": 1.0}})
+    with pytest.raises(DataError, match="'elsewhere'"):
+        run_evaluate(tmp_path / "out", collections=[run, collection], kind="answers")
+
+
+def test_self_retrieval_is_noted_and_excluded_by_the_suite(tmp_path: Path) -> None:
+    own = {**PASSAGES, "q1": ("", "capital of Germany")}
+    run = write_run(tmp_path / "run.trec", {"q1": {"q1": 9.0, "p1": 3.0}})
+    plain = run_evaluate(
+        tmp_path / "a", collections=[run, beir_folder(tmp_path / "cities", own)], measures=["RR@10"]
+    )
+    suite = run_evaluate(
+        tmp_path / "b", collections=[run, beir_folder(tmp_path / "arguana", own)], measures=["RR@10"]
+    )
+    assert read_per_query(*_first(plain)).of("RR@10")[0] == 0.5
+    assert any("exclude_self=true" in note for note in read_results(plain).tasks[0].notes)
+    assert read_per_query(*_first(suite)).of("RR@10")[0] == 1.0
+    assert any("own id is taken out" in note for note in read_results(suite).tasks[0].notes)
+
+
+def test_papers_figures_stand_beside_the_same_set_only(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run.trec", GOOD)
+    out = run_evaluate(tmp_path / "out", collections=[run, beir_folder(tmp_path / "scifact")])
+    task = read_results(out).tasks[0]
+    assert task.suite == "beir/scifact"
+    assert not task.same_as_published
+    assert "contriever" not in (out / "results.md").read_text()
+
+
+def test_lines_of_a_query_may_lie_apart(tmp_path: Path, collection: Path) -> None:
+    lines = write_run(tmp_path / "good.trec", GOOD).read_text().splitlines()
+    apart = tmp_path / "apart.trec"
+    apart.write_text("\n".join(sorted(lines, key=lambda line: line.split()[3])) + "\n")
+    common = {"measures": ["RR@10", "nDCG@10"]}
+    a = run_evaluate(tmp_path / "a", collections=[tmp_path / "good.trec", collection], **common)
+    b = run_evaluate(tmp_path / "b", collections=[apart, collection], **common)
+    assert (read_per_query(*_first(a)).values == read_per_query(*_first(b)).values).all()
+    assert any("regrouped" in note for note in read_results(b).tasks[0].notes)
+
+
+def test_an_empty_run_is_all_zero(tmp_path: Path, collection: Path) -> None:
+    empty = tmp_path / "empty.trec"
+    empty.write_text("")
+    task = read_results(run_evaluate(tmp_path / "out", collections=[empty, collection])).tasks[0]
+    assert {interval.mean for interval in task.measures.values()} == {0.0}
+    assert "4 missing" in task.remarks
+
+
+def test_dpr_results_and_qrels_files_are_read(tmp_path: Path, collection: Path) -> None:
+    ctxs = [
+        {"id": "p1", "title": "", "text": "x", "score": "2.5"},
+        {"id": "p2", "title": "", "text": "y", "score": "1"},
+    ]
+    results = [{"query_id": "q1", "question": "capital?", "answers": ["Berlin"], "ctxs": ctxs}]
+    run = tmp_path / "dpr.json"
+    run.write_text(json.dumps(results))
+    qrels = tmp_path / "judged.txt"
+    qrels.write_text("q1 0 p2 1\nq2 0 p2 1\n")
+    out = run_evaluate(tmp_path / "out", collections=[run, qrels], measures=["RR@10"])
+    assert read_per_query(*_first(out)).of("RR@10").tolist() == [0.5, 0.0]
+
+
+def test_several_collections_are_one_result_each(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "bad.trec", BAD)
+    out = run_evaluate(tmp_path / "out", collections=[run, collection, collection])
+    tasks = read_results(out).tasks
+    assert len({task.values for task in tasks}) == 2
+    assert all((out / task.values).is_file() for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"measures": ["Spearman"]}, "Spearman needs pairs"),
+        ({"suite": "beir/nowhere"}, "no suite"),
+        ({"split": "dev"}, "no split 'dev'"),
+        ({"kind": "pairs"}, "no pairs here"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_with_a_fix(
+    tmp_path: Path, collection: Path, values: dict[str, object], what: str
+) -> None:
+    run = write_run(tmp_path / "good.trec", GOOD)
+    with pytest.raises((RecipeError, DataError), match=what) as error:
+        run_evaluate(tmp_path / "out", collections=[run, collection], **values)
+    assert error.value.fix
+
+
+def test_a_collection_is_not_a_run(tmp_path: Path, collection: Path) -> None:
+    with pytest.raises(DataError, match="not like a run"):
+        run_evaluate(tmp_path / "out", collections=[collection / "qrels" / "test.tsv", collection])
+
+
+def test_the_first_of_the_paths_is_the_system() -> None:
+    config = load(EvaluateConfig, values={"collections": ["a.trec", "b", "c"]})
+    assert (str(config.system), [str(path) for path in config.collections]) == ("a.trec", ["b", "c"])
+    named = load(EvaluateConfig, values={"system": "a.trec", "collections": ["b", "c"]})
+    assert len(named.collections) == 2
+
+
+def test_macro_means_need_the_whole_group() -> None:
+    entries = [entry(f"beir/cqadupstack/{forum}", i / 12) for i, forum in enumerate(FORUMS)]
+    assert group_means(entries[:-1]) == {}
+    assert group_means(entries) == {"beir/cqadupstack": {"nDCG@10": pytest.approx(sum(range(12)) / 144)}}
+
+
+def entry(suite: str, mean: float) -> TaskResult:
+    return TaskResult(
+        suite, "test", "judgements", 1, {"nDCG@10": Interval(mean, mean, mean)}, "", suite=suite
+    )
+
+
+def _first(out: Path) -> tuple[Path, TaskResult]:
+    return out, read_results(out).tasks[0]
