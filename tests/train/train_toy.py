@@ -105,7 +105,7 @@ class TwoSided(Toy):
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         parts = unweave(batch, vectors, ("query", "passage"))
         owner = batch.sides["passage"].owner
-        first = torch.searchsorted(owner, torch.arange(batch.n))
+        first = torch.searchsorted(owner, torch.arange(batch.n, device=owner.device))
         passages, start = world.gather(parts["passage"])
         total = int(world.total(torch.tensor(batch.n)))
         found = losses.info_nce(parts["query"], passages, start + first, temperature=0.05, total=total)

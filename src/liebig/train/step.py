@@ -28,7 +28,6 @@ from liebig.train.precision import autocast
 from liebig.train.reduce import reduce_gradients, trainable
 from liebig.train.sharding import sharded, synchronise
 
-
 FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory", "CUDA error: out of memory")
 
 
