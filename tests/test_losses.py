@@ -171,9 +171,7 @@ def test_losses_of_pairs_triplets_and_groups_equal_their_formulas() -> None:
     same(losses.ltr(a), cross_entropy(a.sigmoid(), first), a)
     same(losses.grouped(a), cross_entropy(a, first), a)
     one, two = a[:, 0], a[:, 1]
-    same(
-        losses.margin_mse(one, two, gold, gold.flip(0)), ((one - two - gold + gold.flip(0)) ** 2).mean(), a
-    )
+    same(losses.margin_mse(one, two, gold, gold.flip(0)), ((one - two - gold + gold.flip(0)) ** 2).mean(), a)
 
 
 @pytest.mark.parametrize("tile", [1, 4, 100])
