@@ -10,11 +10,13 @@ import pytest
 from evaluate_world import GRADES, PASSAGES, QUERIES, bag_of_words, exact
 
 from liebig.errors import DataError
+from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.encoded import pair_similarities, rank_candidates, search_all, triplet_values
 from liebig.evaluate.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluate.task import Task, read_task
 from liebig.evaluate.triplets import build
 from liebig.measures import judgements, parse_all
+from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import evaluate
 from liebig.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
 
@@ -117,6 +119,17 @@ def test_candidates_are_ranked_among_themselves() -> None:
     task = Task("abs", Path("abs"), "dev", "candidates", groups=groups)
     scored = score_candidates(task, block, parse_all(["RR@100"]), Bootstrap(samples=100))
     assert scored.per_query.of("RR@100").tolist() == [1.0, 1 / 3]
+
+
+def test_candidates_are_drawn_from_the_hits_that_are_not_judged() -> None:
+    run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
+    table = judgements.from_mapping({"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}})
+    drawn = [list(draw_groups([from_mapping(run)], table, count=9, depth=20, seed=s)) for s in (1, 1, 2)]
+    first, second = drawn[0]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert (first.query, first.positives, len(set(first.negatives))) == ("q1", ("d3",), 9)
+    assert set(first.negatives) <= {f"d{i}" for i in range(20)} - {"d3", "d5"}
+    assert (second.positives, second.negatives) == (("d9",), ("d1",))
 
 
 def test_correlation_is_1_for_the_order_of_the_gold_scores() -> None:

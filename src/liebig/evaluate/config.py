@@ -43,6 +43,12 @@ class EvaluateConfig(Config):
     sections_per_document: int = Field(
         10, ge=1, description="At most so many section triplets of one document."
     )
+    candidates: InputPath | None = Field(
+        None,
+        description="A run to draw candidates from: rank one positive among 99 of its hits (the ABS paper).",
+    )
+    candidates_count: int = Field(99, ge=1, description="Candidates beside the positive.")
+    candidates_depth: int = Field(1000, ge=1, description="Hits of the run the candidates are drawn from.")
     distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for triplets.")
     depth: int = Field(1000, ge=1, description="Hits to search for each query when evaluating a model.")
     device: str = Field("auto", description="Where a model runs: auto, cpu, cuda.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import numpy as np
 from liebig.data.collection import Collection
 from liebig.data.output import write_lines
 from liebig.errors import DataError
+from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.config import EvaluateConfig
 from liebig.evaluate.results import Results, TaskResult, query_lines, to_json
 from liebig.evaluate.runfile import open_run
@@ -91,7 +93,22 @@ def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
                 "no section triplet can be built", file=path, fix="use a collection with sections"
             )
         return Task(path.name, path, "built-sections", "triplets", triplets=triplets)
+    if config.candidates is not None:
+        return _candidates(config, config.candidates, read_task(path, kind="judgements", split=config.split))
     return read_task(path, kind=config.kind, split=config.split, suite=suite)
+
+
+def _candidates(config: EvaluateConfig, run_file: Path, task: Task) -> Task:
+    """The task with candidates drawn from a run in the place of the whole collection."""
+    assert task.judgements is not None
+    groups = draw_groups(
+        open_run(run_file),
+        task.judgements,
+        count=config.candidates_count,
+        depth=config.candidates_depth,
+        seed=config.seed,
+    )
+    return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=list(groups))
 
 
 def _run_file(system: Path) -> Path | None:
