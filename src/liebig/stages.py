@@ -7,6 +7,7 @@ from liebig.corpus.init_config import ConvertConfig, InitConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
 from liebig.model.config import ImportConfig
 from liebig.pipeline import Stage
+from liebig.pretrain.config import PretrainConfig
 from liebig.workspace import Folder
 
 
@@ -36,6 +37,12 @@ def _prepare(config: PrepareConfig, folder: Folder) -> None:
 
 def _import(config: ImportConfig, folder: Folder) -> None:
     from liebig.model.run import run
+
+    run(config, folder)
+
+
+def _pretrain(config: PretrainConfig, folder: Folder) -> None:
+    from liebig.pretrain.run import run
 
     run(config, folder)
 
@@ -72,6 +79,13 @@ _ALL = (
         "Split a collection into sentences and tokens: the memory-mapped store that training reads.",
         "liebig prepare runs/collection --tokenizer runs/tokenizer --out runs/store",
         positional="collection",
+    ),
+    Stage(
+        "pretrain",
+        PretrainConfig,
+        _pretrain,
+        "Train an encoder on text without labels: mlm, condenser, cocondenser, cotmae, simclr or moco.",
+        "liebig pretrain recipe.toml objective.kind=condenser loop.minutes=30 --out runs/condenser",
     ),
     Stage(
         "import",
