@@ -234,7 +234,7 @@ def gpu(args: argparse.Namespace) -> None:
         bound = max(count * width * 2 / bandwidth, 2.0 * count * width * number / rate)
         shares.append(bound / seconds)
         print(
-            f"{number:5d} queries: {seconds * 1e3:8.2f} ms, {number / seconds:9.0f} q/s, {bound / seconds:.2f} of the bound"
+            f"{number:5d} queries: {seconds * 1e3:8.2f} ms, {number / seconds:9.0f} q/s, {bound / seconds:.2f} of bound"
         )
     torch.manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(4, width), dim=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,16 @@ from liebig.data.ranked import Ranked
 from liebig.index.quantise import Floats
 
 INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Recall@k wanted (0: the effort was given instead) and measured, on so many queries."""
+
+    k: int
+    wanted: float
+    measured: float
+    queries: int
 
 
 class Index(ABC):
@@ -51,6 +62,22 @@ class Index(ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write everything below a folder that a stage will finish."""
+
+    @property
+    def knob(self) -> str | None:
+        """What trades speed for recall (nprobe, efSearch); None where everything is looked at."""
+        return None
+
+    def set_effort(self, effort: int) -> None:
+        """Turn the knob."""
+        raise AssertionError(f"an index of kind {self.kind} has no knob")
+
+    @property
+    def most_effort(self) -> int:
+        """The largest effort that makes a difference."""
+        return 4096
+
+    recall: Recall | None = None
 
     @abstractmethod
     def info(self) -> dict[str, Any]:

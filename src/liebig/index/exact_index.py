@@ -95,7 +95,7 @@ class ExactIndex(Index):
             assert shard.vectors.type == self.type, "a shard of another type"
             old = starts(self.shards)
             gone = [first + row for first, mine in zip(old, self.shards) for row in shared_rows(mine, shard)]
-            mine = self._deleted()
+            mine = self.deleted()
             later = shard.deleted + old[-1]
             self.shards.append(shard)
             self._set_deleted(np.concatenate([mine, np.array(gone, np.int64), later]))
@@ -103,10 +103,11 @@ class ExactIndex(Index):
     def delete(self, ids: Iterable[str]) -> list[str]:
         found = {id: self.find(id) for id in ids}
         gone = [number for number in found.values() if number is not None]
-        self._set_deleted(np.concatenate([self._deleted(), np.array(gone, np.int64)]))
+        self._set_deleted(np.concatenate([self.deleted(), np.array(gone, np.int64)]))
         return [id for id, number in found.items() if number is None]
 
-    def _deleted(self) -> Longs:
+    def deleted(self) -> Longs:
+        """Numbers of the vectors that are no longer there."""
         parts = [shard.deleted + first for first, shard in zip(starts(self.shards), self.shards)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
@@ -119,7 +120,7 @@ class ExactIndex(Index):
         (folder / SHARDS).mkdir(parents=True, exist_ok=True)
         for name, shard in zip(names, self.shards):
             place_shard(shard, folder / SHARDS / name)
-        gone = self._deleted()
+        gone = self.deleted()
         (folder / DELETED).unlink(missing_ok=True)
         if len(gone):
             npy.save(folder / DELETED, gone)
@@ -130,7 +131,7 @@ class ExactIndex(Index):
         return {
             "kind": self.kind,
             "vectors": len(self),
-            "deleted": len(self._deleted()),
+            "deleted": len(self.deleted()),
             "width": self.width,
             "type": self.type,
             "shards": len(self.shards),

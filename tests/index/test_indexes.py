@@ -1,0 +1,277 @@
+"""One behaviour for every kind of index: exact, FAISS and Milvus find the same, and folders are safe."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from liebig import workspace
+from liebig.errors import CorruptError, DataError, RecipeError, WorkspaceError
+from liebig.index.approximate import FaissIndex, suggest
+from liebig.index.config import IndexConfig
+from liebig.index.exact_index import ExactIndex
+from liebig.index.milvus import MilvusIndex
+from liebig.index.opening import open_index
+from liebig.index.recall import draw, measure, tune
+from liebig.index.run import run
+from liebig.index.shards import Vectors, write_shard, write_summary
+
+WIDTH = 16
+
+
+def vectors(n, seed=1):
+    return np.random.default_rng(seed).standard_normal((n, WIDTH)).astype(np.float32)
+
+
+def names(n, first=0):
+    return [f"v{i}" for i in range(first, first + n)]
+
+
+def folder_of(path, ids, rows, kind="fp32", per_shard=70):
+    """A folder of vectors, as encoding writes it."""
+    with workspace.stage(path, kind="encode", recipe={}, inputs={}, resume=False) as folder:
+        shards = []
+        for start in range(0, len(ids), per_shard):
+            shards.append(f"{len(shards):05d}")
+            end = start + per_shard
+            write_shard(folder.path / "shards" / shards[-1], ids[start:end], rows[start:end], kind)
+        write_summary(folder.path, kind, WIDTH, shards, {"model": "m"}, len(ids))
+    return path
+
+
+def index_of(out, **values):
+    config = IndexConfig.model_validate(values)
+    with workspace.stage(out, kind="index", recipe={}, inputs={}, resume=False) as folder:
+        run(config, folder)
+    return open_index(out)
+
+
+def found(index, queries, k=20):
+    ranked = index.search(queries, k)
+    return [[index.id(number) for number, _ in ranked.row(q)] for q in range(len(queries))]
+
+
+KINDS = {
+    "exact": {"kind": "exact"},
+    "faiss": {"kind": "faiss", "factory": "IVF4,Flat", "recall": 1.0, "sample": 50},
+    "hnsw": {"kind": "faiss", "factory": "HNSW16", "recall": 1.0, "sample": 50},
+    "milvus": {"kind": "milvus"},
+}
+needs_milvus = pytest.mark.skipif(find_spec("milvus_lite") is None, reason="milvus-lite is not installed")
+kinds = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[needs_milvus] if kind == "milvus" else []) for kind in KINDS]
+)
+
+
+@kinds
+def test_every_kind_finds_what_the_exact_one_finds(tmp_path, kind):
+    source = folder_of(tmp_path / "vectors", names(200), vectors(200))
+    queries = vectors(6, seed=2)
+    index = index_of(tmp_path / "ix", vectors=source, index=KINDS[kind])
+    wanted = open_index(source)
+    assert found(index, queries) == found(wanted, queries)
+    np.testing.assert_allclose(index.search(queries, 9).scores, wanted.search(queries, 9).scores, rtol=1e-5)
+    assert len(index) == 200
+    assert index.about == {"model": "m"}
+
+
+@kinds
+def test_adding_and_deleting_equals_an_index_of_what_is_left(tmp_path, kind):
+    rows, new = vectors(150), vectors(30, seed=3)
+    base = folder_of(tmp_path / "a", names(150), rows)
+    more = folder_of(tmp_path / "b", ["v3", *names(29, 500)], new)
+    (tmp_path / "gone").write_text("v5\nv6\nnever\n")
+    index_of(tmp_path / "old", vectors=base, index=KINDS[kind])
+    index = index_of(tmp_path / "new", vectors=more, base=tmp_path / "old", delete=tmp_path / "gone")
+    left = [i for i in range(150) if i not in (3, 5, 6)]
+    ids = [f"v{i}" for i in left] + ["v3", *names(29, 500)]
+    wanted = open_index(folder_of(tmp_path / "c", ids, np.concatenate([rows[left], new])))
+    queries = vectors(6, seed=2)
+    assert found(index, queries, 40) == found(wanted, queries, 40)
+    assert len(index) == len(wanted)
+    assert index.find("v5") is None
+    assert found(open_index(tmp_path / "old"), rows[5:6], 1) == [["v5"]]
+
+
+@kinds
+def test_saved_then_opened_equals_the_original(tmp_path, kind):
+    index_of(tmp_path / "ix", vectors=folder_of(tmp_path / "v", names(90), vectors(90)), index=KINDS[kind])
+    queries = vectors(4, seed=2)
+    one, two = open_index(tmp_path / "ix"), open_index(tmp_path / "ix")
+    one.add(["z"], queries[:1] * 100)
+    with workspace.stage(tmp_path / "again", kind="index", recipe={}, inputs={}) as folder:
+        one.save(folder.path)
+    assert found(one, queries) == found(open_index(tmp_path / "again"), queries)
+    assert found(one, queries)[0][0] == "z"
+    assert "z" not in found(two, queries, 90)[0]
+
+
+@kinds
+def test_every_damaged_file_is_a_corrupt_error_and_a_rebuild_needs_no_opening(tmp_path, kind):
+    source = folder_of(tmp_path / "v", names(60), vectors(60))
+    index_of(tmp_path / "ix", vectors=source, index=KINDS[kind])
+    files = [p for p in (tmp_path / "ix").rglob("*") if p.is_file() and p.stat().st_size]
+    for file in files:
+        if file.name == "manifest.json" or file.stat().st_nlink > 1:
+            continue
+        good = file.read_bytes()
+        for bad in (good[: len(good) // 2], good[:-1] + bytes([good[-1] ^ 4])):
+            file.write_bytes(bad)
+            with pytest.raises(CorruptError):
+                open_index(tmp_path / "ix")
+    assert (
+        len(index_of(tmp_path / "ix", vectors=source, base=tmp_path / "ix", rebuild=True, index=KINDS[kind]))
+        == 60
+    )
+
+
+def test_a_damaged_shard_is_a_corrupt_error(tmp_path):
+    source = folder_of(tmp_path / "v", names(60), vectors(60))
+    file = source / "shards" / "00000" / "vectors.npy"
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(CorruptError):
+        open_index(source)
+
+
+def test_types_are_converted_shard_by_shard(tmp_path):
+    source = folder_of(tmp_path / "v", names(150), vectors(150))
+    index = index_of(tmp_path / "ix", vectors=source, index={"kind": "exact", "type": "int8"})
+    direct = open_index(folder_of(tmp_path / "w", names(150), vectors(150), "int8"))
+    queries = vectors(3, seed=2)
+    assert np.array_equal(index.search(queries, 30).scores, direct.search(queries, 30).scores)
+    more = folder_of(tmp_path / "m", names(20, 900), vectors(20, seed=5), "fp16")
+    assert len(index_of(tmp_path / "iy", vectors=more, base=tmp_path / "ix")) == 170
+
+
+def test_shards_are_linked_not_copied(tmp_path):
+    source = folder_of(tmp_path / "v", names(60), vectors(60))
+    index_of(tmp_path / "ix", vectors=source)
+    name = "shards/00000/vectors.npy"
+    assert (tmp_path / "ix" / name).samefile(source / name)
+
+
+def test_recall_is_measured_and_effort_raised_until_it_is_reached():
+    exact = ExactIndex("fp32", WIDTH)
+    exact.add(names(3000), vectors(3000))
+    index = FaissIndex.build(exact, "IVF64,Flat")
+    sample = draw(exact.shards, 10, 100)
+    lines = []
+    tune(index, sample, 0.9, lines.append)
+    assert index.recall.measured == pytest.approx(measure(index, sample), abs=1e-6)
+    assert index.recall.measured >= 0.9
+    assert len(lines) == np.log2(index.setting.effort) + 1 > 1
+    assert "recall@10" in lines[0]
+    index.set_effort(index.setting.effort // 2)
+    assert measure(index, sample) < 0.9
+    tune(index, sample, 1.0, lines.append)
+    assert measure(index, sample) == 1.0
+
+
+def test_recall_does_not_count_a_vector_as_its_own_neighbour():
+    exact = ExactIndex("fp32", 2)
+    exact.add(["a", "b", "c", "d"], np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32))
+    sample = draw(exact.shards, 1, 4)
+    assert sample.truth.numbers.ravel().tolist() == [1, 0, 3, 2]
+    assert measure(exact, sample) == 1.0
+    half = ExactIndex("fp32", 2)
+    half.add(["a", "b", "c", "d"], np.array([[1, 0], [0.9, 0.1], [0, 0], [0, 0]], np.float32))
+    assert measure(half, sample) == 0.5
+
+
+def test_recall_of_an_older_index_is_wanted_as_before(tmp_path):
+    source = folder_of(tmp_path / "v", names(400), vectors(400))
+    wish = {"kind": "faiss", "factory": "IVF16,Flat", "recall": 0.8, "recall_at": 5, "sample": 40}
+    index_of(tmp_path / "a", vectors=source, index=wish)
+    more = folder_of(tmp_path / "m", names(50, 900), vectors(50, seed=5))
+    index = index_of(tmp_path / "b", vectors=more, base=tmp_path / "a")
+    assert (index.recall.k, index.recall.wanted) == (5, 0.8)
+    assert index.recall.measured >= 0.8
+    fixed = index_of(tmp_path / "c", vectors=source, index={**wish, "effort": 3})
+    assert (fixed.setting.effort, fixed.recall.wanted) == (3, 0.0)
+    again = index_of(tmp_path / "d", vectors=more, base=tmp_path / "c")
+    assert again.setting.effort == 3
+
+
+@needs_milvus
+def test_an_approximate_milvus_index_is_measured_too(tmp_path):
+    source = folder_of(tmp_path / "v", names(200), vectors(200))
+    wish = {
+        "kind": "milvus",
+        "index": "HNSW",
+        "parameters": {"M": 8, "efConstruction": 64},
+        "recall_at": 5,
+        "sample": 20,
+    }
+    index = index_of(tmp_path / "a", vectors=source, index=wish)
+    assert index.recall.measured >= 0.95
+    assert index.setting.search["ef"] >= 16
+
+
+def test_compressed_vectors_are_scored_exactly(tmp_path):
+    exact = ExactIndex("fp32", WIDTH)
+    exact.add(names(2000), vectors(2000))
+    index = FaissIndex.build(exact, "IVF8,PQ4x4", rescore=50)
+    queries = vectors(5, seed=2)
+    got, wanted = index.search(queries, 5), exact.search(queries, 5)
+    assert set(got.scores.ravel().tolist()) <= set(exact.search(queries, 2000).scores.ravel().tolist())
+    assert (got.numbers[:, 0] == wanted.numbers[:, 0]).mean() >= 0.6
+
+
+def test_a_factory_that_faiss_does_not_know_is_a_recipe_error():
+    with pytest.raises(RecipeError, match="IVF4096,PQ48"):
+        FaissIndex.build(ExactIndex("fp32", WIDTH), "NOPE12")
+
+
+def test_structures_are_suggested_by_size():
+    assert suggest(10_000, 768) == "Flat"
+    assert suggest(1_000_000, 768) == "IVF4096,Flat"
+    assert suggest(21_000_000, 768) == "IVF16384,PQ64"
+
+
+def test_a_wrong_width_is_said_when_adding(tmp_path):
+    index_of(tmp_path / "ix", vectors=folder_of(tmp_path / "v", names(9), vectors(9)))
+    with pytest.raises(DataError, match="width"):
+        open_index(tmp_path / "ix").add(["x"], np.zeros((1, 3), np.float32))
+
+
+@needs_milvus
+def test_milvus_filters_and_replaces_by_id(tmp_path):
+    index = MilvusIndex.create(None, "c", WIDTH, {})
+    rows = vectors(40)
+    index.add(names(40), rows, [{"language": "de" if i % 2 else "en"} for i in range(40)])
+    german = index.search(rows[:1], 40, filter='language == "de"')
+    assert {index.id(n) for n, _ in german.row(0)} == {f"v{i}" for i in range(1, 40, 2)}
+    index.add(["v7"], rows[7:8] * 50, [{"language": "fr"}])
+    assert len(index) == 40
+    assert [index.id(n) for n, _ in index.search(rows[7:8], 3, filter='language == "fr"').row(0)] == ["v7"]
+    index.close()
+
+
+@needs_milvus
+def test_milvus_keeps_foreign_collections(tmp_path):
+    index = MilvusIndex.create(None, "mine", WIDTH, {})
+    index._client.create_collection("theirs", dimension=4)
+    index.setting = index.setting.__class__(None, "theirs", WIDTH)
+    with pytest.raises(WorkspaceError, match="not made by Liebig"):
+        index._make()
+    index.close()
+
+
+def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
+    import multiprocessing
+
+    source = folder_of(tmp_path / "v", names(300), vectors(300))
+    queries = vectors(8, seed=2)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        parts = pool.starmap(search_part, [(source, queries, [0, 2, 4]), (source, queries, [1, 3])])
+    from liebig.data.ranked import merge
+
+    both, whole = merge(parts, 25), open_index(source).search(queries, 25)
+    assert np.array_equal(both.numbers, whole.numbers)
+    assert np.array_equal(both.scores, whole.scores)
+
+
+def search_part(source, queries, parts):
+    from liebig.index.exact import search
+
+    return search(queries, Vectors.open(source).shards, 25, parts=parts)
