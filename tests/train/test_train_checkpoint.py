@@ -98,8 +98,10 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_with_a_fix(tmp_path: Pa
 
 
 def test_what_an_interrupted_writer_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".step-00000009.123.tmp").mkdir()
-    store = Checkpoints(tmp_path)
+    store = Checkpoints(tmp_path / "checkpoints")
+    (store.folder / ".step-00000009.123.tmp").mkdir(parents=True)
+    (store.folder / ".best.json.123.tmp").touch()
+    (tmp_path / ".log.jsonl.123.tmp").touch()
     store.tidy()
-    assert not list(tmp_path.iterdir())
+    assert [p.name for p in tmp_path.rglob("*")] == ["checkpoints"]
     assert store.steps() == []

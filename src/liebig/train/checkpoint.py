@@ -155,9 +155,12 @@ class Checkpoints:
             return None
 
     def tidy(self) -> None:
-        """Remove what an interrupted writer left."""
-        for path in self.folder.glob(f".{PREFIX}*.tmp"):
-            shutil.rmtree(path, ignore_errors=True)
+        """Remove what interrupted writers left, here and in the folder of the run."""
+        for path in [*self.folder.glob(".*.tmp"), *self.folder.parent.glob(".*.tmp")]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def _save(self, snapshot: Snapshot, best: Best | None) -> None:
         write(self.path(snapshot.step), snapshot)
