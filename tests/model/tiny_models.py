@@ -29,7 +29,14 @@ TEXTS = [
 
 def tiny(family: str, layers: int = 4, dropout: float = 0.0, seed: int = 0, **sizes: int) -> Backbone:
     """A random encoder; ModernBERT with local layers that see two tokens either way."""
-    sizes = {"layers": layers, "width": 32, "heads": 4, "vocab_size": VOCAB, "max_positions": 64, **sizes}
+    sizes = {
+        "layers": layers,
+        "width": 32,
+        "heads": 4,
+        "vocab_size": VOCAB,
+        "max_positions": 64,
+        "pad": 1 if family == "mpnet" else 0,
+    } | sizes
     backbone = Backbone.create(family=family, dropout=dropout, initializer_range=0.2, seed=seed, **sizes)
     if family == "modernbert":
         backbone.config.local_attention = 4

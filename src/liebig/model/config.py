@@ -8,9 +8,7 @@ from pydantic import Field, PositiveInt
 
 from liebig.config import Config, InputPath
 
-Family = Literal[
-    "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "modernbert", "mpnet"
-]
+Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]
 
 
 class FolderBackbone(Config):

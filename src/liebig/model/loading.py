@@ -216,7 +216,7 @@ def new_model(
         "roberta": roberta_settings,
         "xlm-roberta": roberta_settings,
         "camembert": roberta_settings,
-        "mpnet": roberta_settings,
+        "mpnet": mpnet_settings,
         "distilbert": distilbert_settings,
         "modernbert": modernbert_settings,
     }.get(family)
@@ -244,9 +244,15 @@ def factored_settings(shape: dict[str, Any], max_positions: int, dropout: float)
 
 
 def roberta_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
-    # Position ids begin after the padding index, which RoBERTa and MPNet fix at 1.
-    own = {"max_position_embeddings": max_positions + 2, "type_vocab_size": 1, "pad_token_id": 1}
+    # Position ids begin after the padding index.
+    own = {"max_position_embeddings": max_positions + shape["pad_token_id"] + 1, "type_vocab_size": 1}
     return {**bert_settings(shape, max_positions, dropout), **own}
+
+
+def mpnet_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
+    if shape["pad_token_id"] != 1:
+        raise ModelError("MPNet's padding token has number 1 always", fix="use family = 'bert'")
+    return roberta_settings(shape, max_positions, dropout)
 
 
 def distilbert_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:

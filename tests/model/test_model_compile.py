@@ -1,0 +1,126 @@
+"""Compiled and lean forms compute the same and are made once: traced on a CPU, without the CUDA kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tiny_models import random_row, tiny
+from torch import Tensor
+from torch._dynamo.utils import counters
+from torch.nn import functional as F
+
+from liebig.model import attention, stack
+from liebig.model.backbone import Backbone
+from liebig.model.packed import Packed
+from liebig.model.reference import own_states
+
+ROWS = [(3, 5, 9), (20, 1, 7, 8), (2, 2, 2, 2, 2), (64, 64, 64), (33, 4)]
+
+
+def by_mask(
+    q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, longest: int, scale: float | None, reach: int
+) -> Tensor:
+    """Stands in for the CUDA kernel: one mask over the whole row."""
+    row = torch.arange(q.shape[0], dtype=offsets.dtype)
+    sequence = torch.bucketize(row, offsets, right=True)
+    mask = sequence[:, None] == sequence[None, :]
+    if reach >= 0:
+        mask = mask & ((row[:, None] - row[None, :]).abs() <= reach)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)[0].transpose(0, 1)
+
+
+def qkv_by_mask(qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
+    return by_mask(qkv[:, 0], qkv[:, 1], qkv[:, 2], offsets, longest, scale, -1)
+
+
+@pytest.fixture(autouse=True)
+def no_cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(attention, "varlen_runs", lambda *_: True)
+    monkeypatch.setattr(attention, "attend_varlen", by_mask)
+    monkeypatch.setattr(stack, "attend_qkv", qkv_by_mask)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compile_traced(backbone: Backbone, **how: bool) -> None:
+    """Traces without generating code; a graph break is an error."""
+    backbone.compile(backend="eager", fullgraph=True, **how)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"])
+def test_lean_states_and_gradients_are_the_models_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("liebig.model.backbone.compiled", lambda function, **_: function)
+    backbone, packed = tiny(family).double(), random_row()
+    backbone.compile()
+    own, ours = own_states(backbone.model, packed), backbone(packed).last
+    assert torch.allclose(ours, own, rtol=0, atol=1e-12)
+    weight = torch.randn_like(own)
+    weights = [p for name, p in backbone.body.named_parameters() if "pooler" not in name]
+    expected, got = (torch.autograd.grad((x * weight).sum(), weights) for x in (own, ours))
+    assert all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(got, expected))
+
+
+@pytest.mark.parametrize(("family", "lean"), [("bert", False), ("albert", True), ("modernbert", True)])
+def test_layers_without_a_lean_form_are_traced_whole_through_the_attention_interface(
+    family: str, lean: bool
+) -> None:
+    backbone, packed = tiny(family), random_row()
+    compile_traced(backbone, lean=lean)
+    with torch.no_grad():
+        assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_changing_rows_compile_nothing_again(whole: bool) -> None:
+    backbone = tiny("bert", layers=2, dropout=0.1)
+    head = list(backbone.new_layers(1))
+    compile_traced(backbone, whole=whole)
+
+    def pass_over(packed: Packed) -> None:
+        hidden = backbone(packed, layers=(1,))
+        late = backbone.run_layers(head, hidden.layers[1], packed)
+        some = torch.arange(0, packed.total, 4)
+        (backbone.mlm_loss(late[some], packed.tokens[some]).loss + hidden.last.sum()).backward()
+        with torch.no_grad():
+            backbone(packed)
+
+    backbone.train()
+    pass_over(random_row(ROWS[0]))
+    pass_over(random_row(ROWS[1]))
+    made = counters["stats"]["unique_graphs"]
+    for lengths in ROWS[2:]:
+        pass_over(random_row(lengths))
+    assert counters["stats"]["unique_graphs"] == made
+
+
+def test_layers_of_one_shape_share_one_compiled_form() -> None:
+    counters.clear()
+    backbone, packed = tiny("bert", layers=6), random_row()
+    compile_traced(backbone)
+    with torch.no_grad():
+        backbone(packed)
+    assert counters["stats"]["unique_graphs"] == 2  # embeddings and one layer
+
+
+def test_the_compiled_loss_is_the_plain_one() -> None:
+    backbone = tiny("bert").double()
+    states, labels = torch.randn(7, 32, dtype=torch.float64), torch.arange(7)
+    plain = backbone.mlm_loss(states, labels)
+    compile_traced(backbone)
+    compiled = backbone.mlm_loss(states, labels)
+    assert torch.allclose(plain.loss, compiled.loss, rtol=0, atol=1e-12)
+    assert plain.correct == compiled.correct
+
+
+def test_the_lean_layer_keeps_states_in_half_precision_under_autocast() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    exact = backbone(packed).last
+    compile_traced(backbone)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = backbone(packed, layers=(2,))
+    assert half.layers[2].dtype == torch.bfloat16
+    assert (half.last.float() - exact).abs().max() < 0.2

@@ -1,0 +1,142 @@
+"""Published checkpoints, in the layouts they were published in, become folders with the right pooling and head."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import TEXTS, random_row, tiny, tokenizer
+
+from liebig.config import parse
+from liebig.errors import ModelError
+from liebig.model.config import ImportConfig
+from liebig.model.convert import import_checkpoint
+from liebig.model.encoder import Encoder
+from liebig.model.heads import CondenserHead
+from liebig.model.heads_file import load_heads
+from liebig.model.loading import quiet
+from liebig.model.run import run
+from liebig.workspace import stage
+
+
+def bert_folder(folder: Path, *, contriever: bool = False) -> Encoder:
+    """A published BERT folder: pickled weights, the tokenizer, no word about pooling."""
+    encoder = Encoder(tiny("bert"), tokenizer(), pooling="mean" if contriever else "cls")
+    with quiet():
+        (encoder.backbone.body if contriever else encoder.backbone.model).save_pretrained(str(folder))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    tokenizer().save(folder)
+    if contriever:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Contriever"]}))
+    return encoder
+
+
+def test_a_condenser_keeps_its_head_and_is_pooled_by_cls(tmp_path: Path) -> None:
+    original = bert_folder(tmp_path / "published")
+    head = CondenserHead(original.backbone, 2)
+    weights = {name.replace("layers.", "c_head.", 1): value for name, value in head.state_dict().items()}
+    torch.save(weights, tmp_path / "published" / "model.pt")
+    imported = import_checkpoint(tmp_path / "published", tmp_path / "out")
+    assert (imported.kind, imported.pooling, imported.heads) == ("condenser", "cls", ("condenser",))
+    loaded = Encoder.load(tmp_path / "out")
+    assert np.array_equal(loaded.encode_texts(TEXTS), original.encode_texts(TEXTS))
+    hidden, packed = original.backbone(random_row(), layers=(2,)), random_row()
+    again = load_heads(tmp_path / "out", loaded.backbone)["condenser"]
+    ours = again(loaded.backbone, hidden.last, hidden.layers[2], packed)
+    assert torch.equal(ours, head(original.backbone, hidden.last, hidden.layers[2], packed))
+
+
+def test_a_condenser_from_the_hub_has_no_head(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "published")
+    assert import_checkpoint(tmp_path / "published", tmp_path / "out").heads == ()
+
+
+def test_contriever_is_pooled_by_the_mean(tmp_path: Path) -> None:
+    original = bert_folder(tmp_path / "published", contriever=True)
+    imported = import_checkpoint(tmp_path / "published", tmp_path / "out")
+    assert (imported.kind, imported.pooling) == ("contriever", "mean")
+    assert "a fresh one was made" in imported.says
+    assert np.array_equal(Encoder.load(tmp_path / "out").encode_texts(TEXTS), original.encode_texts(TEXTS))
+
+
+@pytest.mark.parametrize("prefix", ["encoder_q.", "encoder.", "module.encoder_q.", ""])
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_training_checkpoint_of_contriever_gives_its_query_encoder(
+    prefix: str, norm: bool, tmp_path: Path
+) -> None:
+    original = bert_folder(tmp_path / "base", contriever=True)
+    weights: dict[str, Any] = {
+        prefix + name: value for name, value in original.backbone.body.state_dict().items()
+    }
+    if "encoder_q" in prefix:
+        weights |= {
+            name.replace("encoder_q", "encoder_k"): torch.zeros_like(value) for name, value in weights.items()
+        }
+        weights["queue"] = torch.zeros(4, 4)
+    options = argparse.Namespace(pooling="average", norm_query=norm, norm_doc=norm, retriever_model_id="bert")
+    checkpoint = {"step": 7, "model": weights, "optimizer": {"state": {}}, "opt": options}
+    torch.save(checkpoint, tmp_path / "checkpoint.pth")
+    import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+    vectors = Encoder.load(tmp_path / "out").encode_texts(TEXTS)
+    assert np.allclose(vectors, original.encode_texts(TEXTS, unit=norm), atol=1e-6)
+
+
+def test_what_is_said_overrides_what_is_known(tmp_path: Path) -> None:
+    bert_folder(tmp_path / "published")
+    import_checkpoint(
+        tmp_path / "published", tmp_path / "out", pooling="mean", similarity="cosine", max_length=7
+    )
+    loaded = Encoder.load(tmp_path / "out")
+    assert (loaded.pooling, loaded.similarity, loaded.max_length) == ("mean", "cosine", 7)
+
+
+class Bomb:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.mark,))
+
+
+@pytest.mark.parametrize("name", ["model.pt", "checkpoint.pth"])
+def test_a_checkpoint_with_code_in_it_is_refused_and_not_run(name: str, tmp_path: Path) -> None:
+    source = tmp_path / "published"
+    bert_folder(source)
+    mark = tmp_path / "it ran"
+    torch.save({"model": {}, "c_head.0.x": Bomb(mark)}, source / name)
+    if name == "checkpoint.pth":
+        (source / "config.json").unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        import_checkpoint(source, tmp_path / "out", tokenizer=source)
+    assert not mark.exists()
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such checkpoint"):
+        import_checkpoint(tmp_path / "nowhere", tmp_path / "out")
+    torch.save({"model": {"encoder_q.x": torch.zeros(1)}}, tmp_path / "checkpoint.pth")
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out")
+    with pytest.raises(ModelError, match="holds no BERT encoder"):
+        import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path)
+    bert_folder(tmp_path / "published")
+    torch.save({"something": torch.zeros(1)}, tmp_path / "published" / "model.pt")
+    with pytest.raises(ModelError, match="no Condenser head"):
+        import_checkpoint(tmp_path / "published", tmp_path / "out")
+
+
+def test_the_stage_leaves_a_model_folder_and_what_it_found(tmp_path: Path) -> None:
+    original = bert_folder(tmp_path / "published")
+    config = parse(ImportConfig, {"source": str(tmp_path / "published")})
+    with stage(tmp_path / "model", kind="import", recipe={}, inputs={}) as folder:
+        run(config, folder)
+    assert json.loads((tmp_path / "model" / "import.json").read_text())["kind"] == "condenser"
+    assert np.array_equal(Encoder.load(tmp_path / "model").encode_texts(TEXTS), original.encode_texts(TEXTS))

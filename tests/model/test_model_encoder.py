@@ -1,0 +1,116 @@
+"""Encoders: packing and sorting change nothing, prompts and lengths are honoured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import TEXTS, tiny, tokenizer
+
+from liebig.errors import ModelError
+from liebig.model.encoder import Dense, Encoder, Normalize, by_budget
+from liebig.model.packed import Packed
+
+
+def small(**settings: Any) -> Encoder:
+    return Encoder(tiny("bert"), tokenizer(), **settings)
+
+
+@pytest.mark.parametrize("budget", [1, 20, 10_000])
+@pytest.mark.parametrize("window", [2, 100])
+def test_batching_does_not_change_the_vectors(budget: int, window: int) -> None:
+    encoder = small(pooling="mean")
+    alone = np.concatenate([encoder.encode_texts([text]) for text in TEXTS])
+    together = np.concatenate(list(encoder.encode_stream(TEXTS, token_budget=budget, window=window)))
+    assert together.shape == (len(TEXTS), 32)
+    assert together.dtype == np.float32
+    assert np.allclose(together, alone, rtol=0, atol=2e-6)
+
+
+def test_encoding_is_the_forward_of_the_packed_row() -> None:
+    encoder = small(tail=[Dense(32, 8), Normalize()])
+    packed = Packed.from_lists(encoder.tokenize(TEXTS))
+    assert np.allclose(encoder.encode_texts(TEXTS), encoder(packed).detach().numpy(), atol=1e-6)
+    assert encoder.width == 8
+
+
+def test_no_texts_give_no_vectors() -> None:
+    assert small().encode_texts([]).shape == (0, 32)
+
+
+def test_texts_are_cut_to_the_maximum_length_special_tokens_included() -> None:
+    encoder = small(max_length=5)
+    cut = encoder.tokenize(["the fox jumps over the lazy dog the fox"])[0]
+    words = tokenizer().encode("the fox jumps over the lazy dog the fox")
+    assert cut == [tokenizer().cls, *words[:3], tokenizer().sep]
+
+
+def test_a_maximum_beyond_the_positions_is_the_number_of_positions() -> None:
+    assert small(max_length=1000).max_length == 64
+
+
+def test_prompts_are_prepended_by_name_and_roles_fall_back_to_the_default() -> None:
+    encoder = small(prompts={"query": "fox: ", "document": "dog: ", "any": "soil "}, default_prompt="any")
+    assert [encoder.prompt_text(name) for name in ("query", "passage", "any", None, "")] == [
+        "fox: ", "dog: ", "soil ", "soil ", "",
+    ]  # fmt: skip
+    assert encoder.tokenize(["x"], "query") == encoder.tokenize(["fox: x"], "")
+    assert small().prompt_text("query") == ""
+    with pytest.raises(ModelError, match="no prompt 'clustering'"):
+        encoder.prompt_text("clustering")
+
+
+def test_unit_vectors_have_length_one() -> None:
+    vectors = small().encode_texts(TEXTS, unit=True)
+    assert np.allclose((vectors**2).sum(1), 1, atol=1e-6)
+
+
+def test_encoding_leaves_training_mode_and_gradients_alone() -> None:
+    encoder = small()
+    encoder.train()
+    encoder.backbone.set_dropout(0.5)
+    assert np.array_equal(encoder.encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+    assert encoder.training
+    assert all(p.grad is None for p in encoder.parameters())
+
+
+def test_half_precision_is_close_and_comes_back_as_float32() -> None:
+    encoder = small(pooling="mean")
+    full, half = encoder.encode_texts(TEXTS), encoder.encode_texts(TEXTS, half=True)
+    assert half.dtype == np.float32
+    assert not np.array_equal(full, half)
+    assert np.abs(full - half).max() < 0.1
+
+
+def test_groups_hold_at_most_the_budget_longest_first() -> None:
+    lengths = np.array([5, 40, 7, 7, 1, 12])
+    groups = [group.tolist() for group in by_budget(lengths, 20)]
+    assert groups == [[1], [5, 2], [3, 0, 4]]
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_refused() -> None:
+    with pytest.raises(ModelError, match="the model only 20"):
+        Encoder(tiny("bert", vocab_size=20), tokenizer())
+
+
+def test_unknown_pooling_and_activation_are_refused() -> None:
+    with pytest.raises(ModelError, match="unknown pooling"):
+        small(pooling="median")
+    with pytest.raises(ModelError, match="unknown activation"):
+        Dense(2, 2, activation="os.system")
+
+
+def test_a_description_says_how_vectors_are_made() -> None:
+    said = small(pooling="mean", similarity="cosine").describe()
+    assert "mean pooling, 32 numbers a vector, compared by cosine, at most 64 tokens" in said
+
+
+def test_training_gets_gradients_through_pooling_and_projection() -> None:
+    encoder = small(tail=[Dense(32, 8)])
+    encoder(Packed.from_lists(encoder.tokenize(TEXTS))).sum().backward()
+    gradients = [p.grad for p in encoder.tail.parameters()] + [
+        encoder.backbone.body.get_input_embeddings().weight.grad
+    ]
+    assert all(g is not None and torch.isfinite(g).all() for g in gradients)

@@ -1,0 +1,276 @@
+"""Folders: what is saved is what transformers and sentence-transformers load, and theirs are what we load."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import FAMILIES, TEXTS, random_row, tiny, tokenizer
+
+from liebig.errors import ModelError
+from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.model.folder import load_encoder
+from liebig.model.heads import CondenserHead
+from liebig.model.heads_file import load_heads
+from liebig.model.loading import quiet
+from liebig.model.reference import padded_inputs
+
+FULL: dict[str, Any] = {
+    "pooling": "mean",
+    "max_length": 12,
+    "prompts": {"query": "fox: ", "document": "dog "},
+    "default_prompt": "document",
+    "similarity": "cosine",
+}
+
+
+def saved(folder: Path, family: str = "bert", **settings: Any) -> Encoder:
+    encoder = Encoder(tiny(family, vocab_size=tokenizer().vocab_size), tokenizer(), **settings)
+    encoder.save(folder)
+    return encoder
+
+
+def sentence_transformer(folder: Path) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    with quiet():
+        return SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_folder_is_the_same_model_for_transformers(family: str, tmp_path: Path) -> None:
+    from transformers import AutoModel, AutoModelForMaskedLM
+
+    encoder = saved(tmp_path, family)
+    packed = random_row()
+    packed = packed.with_tokens((packed.tokens % tokenizer().vocab_size).clamp_min(5))
+    inputs = padded_inputs(packed, encoder.backbone.config.pad_token_id)
+    real = inputs["attention_mask"].bool()
+    hidden = encoder.backbone(packed)
+    with quiet(), torch.no_grad():
+        states = AutoModel.from_pretrained(tmp_path)(**inputs).last_hidden_state[real]
+        logits = AutoModelForMaskedLM.from_pretrained(tmp_path)(**inputs).logits[real]
+    assert (states - hidden.last).abs().max() < 1e-5
+    assert (logits - encoder.backbone.mlm_logits(hidden.last)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "pooling", ["cls", "mean", "max", "weightedmean", "mean_sqrt_len_tokens", "lasttoken"]
+)
+def test_a_saved_folder_gives_sentence_transformers_the_same_vectors(pooling: str, tmp_path: Path) -> None:
+    encoder = saved(tmp_path, pooling=pooling)
+    assert np.abs(sentence_transformer(tmp_path).encode(TEXTS) - encoder.encode_texts(TEXTS)).max() < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gives_sentence_transformers_the_same_vectors(family: str, tmp_path: Path) -> None:
+    encoder = saved(tmp_path, family, pooling="cls")
+    assert np.abs(sentence_transformer(tmp_path).encode(TEXTS) - encoder.encode_texts(TEXTS)).max() < 1e-5
+
+
+def test_projection_normalisation_prompts_and_length_reach_sentence_transformers(tmp_path: Path) -> None:
+    tail = [Dense(32, 8, activation="torch.nn.modules.activation.Tanh"), Normalize()]
+    encoder = saved(tmp_path, tail=tail, **FULL)
+    model = sentence_transformer(tmp_path)
+    assert (model.max_seq_length, model.similarity_fn_name) == (12, "cosine")
+    assert np.abs(model.encode(TEXTS) - encoder.encode_texts(TEXTS)).max() < 1e-5
+    assert (
+        np.abs(model.encode(TEXTS, prompt_name="query") - encoder.encode_texts(TEXTS, prompt="query")).max()
+        < 1e-5
+    )
+    assert not np.allclose(encoder.encode_texts(TEXTS), encoder.encode_texts(TEXTS, prompt="query"))
+
+
+def test_saved_then_loaded_is_the_original(tmp_path: Path) -> None:
+    encoder = saved(
+        tmp_path, tail=[Dense(32, 8, bias=False), Normalize()], lowercase=True, pool_prompt=False, **FULL
+    )
+    loaded = Encoder.load(tmp_path)
+    assert np.array_equal(
+        loaded.encode_texts(TEXTS, prompt="query"), encoder.encode_texts(TEXTS, prompt="query")
+    )
+    for name in (
+        "pooling",
+        "max_length",
+        "prompts",
+        "default_prompt",
+        "similarity",
+        "lowercase",
+        "pool_prompt",
+    ):
+        assert getattr(loaded, name) == getattr(encoder, name), name
+    states = torch.randn(3, 32)
+    assert torch.equal(loaded.backbone.mlm_logits(states), encoder.backbone.mlm_logits(states))
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_folders_written_by_sentence_transformers_give_its_vectors(
+    pooling: str, include_prompt: bool, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import (
+        Dense as TheirDense,
+        Normalize as TheirNormalize,
+        Transformer,
+    )
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    saved(tmp_path / "plain")
+    torch.manual_seed(0)
+    with quiet():
+        modules = [
+            Transformer(str(tmp_path / "plain"), max_seq_length=20),
+            Pooling(32, pooling, include_prompt=include_prompt),
+            TheirDense(32, 16),
+            TheirNormalize(),
+        ]
+        theirs = SentenceTransformer(modules=modules, prompts={"query": "fox dog "}, device="cpu")
+        theirs.save(str(tmp_path / "theirs"))
+    ours = Encoder.load(tmp_path / "theirs")
+    assert ours.max_length == 20
+    assert ours.similarity == "cosine"
+    for prompt in ("query", None):
+        vectors = theirs.encode(TEXTS, prompt_name=prompt)
+        assert np.abs(vectors - ours.encode_texts(TEXTS, prompt=prompt)).max() < 1e-5
+
+
+def test_the_oldest_layout_with_the_transformer_in_a_folder_of_its_own_loads(tmp_path: Path) -> None:
+    encoder = saved(tmp_path / "new", pooling="mean", max_length=9)
+    old = tmp_path / "old"
+    (tmp_path / "new").rename(old)
+    inner = old / "0_Transformer"
+    inner.mkdir()
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "sentence_bert_config.json",
+    ):
+        (old / name).rename(inner / name)
+    modules = json.loads((old / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (old / "modules.json").write_text(json.dumps(modules))
+    (old / "config_sentence_transformers.json").unlink()
+    assert np.array_equal(Encoder.load(old).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+
+
+def test_a_dense_layer_in_an_old_pickled_file_loads(tmp_path: Path) -> None:
+    encoder = saved(tmp_path, tail=[Dense(32, 8)])
+    file = tmp_path / "2_Dense" / "model.safetensors"
+    torch.save(load_file(file), file.with_name("pytorch_model.bin"))
+    file.unlink()
+    assert np.array_equal(Encoder.load(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+
+
+def test_a_plain_transformers_folder_is_pooled_by_cls_unless_said_otherwise(tmp_path: Path) -> None:
+    encoder = saved(tmp_path)
+    (tmp_path / "modules.json").unlink()
+    assert np.array_equal(load_encoder(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+    assert load_encoder(tmp_path, pooling="mean").pooling == "mean"
+
+
+def edit(path: Path, change: Any) -> None:
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps(change(value) or value))
+
+
+def module_type(name: str) -> Any:
+    return lambda modules: modules[2].update(type=name)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "says"),
+    [
+        ("modules.json", module_type("sentence_transformers.models.LSTM"), "LSTM' is not supported"),
+        ("modules.json", module_type("own_code.Normalize"), "own_code.Normalize' is not supported"),
+        ("modules.json", module_type("sentence_transformers.models.Pooling"), "do not make one vector"),
+        ("modules.json", lambda m: m[2].update(path="../elsewhere"), "outside the model folder"),
+        ("modules.json", lambda m: {"a": 1}, "does not list modules"),
+        ("modules.json", lambda m: m[:1], "do not make one vector"),
+        (
+            "1_Pooling/config.json",
+            lambda c: c.update(pooling_mode_max_tokens=True),
+            "pooling .* is not supported",
+        ),
+        (
+            "1_Pooling/config.json",
+            lambda c: c.update(pooling_mode="attention"),
+            "pooling .* is not supported",
+        ),
+        ("2_Dense/config.json", lambda c: c.update(activation_function="os.system"), "unknown activation"),
+        ("2_Dense/config.json", lambda c: c.update(module_input_name="token_embeddings"), "form of Dense"),
+        ("2_Dense/config.json", lambda c: c.update(use_residual=True), "form of Dense"),
+        ("2_Dense/config.json", lambda c: c.update(out_features=9), "cannot be read"),
+        (
+            "config_sentence_transformers.json",
+            lambda c: c.update(similarity_fn_name="manhattan"),
+            "similarity",
+        ),
+        (
+            "sentence_bert_config.json",
+            lambda c: c.update(transformer_task="text-generation"),
+            "more than encode",
+        ),
+    ],
+)
+def test_what_is_not_known_is_refused(file: str, change: Any, says: str, tmp_path: Path) -> None:
+    saved(tmp_path, tail=[Dense(32, 8)])
+    edit(tmp_path / file, change)
+    with pytest.raises(ModelError, match=says):
+        Encoder.load(tmp_path)
+
+
+def test_heads_lie_apart_and_come_back(tmp_path: Path) -> None:
+    encoder = Encoder(tiny("bert"), tokenizer())
+    head = CondenserHead(encoder.backbone)
+    encoder.save(tmp_path, heads={"condenser": head})
+    assert not any("condenser" in name for name in load_file(tmp_path / "model.safetensors"))
+    loaded = load_heads(tmp_path, Encoder.load(tmp_path).backbone)["condenser"].state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in head.state_dict().items())
+
+
+def test_saving_again_replaces_the_model_and_leaves_no_traces(tmp_path: Path) -> None:
+    saved(tmp_path, tail=[Dense(32, 8)])
+    before = {path.name for path in tmp_path.iterdir()}
+    encoder = Encoder(tiny("bert", seed=9), tokenizer(), tail=[Dense(32, 8)])
+    encoder.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert np.array_equal(Encoder.load(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+
+
+def test_an_interrupted_first_save_is_not_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[str] = []
+
+    def stop(source: Path, target: Path) -> None:
+        if Path(target).name == "config.json" and Path(target).parent == tmp_path:
+            raise KeyboardInterrupt
+        moved.append(Path(target).name)
+        os.rename(source, target)
+
+    monkeypatch.setattr("liebig.model.folder.os.replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        saved(tmp_path)
+    assert "model.safetensors" in moved
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        Encoder.load(tmp_path)
+
+
+def test_the_model_card_says_pooling_similarity_and_length(tmp_path: Path) -> None:
+    saved(tmp_path, **FULL)
+    card = (tmp_path / "README.md").read_text()
+    for said in (
+        "library_name: sentence-transformers",
+        "pooling: mean",
+        "similarity: cosine",
+        "12 tokens",
+        "fox: ",
+    ):
+        assert said in card
