@@ -1,4 +1,4 @@
-"""On CUDA: the variable-length kernel, the compiled and lean forms, and pooling agree with float32 to bfloat16 error."""
+"""On CUDA: kernels, compiled and lean forms and pooling agree with float32 to the rounding of bfloat16."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from liebig.model.topk import topk
 
 pytestmark = pytest.mark.gpu
 LENGTHS = (40, 1, 128, 17, 300, 64, 5, 90)
+SHORT = (40, 1, 128, 17, 64, 5, 90)
 
 
 @pytest.fixture(autouse=True)
@@ -66,12 +67,15 @@ def test_the_variable_length_kernel_is_bucketed_sdpa_forward_and_backward(reach:
     assert all(relative(a, b) < 2e-2 for a, b in zip(got, expected))
 
 
-@pytest.mark.parametrize("how", ["plain", "layer", "whole", "not lean"])
-@pytest.mark.parametrize("family", PACKED)
-def test_bf16_on_cuda_is_float32_to_rounding_in_states_and_gradients(family: str, how: str) -> None:
-    if how == "whole" and family != "bert":
-        pytest.skip("one family is enough for the long compilation")
-    backbone, packed = on_gpu(family), row()
+FORMS = [(family, how) for family in PACKED for how in ("plain", "layer", "not lean")] + [("bert", "whole")]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, SHORT])
+@pytest.mark.parametrize(("family", "how"), FORMS)
+def test_bf16_on_cuda_is_float32_to_rounding_in_states_and_gradients(
+    family: str, how: str, lengths: tuple[int, ...]
+) -> None:
+    backbone, packed = on_gpu(family), row(lengths)
     weight = torch.randn(packed.total, backbone.width, device="cuda")
     weights = [p for name, p in backbone.body.named_parameters() if "pooler" not in name]
     exact = backbone(packed).last
