@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,59 +76,80 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
+class Column:
+    """Texts that become one row of ids, tokenized whenever there are enough of them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._encode, self._type = tokenizer.encode_packed, id_type(tokenizer.vocab_size)
+        self._texts: list[str] = []
+        self._characters = 0
+        self._ids: list[Ids] = [np.zeros(0, self._type)]
+        self._lengths: list[Lengths] = [np.zeros(0, np.int64)]
+
+    def add(self, text: str) -> None:
+        """Take one text."""
+        self._texts.append(text)
+        self._characters += len(text)
+        if self._characters >= CHARACTERS:
+            self._tokenize()
+
+    def _tokenize(self) -> None:
+        ids, offsets = self._encode(self._texts)
+        self._ids.append(ids.astype(self._type))
+        self._lengths.append(np.diff(offsets))
+        self._texts, self._characters = [], 0
+
+    def finish(self) -> tuple[Ids, Lengths]:
+        """The ids of all texts, and how many each has."""
+        self._tokenize()
+        return np.concatenate(self._ids), np.concatenate(self._lengths)
+
+
 class ShardBuilder:
-    """Takes documents one by one, tokenizes them in larger batches, and gives a shard."""
+    """Takes documents one by one and gives a shard."""
 
     def __init__(self, tokenizer: Tokenizer, spans: Spans) -> None:
-        self._encode, self._spans, self._type = tokenizer.encode_batch, spans, id_type(tokenizer.vocab_size)
-        self._texts: dict[str, list[str]] = {"tokens": [], "titles": [], "headings": []}
-        self._rows: dict[str, list[Ids]] = {name: [np.zeros(0, self._type)] for name in self._texts}
-        self._lengths: dict[str, list[int]] = {name: [] for name in ("tokens", "titles", "headings")}
+        self._spans = spans
+        self._sentences, self._titles, self._headings = (
+            Column(tokenizer),
+            Column(tokenizer),
+            Column(tokenizer),
+        )
         self._paragraphs: list[int] = []
         self._sections: list[int] = []
         self._documents: list[int] = []
         self._ids: list[bytes] = []
-        self._characters = 0
 
     def add(self, document: Document) -> None:
         """Take one document; every section and paragraph is kept in its place, also one without a token."""
         self._ids.append(document.id.encode("utf-8", "surrogatepass"))
-        self._texts["titles"].append(document.title)
+        self._titles.add(document.title)
         self._documents.append(len(document.sections))
         for section in document.sections:
-            self._texts["headings"].append(section.heading)
+            self._headings.add(section.heading)
             self._sections.append(len(section.paragraphs))
             for paragraph in section.paragraphs:
-                pieces = list(cut(paragraph, self._spans(paragraph)))
-                self._paragraphs.append(len(pieces))
-                self._texts["tokens"] += pieces
-                self._characters += len(paragraph)
-                if self._characters >= CHARACTERS:
-                    self._tokenize()
-
-    def _tokenize(self) -> None:
-        for name, texts in self._texts.items():
-            rows = self._encode(texts) if texts else []
-            lengths = list(map(len, rows))
-            self._lengths[name] += lengths
-            self._rows[name].append(np.fromiter(chain.from_iterable(rows), self._type, sum(lengths)))
-            texts.clear()
-        self._characters = 0
+                spans = self._spans(paragraph)
+                self._paragraphs.append(len(spans))
+                for sentence in cut(paragraph, spans):
+                    self._sentences.add(sentence)
 
     def shard(self) -> Shard:
         """Everything taken so far."""
-        self._tokenize()
-        sentences, paragraphs = _without_empty(_array(self._lengths["tokens"]), _array(self._paragraphs))
+        tokens, lengths = self._sentences.finish()
+        sentences, paragraphs = _without_empty(lengths, _array(self._paragraphs))
+        titles, titles_offsets = self._titles.finish()
+        headings, headings_offsets = self._headings.finish()
         return Shard(
-            tokens=np.concatenate(self._rows["tokens"]),
+            tokens=tokens,
             sentences=sentences,
             paragraphs=paragraphs,
             sections=_array(self._sections),
             documents=_array(self._documents),
-            titles=np.concatenate(self._rows["titles"]),
-            titles_offsets=_array(self._lengths["titles"]),
-            headings=np.concatenate(self._rows["headings"]),
-            headings_offsets=_array(self._lengths["headings"]),
+            titles=titles,
+            titles_offsets=titles_offsets,
+            headings=headings,
+            headings_offsets=headings_offsets,
             ids=np.frombuffer(b"".join(self._ids), dtype=np.uint8),
             ids_offsets=_array([len(i) for i in self._ids]),
         )

@@ -1,0 +1,286 @@
+"""`liebig init` and `liebig prepare` on real text: memory, speed beside `datasets.map`, and batches from the store.
+
+    python bench/prepare.py --data ../shared/data/wiki --parts 1
+
+Every stage runs in a process of its own, whose tree is watched: peak memory is the sum of the resident sets of the
+process and its children. Both ways tokenize the same paragraphs with the same tokenizer and number of processes;
+`datasets.map` keeps nothing but the ids. The last line is the ratio of tokens per second, ours over theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MEGA = 1e6
+LIMIT = 1.5 * 2**30
+
+
+def main() -> None:
+    options = arguments()
+    if options.child:
+        print(json.dumps(CHILDREN[options.child](**json.loads(options.values))))
+        return
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        compare(Path(folder), options)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/wiki"))
+    parser.add_argument("--parts", type=int, help="use so many of the files [default: all]")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="a tokenizer's folder [default: learned from the data]"
+    )
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--work", type=Path, help="where temporary folders go")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--values", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def compare(work: Path, options: argparse.Namespace) -> None:
+    files = sorted(p for p in options.data.iterdir() if p.name.endswith((".jsonl.xz", ".jsonl")))[
+        : options.parts
+    ]
+    collection, store = str(work / "collection"), str(work / "store")
+    init = watched("init", paths=[str(f) for f in files], out=collection)
+    tokenizer = str(options.tokenizer or work / "tokenizer")
+    if not options.tokenizer:
+        watched("learn", collection=collection, out=tokenizer)
+    print(f"{len(files)} files, {init['characters'] / MEGA:.0f} M characters, {options.processes} processes")
+    both = {"collection": collection, "tokenizer": tokenizer, "processes": options.processes}
+    prepare = watched("prepare", out=store, **both)
+    theirs = watched("map", out=str(work / "map"), **both)
+    report_memory(init, prepare)
+    rate = report_speed(prepare, theirs)
+    report_share(watched("share", collection=collection, tokenizer=tokenizer), prepare)
+    report_batches(watched("batches", store=store))
+    print(f"ratio: {rate:.2f}")
+
+
+def report_memory(init: dict[str, Any], prepare: dict[str, Any]) -> None:
+    for name, found in (("init", init), ("prepare", prepare)):
+        verdict = "under" if found["peak"] < LIMIT else "OVER"
+        print(
+            f"{name:8} {found['seconds']:7.1f} s   peak memory {found['peak'] / 2**20:6.0f} MiB, {verdict} 1.5 GiB"
+        )
+
+
+def report_speed(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
+    for name, found in (("liebig prepare", ours), ("datasets.map", theirs)):
+        rate, peak = found["tokens"] / found["seconds"], found["peak"] / 2**20
+        print(f"{name:15} {rate / MEGA:6.3f} M tokens/s   {found['tokens']:,} tokens   peak {peak:,.0f} MiB")
+    return float(ours["tokens"] / ours["seconds"] * theirs["seconds"] / theirs["tokens"])
+
+
+def report_share(found: dict[str, Any], prepare: dict[str, Any]) -> None:
+    library, tokens = found["library"], found["tokens"]
+    print(
+        f"the tokenizers library alone: {tokens / library / MEGA:.3f} M tokens/s and core; in shares of its time:"
+    )
+    parts = {"tokenizing, words looked up": found["encoding"], **found["parts"]}
+    print("  " + ", ".join(f"{name} {seconds / library:.1%}" for name, seconds in parts.items()))
+    whole = prepare["cpu"] / prepare["tokens"] / (library / tokens)
+    print(f"  prepare as a whole {whole:.1%}")
+
+
+def report_batches(found: dict[str, Any]) -> None:
+    for name, rate in found.items():
+        if isinstance(rate, float) and name not in ("seconds", "cpu"):
+            print(f"batches of {name:12} {rate / MEGA:6.1f} M tokens/s and core, drawn and packed")
+
+
+def watched(child: str, **values: Any) -> dict[str, Any]:
+    """Run a child of this script; what it says, with its seconds, processor seconds and peak memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, __file__, "--child", child, "--values", json.dumps(values)]
+    environment = os.environ | {
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    peak = [0]
+    watcher = threading.Thread(target=watch, args=(process, peak), daemon=True)
+    watcher.start()
+    said, complaints = process.communicate()
+    watcher.join()
+    if process.returncode != 0:
+        sys.exit(f"{child} failed:\n{complaints.decode()}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu": cpu, "peak": peak[0], **json.loads(said.splitlines()[-1])}
+
+
+def watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
+    while process.poll() is None:
+        peak[0] = max(peak[0], sum(resident(pid) for pid in family(process.pid)))
+        time.sleep(0.05)
+
+
+def family(pid: int) -> Iterator[int]:
+    yield pid
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = path.read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            yield from family(int(child))
+
+
+def resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def run_stage(out: str, kind: str, config: Any, run: Callable[..., None]) -> float:
+    """Seconds that a stage takes, its folder finished."""
+    from liebig.pipeline import Stage, run_stage
+
+    began = time.perf_counter()
+    run_stage(Stage(kind, type(config), run, "", ""), config, Path(out))
+    return time.perf_counter() - began
+
+
+def child_init(paths: list[str], out: str) -> dict[str, Any]:
+    from liebig.corpus.init import run
+    from liebig.corpus.init_config import InitConfig
+
+    seconds = run_stage(out, "init", InitConfig(paths=tuple(paths)), run)
+    size = (Path(out) / "documents.jsonl").stat().st_size
+    return {"seconds": seconds, "characters": size}
+
+
+def child_learn(collection: str, out: str) -> dict[str, Any]:
+    from liebig.corpus.tokenizer_config import TokenizerConfig
+    from liebig.corpus.train_tokenizer import run
+
+    every = max(1, (Path(collection) / "documents.jsonl").stat().st_size // (16 << 20))
+    config = TokenizerConfig(collections=(Path(collection),), every=every)
+    return {"seconds": run_stage(out, "tokenizer", config, run)}
+
+
+def child_prepare(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
+    from liebig.corpus.config import PrepareConfig
+    from liebig.corpus.run import run
+
+    config = PrepareConfig(collection=Path(collection), tokenizer=Path(tokenizer), processes=processes)
+    seconds = run_stage(out, "prepare", config, run)
+    return {"seconds": seconds, "tokens": json.loads((Path(out) / "store.json").read_text())["tokens"]}
+
+
+def child_map(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
+    import pyarrow.compute as compute
+    from datasets import Dataset, disable_progress_bars
+    from transformers import AutoTokenizer
+
+    disable_progress_bars()
+    rows = Dataset.from_generator(paragraphs, gen_kwargs={"collection": collection}, cache_dir=out)
+    encode = AutoTokenizer.from_pretrained(tokenizer)
+    encode.model_max_length = 1 << 60
+    lean = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    began = time.perf_counter()
+    found = rows.map(
+        lambda batch: encode(batch["text"], **lean), batched=True, num_proc=processes, remove_columns=["text"]
+    )
+    seconds = time.perf_counter() - began
+    column = found.data.column("input_ids")
+    return {"seconds": seconds, "tokens": compute.sum(compute.list_value_length(column)).as_py()}
+
+
+def paragraphs(collection: str) -> Iterator[dict[str, str]]:
+    from liebig.data.collection import Collection
+
+    for document in Collection(collection).documents():
+        for section in document.sections:
+            yield from ({"text": paragraph} for paragraph in section.paragraphs)
+
+
+def child_share(collection: str, tokenizer: str) -> dict[str, Any]:
+    """Where the time of one process goes, on a few pieces: processor seconds of each part."""
+    from liebig.corpus.prepare import PIECE
+    from liebig.corpus.prepare_pieces import cut
+    from liebig.data.store_write import build, cut as cut_text
+    from liebig.text import sentences
+    from liebig.text.tokenizer import Tokenizer
+
+    encoder = Tokenizer.from_folder(tokenizer)
+    pieces = cut(Path(collection), PIECE)[:6]
+    read, reading = timed(lambda: [list(piece.documents()) for piece in pieces])
+    texts = [p for documents in read for d in documents for s in d.sections for p in s.paragraphs]
+    found, splitting = timed(lambda: [list(cut_text(text, sentences.spans(text))) for text in texts])
+    batches = [[s for group in found[i : i + 500] for s in group] for i in range(0, len(found), 500)]
+    _, library = timed(
+        lambda: [encoder.core.encode_batch_fast(b, add_special_tokens=False) and 0 for b in batches]
+    )
+    _, encoding = timed(lambda: [encoder.encode_batch(b) and 0 for b in batches])
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = Tokenizer.from_folder(tokenizer)
+        shards, building = timed(lambda: [build(documents, encoder) for documents in read])
+        _, saving = timed(lambda: [s.save(Path(folder) / f"{i}.npz") for i, s in enumerate(shards)])
+    packing = building - splitting - encoding
+    parts = {"reading JSON": reading, "sentences": splitting, "packing": packing, "saving": saving}
+    return {
+        "library": library,
+        "encoding": encoding,
+        "parts": parts,
+        "tokens": sum(len(s.tokens) for s in shards),
+    }
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    result = function()
+    return result, time.process_time() - began
+
+
+def child_batches(store: str) -> dict[str, Any]:
+    from liebig.data.batches import Batches, BlockSource, ClozeSource, CropSource, SpanSource
+    from liebig.data.store import TokenStore
+
+    opened = TokenStore.open(Path(store))
+    sources = {
+        "spans": SpanSource(opened, 126),
+        "blocks": BlockSource(opened, 126),
+        "crops": CropSource(opened, 256),
+        "cloze": ClozeSource(opened, 126),
+    }
+    rates = {}
+    for name, source in sources.items():
+        batches = Batches(source, min(1000, len(source)), seed=1)
+        batches(0)
+        began, tokens = time.process_time(), 0
+        for step in range(1, 101):
+            tokens += len(batches(step).tokens)
+        rates[name] = tokens / (time.process_time() - began)
+    return rates
+
+
+CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
+    "init": child_init,
+    "learn": child_learn,
+    "prepare": child_prepare,
+    "map": child_map,
+    "share": child_share,
+    "batches": child_batches,
+}
+
+if __name__ == "__main__":
+    main()
