@@ -75,9 +75,9 @@ def spans(text: str, language: str | None = None) -> list[Span]:
     endings = words.endings
     candidates = _UNCASED if text.islower() else _CASED
     found: list[Span] = []
-    start = len(text) - len(text.lstrip())
+    start, last = len(text) - len(text.lstrip()), len(text.rstrip())
     bracketed = "(" in text
-    for match in candidates.finditer(text):
+    for match in candidates.finditer(text, 0, last):
         at, after = match.span()
         before = text[at - 3 : at]
         if text[at] == "." and before.isalpha() and before not in endings and "A" <= text[after] <= "Z":
@@ -89,9 +89,8 @@ def spans(text: str, language: str | None = None) -> list[Span]:
             if end > start:
                 found.append((start, end))
             start = after
-    end = len(text.rstrip())
-    if end > start:
-        found.append((start, end))
+    if last > start:
+        found.append((start, last))
     return found
 
 

@@ -1,0 +1,150 @@
+"""Vocabularies learned from texts: the merges of the reference trainer, the same bytes every time."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from text_world import CHINESE, ENGLISH, TEXTS
+from tokenizers import Tokenizer as Core
+from tokenizers import models, pre_tokenizers, trainers
+
+from liebig.errors import DataError
+from liebig.text import training
+from liebig.text.merges import learn_merges
+from liebig.text.tokenizer import Tokenizer
+
+WORDS = "low lower lowest newer newest wider widest aaaa aaa abab banana bananas anna".split()
+
+
+def reference_bpe(texts, vocab_size):
+    core = Core(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(training.BPE_SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    core.train_from_iterator(texts, trainer)
+    return core.get_vocab(with_added_tokens=False)
+
+
+@pytest.mark.parametrize("texts", [TEXTS * 2, (" ".join(WORDS * 3), "aaaaaaa aaaaaa " * 4)])
+def test_byte_level_merges_are_those_of_the_reference_trainer(texts):
+    ours = Tokenizer.train(texts, "bpe", 500, lowercase=False)
+    assert ours.core.get_vocab(with_added_tokens=False) == reference_bpe(texts, 500)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text("abcd ", max_size=30), min_size=1, max_size=20))
+def test_merges_equal_the_reference_on_any_text(texts):
+    texts = ["aa ab abc", *texts]
+    ours = Tokenizer.train(texts, "bpe", 290, lowercase=False)
+    assert ours.core.get_vocab(with_added_tokens=False) == reference_bpe(texts, 290)
+
+
+def plain_merges(words, new_pieces, min_count):
+    """One merge after the other, by recounting everything."""
+    words = {tuple(word): count for word, count in words.items()}
+    pieces = []
+    while len(pieces) < new_pieces:
+        pairs = Counter()
+        for word, count in words.items():
+            for pair in zip(word, word[1:]):
+                pairs[pair] += count
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)
+        if best is None or pairs[best] < min_count:
+            break
+        new = 1000 + len(pieces)
+        pieces.append((*best, new))
+        words = Counter({replaced(word, best, new): count for word, count in words.items()})
+    return pieces
+
+
+def replaced(word, pair, new):
+    out, i = [], 0
+    while i < len(word):
+        if word[i : i + 2] == pair:
+            out.append(new)
+            i += 2
+        else:
+            out.append(word[i])
+            i += 1
+    return tuple(out)
+
+
+def test_merges_equal_recounting_after_every_merge():
+    words = Counter({tuple(ord(c) for c in word): 3 + i for i, word in enumerate(WORDS)})
+    bodies = np.arange(1000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(7)
+    ordered = sorted(words)
+    table = learn_merges(
+        symbols=np.array([s for word in ordered for s in word], dtype=np.int64),
+        offsets=np.concatenate(([0], np.cumsum([len(word) for word in ordered]))),
+        counts=np.array([words[word] for word in ordered]),
+        bodies=bodies,
+        inner=np.zeros(1000, dtype=np.bool_),
+        new_pieces=12,
+        min_count=2,
+    )
+    assert [tuple(row) for row in table.tolist()] == plain_merges(words, 12, 2)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_gives_the_same_bytes_in_another_process(kind, tmp_path):
+    code = f"from text_world import trained\nprint(trained({kind!r}).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parent,
+            env={"PYTHONHASHSEED": str(seed), "PATH": ""},
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert len(digests) == 1
+
+
+def test_texts_are_read_once_from_an_iterator():
+    from_iterator = Tokenizer.train(iter(TEXTS * 3), "wordpiece", 420)
+    from_list = Tokenizer.train(list(TEXTS * 3), "wordpiece", 420)
+    assert from_iterator.digest == from_list.digest
+
+
+def test_words_of_a_trained_wordpiece_come_back_whole():
+    tokenizer = Tokenizer.train([ENGLISH] * 5, "wordpiece", 500)
+    assert tokenizer.tokens(tokenizer.encode("The foxes jumping")) == ["the", "foxes", "jumping"]
+    assert tokenizer.tokens(tokenizer.encode(CHINESE[:2])) == ["[UNK]", "[UNK]"]
+
+
+def test_the_vocabulary_has_the_size_asked_for():
+    assert Tokenizer.train(TEXTS * 3, "bpe", 300).vocab_size == 300
+    assert Tokenizer.train(TEXTS * 3, "wordpiece", 250).vocab_size == 250
+
+
+def test_a_vocabulary_without_room_is_an_error():
+    with pytest.raises(DataError, match="has no room for 5 special tokens"):
+        Tokenizer.train(TEXTS, "bpe", 200)
+
+
+def test_texts_without_words_are_an_error():
+    with pytest.raises(DataError, match="no words"):
+        Tokenizer.train(["", "  "], "wordpiece", 200)
+
+
+def test_rare_words_are_dropped_when_too_many_are_held():
+    texts = ["common " * 5, *(f"w{i}" for i in range(100))]
+    counts = training.count_words(texts, str.split, kept=50)
+    assert counts["common"] == 5
+    assert len(counts) <= 51
+
+
+def test_half_characters_do_not_stop_training():
+    assert Tokenizer.train(["a \ud800 b"] * 3, "wordpiece", 60).vocab_size > 5
