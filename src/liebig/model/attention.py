@@ -101,8 +101,9 @@ def attend_padded(
 ) -> Tensor:
     """The same by SDPA, bucket by bucket; exact in float64, differentiable, deterministic on a CPU."""
     parts = []
-    for bucket in plan.buckets:
-        q, k, v = (bucket.gather(x).transpose(1, 2) for x in (q_THE, k_THE, v_THE))
+    gathered = (plan.gather(x) for x in (q_THE, k_THE, v_THE))
+    for bucket, *qkv in zip(plan.buckets, *gathered, strict=True):
+        q, k, v = (x_bLHE.transpose(1, 2) for x_bLHE in qkv)
         mask = allowed(bucket, reach, q.device)
         parts.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(1, 2))
     return plan.scatter(parts)
@@ -112,8 +113,8 @@ def probabilities(q_THE: Tensor, k_THE: Tensor, plan: Plan, scale: float | None,
     """Attention probabilities of every sequence, H x L x L each, in the row's order."""
     found: dict[int, Tensor] = {}
     scale = q_THE.shape[-1] ** -0.5 if scale is None else scale
-    for bucket in plan.buckets:
-        q, k = (bucket.gather(x).transpose(1, 2) for x in (q_THE, k_THE))
+    for bucket, q_bLHE, k_bLHE in zip(plan.buckets, plan.gather(q_THE), plan.gather(k_THE), strict=True):
+        q, k = q_bLHE.transpose(1, 2), k_bLHE.transpose(1, 2)
         scores = (q @ k.transpose(2, 3)) * scale
         mask = allowed(bucket, reach, q.device)
         if mask is not None:

@@ -230,9 +230,8 @@ class MPNet(Family):
         wanted: frozenset[int],
     ) -> tuple[Tensor, dict[int, Tensor]]:
         plan = packed.plan
-        done = [
-            mpnet_bucket(body, layers, bucket.gather(x_TD), bucket.real, wanted) for bucket in plan.buckets
-        ]
+        parts = zip(plan.gather(x_TD), plan.buckets, strict=True)
+        done = [mpnet_bucket(body, layers, x_bLD, bucket.real, wanted) for x_bLD, bucket in parts]
         kept = {i: plan.scatter([states[i] for _, states in done]) for i in wanted}
         return plan.scatter([last for last, _ in done]), kept
 
@@ -286,9 +285,8 @@ class Whole(Family):
         """Embedding output and every layer's output from the model's own forward."""
         pad = getattr(body.config, "pad_token_id", None) or 0
         by_bucket = []
-        for bucket in packed.plan.buckets:
-            tokens, real = bucket.gather(packed.tokens), bucket.real
-            real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
+        for tokens, bucket in zip(packed.plan.gather(packed.tokens), packed.plan.buckets, strict=True):
+            real = torch.ones_like(tokens, dtype=torch.bool) if bucket.real is None else bucket.real
             tokens = tokens.masked_fill(~real, pad)
             out = body(
                 input_ids=tokens, attention_mask=real.long(), output_hidden_states=True, return_dict=True

@@ -24,23 +24,33 @@ class Bucket:
 
     sequences: NDArray[np.int64]  # b, numbers of the sequences
     length: int  # L
-    rows: Tensor  # b*L, row index of each slot; a padding slot repeats its sequence's first token
     real: Tensor | None  # b x L, True where a slot holds a token; None without padding
 
-    def gather(self, x_T: Tensor) -> Tensor:
-        """The bucket's part of a row as b x L x ..."""
-        return x_T.index_select(0, self.rows).view(len(self.sequences), self.length, *x_T.shape[1:])
+    @property
+    def slots(self) -> int:
+        return len(self.sequences) * self.length
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All buckets of a row, and the way back from their slots to the row."""
+    """All buckets of a row, the way into their slots and the way back."""
 
     buckets: tuple[Bucket, ...]
-    back: Tensor  # T, index of each token among the slots of all buckets, in order
+    rows: (
+        Tensor  # row index of every slot, bucket by bucket; a padding slot repeats its sequence's first token
+    )
+    back: Tensor  # T, index of each token among the slots
+
+    def gather(self, x_T: Tensor) -> list[Tensor]:
+        """The row as one b x L x ... part per bucket; one gather, so that its gradient is one scatter."""
+        slots = x_T.index_select(0, self.rows).split([bucket.slots for bucket in self.buckets])
+        return [
+            part.view(-1, bucket.length, *x_T.shape[1:])
+            for part, bucket in zip(slots, self.buckets, strict=True)
+        ]
 
     def scatter(self, parts: list[Tensor]) -> Tensor:
-        """The row again from one b x L x ... part per bucket."""
+        """The row again from such parts."""
         slots = torch.cat([part.reshape(-1, *part.shape[2:]) for part in parts])
         return slots.index_select(0, self.back)
 
@@ -49,18 +59,20 @@ def make_plan(bounds: NDArray[np.int64], device: torch.device) -> Plan:
     """Buckets for the row whose sequences begin and end at `bounds` (B+1), as indices on `device`."""
     lengths = np.diff(bounds)
     back = np.empty(int(bounds[-1]), dtype=np.int64)
-    buckets = []
+    buckets: list[Bucket] = []
+    rows: list[NDArray[np.int64]] = []
     start = 0
     for sequences in _groups(lengths):
         longest = int(lengths[sequences].max())
         place = np.arange(longest)
         real = place[None, :] < lengths[sequences, None]
-        rows = bounds[sequences, None] + np.where(real, place[None, :], 0)
+        rows.append(bounds[sequences, None] + np.where(real, place[None, :], 0))
         slots = start + np.arange(real.size).reshape(real.shape)
-        back[rows[real]] = slots[real]
+        back[rows[-1][real]] = slots[real]
         start += real.size
-        buckets.append(_bucket(sequences, longest, rows, real, device))
-    return Plan(tuple(buckets), torch.from_numpy(back).to(device))
+        buckets.append(Bucket(sequences, longest, None if real.all() else torch.from_numpy(real).to(device)))
+    flat = np.concatenate([part.reshape(-1) for part in rows]) if rows else np.empty(0, np.int64)
+    return Plan(tuple(buckets), torch.from_numpy(flat).to(device), torch.from_numpy(back).to(device))
 
 
 def _groups(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -77,14 +89,3 @@ def _groups(lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     if len(order):
         groups.append(order[first:])
     return groups
-
-
-def _bucket(
-    sequences: NDArray[np.int64],
-    length: int,
-    rows: NDArray[np.int64],
-    real: NDArray[np.bool_],
-    device: torch.device,
-) -> Bucket:
-    mask = None if bool(real.all()) else torch.from_numpy(real).to(device)
-    return Bucket(sequences, length, torch.from_numpy(rows.reshape(-1)).to(device), mask)
