@@ -1,0 +1,31 @@
+"""One small world for all tests of pre-training: the smoke recipes' collection, tokenizer and store."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from liebig import pipeline
+from liebig.data.store import TokenStore
+from liebig.stages import STAGES
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests" / "train"))  # several processes in a test: processes.py
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder all smoke recipes of a session are run into, so that what they share is made once."""
+    out = tmp_path_factory.mktemp("smoke")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        stages = pipeline.plan(STAGES, ROOT / "recipes" / "smoke" / "mlm.toml", [], out)
+        pipeline.run([s for s in stages if s.name != "model"], lambda _: None)
+    return out
+
+
+@pytest.fixture(scope="session")
+def store(smoke: Path) -> TokenStore:
+    return TokenStore.open(smoke / "store")

@@ -1,0 +1,83 @@
+"""Recipes: presets fill what is open, and nonsense is refused with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from liebig.config import dump, load, parse
+from liebig.errors import RecipeError
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.presets import resolve, said
+
+NEW = {"kind": "new", "layers": 2, "width": 16, "heads": 2}
+
+
+def recipe(objective="mlm", source="blocks", **rest):
+    """A recipe from kinds, or from whole tables."""
+    tables = {"objective": objective, "source": source}
+    chosen = {name: {"kind": x} if isinstance(x, str) else x for name, x in tables.items()}
+    return parse(PretrainConfig, {"model": NEW, "stores": [{"path": "store"}], **chosen, **rest})
+
+
+NONSENSE = [
+    (("cocondenser", "blocks"), {}, "a block is one text"),
+    (("simclr", "blocks"), {}, "use spans, crops"),
+    (("moco", "crops"), {"batch_tokens": 4096}, "their number is fixed"),
+    (("simclr", "crops"), {"loop": {"batch": 1}}, "nothing to contrast"),
+    (("mlm", "blocks"), {"batch_tokens": 4096, "loop": {"batch": 8}}, "not both"),
+    (("mlm", "blocks"), {"stores": []}, "name at least one"),
+    (("cotmae", {"kind": "spans", "single": "once"}), {}, "needs both spans"),
+    (("cotmae", {"kind": "queries", "collection": "c"}), {}, "stores have no use"),
+    (("mlm", "block"), {}, "blocks"),
+]
+
+
+@pytest.mark.parametrize("kinds, rest, sentence", NONSENSE)
+def test_nonsense_is_refused_with_a_sentence(kinds, rest, sentence):
+    with pytest.raises(RecipeError, match=sentence):
+        recipe(*kinds, **rest)
+
+
+def test_the_two_settings_of_contriever():
+    zero_shot = resolve(recipe("moco", "crops"))
+    fine_tuned = resolve(recipe({"kind": "moco", "setting": "fine-tuned"}, "crops"))
+    assert (zero_shot.objective.queue, zero_shot.objective.momentum) == (131_072, 0.9995)
+    assert (fine_tuned.objective.queue, fine_tuned.objective.momentum) == (65_536, 0.999)
+    assert (zero_shot.source.shortest, fine_tuned.source.shortest) == (0.05, 0.1)
+    assert zero_shot.source.delete == 0.2
+
+
+def test_the_reference_preset_follows_the_released_code():
+    paper = resolve(recipe("cocondenser", "spans"))
+    reference = resolve(recipe("cocondenser", "spans", preset="reference"))
+    assert (paper.objective.mlm_weight, reference.objective.mlm_weight) == (1.0, 2.0)
+    assert (paper.mix, reference.mix) == ("batch", "example")
+    assert resolve(recipe("moco", "crops", preset="reference")).source.delete == 0.1
+    queries = {"kind": "queries", "collection": "c"}
+    assert resolve(recipe("cotmae", queries, stores=[], preset="reference")).objective.decoder == "causal"
+    assert resolve(recipe("cotmae", queries, stores=[])).objective.decoder == "mlm"
+
+
+def test_what_is_said_in_the_recipe_stays():
+    config = recipe({"kind": "moco", "queue": 512, "momentum": 0.5}, {"kind": "crops", "delete": 0.0})
+    full = resolve(config)
+    assert (full.objective.queue, full.objective.momentum, full.source.delete) == (512, 0.5, 0.0)
+
+
+def test_the_preset_says_what_it_decided():
+    assert said(recipe("cocondenser", "spans", preset="reference")) == [
+        "preset 'reference'",
+        "objective.mlm_weight = 2.0",
+    ]
+
+
+def test_crops_are_not_thinned_out_under_masked_language_modelling():
+    assert resolve(recipe("cocondenser", "crops")).source.delete == 0.0
+
+
+def test_a_recipe_survives_being_written_down(tmp_path):
+    parts = [{"source": {"kind": "spans"}, "weight": 1}, {"source": {"kind": "crops"}, "weight": 2}]
+    config = recipe("cocondenser", {"kind": "mixture", "parts": parts})
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump(config))
+    assert load(PretrainConfig, path) == config
