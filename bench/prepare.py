@@ -61,7 +61,7 @@ def compare(work: Path, options: argparse.Namespace) -> None:
     tokenizer = str(options.tokenizer or work / "tokenizer")
     if not options.tokenizer:
         watched("learn", collection=collection, out=tokenizer)
-    print(f"{len(files)} files, {init['characters'] / MEGA:.0f} M characters, {options.processes} processes")
+    print(f"{len(files)} files, {init['bytes'] / MEGA:.0f} MB of JSON lines, {options.processes} processes")
     both = {"collection": collection, "tokenizer": tokenizer, "processes": options.processes}
     prepare = watched("prepare", out=store, **both)
     theirs = watched("map", out=str(work / "map"), **both)
@@ -82,8 +82,11 @@ def report_memory(init: dict[str, Any], prepare: dict[str, Any]) -> None:
 
 def report_speed(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     for name, found in (("liebig prepare", ours), ("datasets.map", theirs)):
-        rate, peak = found["tokens"] / found["seconds"], found["peak"] / 2**20
-        print(f"{name:15} {rate / MEGA:6.3f} M tokens/s   {found['tokens']:,} tokens   peak {peak:,.0f} MiB")
+        tokens = found["tokens"]
+        print(
+            f"{name:15} {tokens:,} tokens   {tokens / found['seconds'] / MEGA:6.3f} M/s   "
+            f"{tokens / found['cpu'] / MEGA:6.3f} M per processor second   peak {found['peak'] / 2**20:,.0f} MiB"
+        )
     return float(ours["tokens"] / ours["seconds"] * theirs["seconds"] / theirs["tokens"])
 
 
@@ -105,8 +108,7 @@ def report_batches(found: dict[str, Any]) -> None:
 
 
 def watched(child: str, **values: Any) -> dict[str, Any]:
-    """Run a child of this script; what it says, with its seconds, processor seconds and peak memory."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Run a child of this script; what it says, with its peak memory."""
     command = [sys.executable, __file__, "--child", child, "--values", json.dumps(values)]
     environment = os.environ | {
         "TOKENIZERS_PARALLELISM": "false",
@@ -121,9 +123,7 @@ def watched(child: str, **values: Any) -> dict[str, Any]:
     watcher.join()
     if process.returncode != 0:
         sys.exit(f"{child} failed:\n{complaints.decode()}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu": cpu, "peak": peak[0], **json.loads(said.splitlines()[-1])}
+    return {"peak": peak[0], **json.loads(said.splitlines()[-1])}
 
 
 def watch(process: subprocess.Popen[bytes], peak: list[int]) -> None:
@@ -150,22 +150,31 @@ def resident(pid: int) -> int:
         return 0
 
 
-def run_stage(out: str, kind: str, config: Any, run: Callable[..., None]) -> float:
-    """Seconds that a stage takes, its folder finished."""
+def run_stage(out: str, kind: str, config: Any, run: Callable[..., None]) -> dict[str, float]:
+    """What a stage takes until its folder is finished."""
     from liebig.pipeline import Stage, run_stage
 
-    began = time.perf_counter()
-    run_stage(Stage(kind, type(config), run, "", ""), config, Path(out))
-    return time.perf_counter() - began
+    return measured(lambda: run_stage(Stage(kind, type(config), run, "", ""), config, Path(out)))[1]
+
+
+def measured(function: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """A result, and the seconds and processor seconds (of this process and those it started) that it took."""
+    began, spent = time.perf_counter(), processor()
+    result = function()
+    return result, {"seconds": time.perf_counter() - began, "cpu": processor() - spent}
+
+
+def processor() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def child_init(paths: list[str], out: str) -> dict[str, Any]:
     from liebig.corpus.init import run
     from liebig.corpus.init_config import InitConfig
 
-    seconds = run_stage(out, "init", InitConfig(paths=tuple(paths)), run)
-    size = (Path(out) / "documents.jsonl").stat().st_size
-    return {"seconds": seconds, "characters": size}
+    taken = run_stage(out, "init", InitConfig(paths=tuple(paths)), run)
+    return {**taken, "bytes": (Path(out) / "documents.jsonl").stat().st_size}
 
 
 def child_learn(collection: str, out: str) -> dict[str, Any]:
@@ -174,7 +183,7 @@ def child_learn(collection: str, out: str) -> dict[str, Any]:
 
     every = max(1, (Path(collection) / "documents.jsonl").stat().st_size // (16 << 20))
     config = TokenizerConfig(collections=(Path(collection),), every=every)
-    return {"seconds": run_stage(out, "tokenizer", config, run)}
+    return run_stage(out, "tokenizer", config, run)
 
 
 def child_prepare(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
@@ -182,8 +191,8 @@ def child_prepare(collection: str, tokenizer: str, out: str, processes: int) -> 
     from liebig.corpus.run import run
 
     config = PrepareConfig(collection=Path(collection), tokenizer=Path(tokenizer), processes=processes)
-    seconds = run_stage(out, "prepare", config, run)
-    return {"seconds": seconds, "tokens": json.loads((Path(out) / "store.json").read_text())["tokens"]}
+    taken = run_stage(out, "prepare", config, run)
+    return {**taken, "tokens": json.loads((Path(out) / "store.json").read_text())["tokens"]}
 
 
 def child_map(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
@@ -196,13 +205,10 @@ def child_map(collection: str, tokenizer: str, out: str, processes: int) -> dict
     encode = AutoTokenizer.from_pretrained(tokenizer)
     encode.model_max_length = 1 << 60
     lean = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-    began = time.perf_counter()
-    found = rows.map(
-        lambda batch: encode(batch["text"], **lean), batched=True, num_proc=processes, remove_columns=["text"]
-    )
-    seconds = time.perf_counter() - began
+    options = {"batched": True, "num_proc": processes, "remove_columns": ["text"]}
+    found, taken = measured(lambda: rows.map(lambda batch: encode(batch["text"], **lean), **options))
     column = found.data.column("input_ids")
-    return {"seconds": seconds, "tokens": compute.sum(compute.list_value_length(column)).as_py()}
+    return {**taken, "tokens": compute.sum(compute.list_value_length(column)).as_py()}
 
 
 def paragraphs(collection: str) -> Iterator[dict[str, str]]:
