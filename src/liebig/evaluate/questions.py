@@ -30,17 +30,17 @@ from liebig.records import Passage, Query
 Ranked = dict[str, list[str]]
 
 
-def ranked_ids(blocks: Iterable[Block], depth: int, wanted: Iterable[str]) -> Ranked:
-    """The first ids of each wanted query, best first."""
-    asked = set(wanted)
+def ranked_ids(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None = None) -> Ranked:
+    """The first ids of each query, or of each wanted one, best first."""
+    asked = None if wanted is None else set(wanted)
     return {query: ids for block in blocks for query, ids in _of_block(block, depth, asked)}
 
 
-def _of_block(block: Block, depth: int, asked: set[str]) -> Iterator[tuple[str, list[str]]]:
+def _of_block(block: Block, depth: int, asked: set[str] | None) -> Iterator[tuple[str, list[str]]]:
     hits = block.hits
     for i, raw in enumerate(block.queries):
         query = raw.decode()
-        if query in asked:
+        if asked is None or query in asked:
             rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[:depth]
             yield query, [hits.data[hits.starts[row] : hits.ends[row]].tobytes().decode() for row in rows]
 

@@ -1,0 +1,1 @@
+"""Looking inside: attention, neighbourhoods, the vector space, wins and losses, and leakage."""

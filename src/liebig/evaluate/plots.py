@@ -1,0 +1,125 @@
+"""Plots as SVG text, to stand in a page or a file: no pixels, no fonts inside, the colour of text taken from the page.
+
+matplotlib draws; what it draws in the ink colour becomes `currentColor`, so a plot follows a light or dark page. The
+same data gives the same bytes. Ids inside carry the plot's name, so many plots can stand in one page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+INK = "#1a2b3c"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7f7f7f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+WIDTH, HEIGHT = 6.4, 3.6
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A line: its points, and a band around it where `low` and `high` are given."""
+
+    name: str
+    x: ArrayLike
+    y: ArrayLike
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    dashed: bool = False
+    colour: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What the axes say."""
+
+    x: str
+    y: str
+    log_x: bool = False
+    ticks: tuple[str, ...] = ()
+
+
+def lines(name: str, series: Sequence[Series], axes: Axes, markers: bool = True) -> str:
+    """Lines with markers and bands; every line has its own colour and marker, so that colour alone says nothing."""
+    figure, plot = _figure()
+    for i, line in enumerate(series):
+        colour = COLOURS[(i if line.colour is None else line.colour) % len(COLOURS)]
+        marker = MARKERS[i % len(MARKERS)] if markers else None
+        plot.plot(
+            np.asarray(line.x), np.asarray(line.y), label=line.name, color=colour, marker=marker,
+            markersize=4, linewidth=1.6, linestyle="--" if line.dashed else "-",
+        )  # fmt: skip
+        if line.low is not None and line.high is not None:
+            plot.fill_between(
+                np.asarray(line.x),
+                np.asarray(line.low),
+                np.asarray(line.high),
+                color=colour,
+                alpha=0.18,
+                lw=0,
+            )
+    return _finish(name, figure, plot, axes, legend=len(series) > 1)
+
+
+def bars(name: str, labels: Sequence[str], values: Sequence[float], axes: Axes) -> str:
+    """Horizontal bars from zero, the first on top; gains and losses differ in colour and in direction."""
+    figure, plot = _figure(height=max(1.6, 0.32 * len(labels) + 0.9))
+    places = np.arange(len(labels))[::-1]
+    colours = [COLOURS[0] if value >= 0 else COLOURS[1] for value in values]
+    plot.barh(places, values, color=colours, height=0.65)
+    plot.set_yticks(places, labels)
+    plot.axvline(0, color=INK, linewidth=0.8)
+    return _finish(name, figure, plot, axes, legend=False)
+
+
+def write_svg(path: Path, svg: str) -> None:
+    """A plot as a file of its own, in black on white."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(svg.replace("currentColor", "#000000"), encoding="utf-8")
+
+
+def _figure(height: float = HEIGHT) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    plot = figure.add_subplot()
+    plot.patch.set_alpha(0)
+    return figure, plot
+
+
+def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
+    plot.set_xlabel(axes.x, color=INK)
+    plot.set_ylabel(axes.y, color=INK)
+    if axes.log_x:
+        plot.set_xscale("log")
+    if axes.ticks:
+        plot.set_xticks(range(len(axes.ticks)), axes.ticks)
+    plot.tick_params(colors=INK, which="both")
+    plot.grid(alpha=0.25, color=INK, linewidth=0.6)
+    plot.set_axisbelow(True)
+    for side, spine in plot.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+    if legend:
+        plot.legend(frameon=False, labelcolor=INK)
+    return _svg(name, figure)
+
+
+def _svg(name: str, figure: Any) -> str:
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    style = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 10}
+    with mpl.rc_context(style):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(INK, "currentColor")
+    safe = re.sub(r"\W", "-", name)
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{safe}-", text)

@@ -1,0 +1,218 @@
+"""The analyses as functions on arrays: values known by hand or by a plain computation."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from liebig.analyse import space
+from liebig.analyse.attention import average, cls_entropy, movement
+from liebig.analyse.errors import (
+    all_groups,
+    extremes,
+    first_relevant,
+    group_by,
+    length_group,
+    overlap,
+    overlap_group,
+    question_word,
+)
+from liebig.analyse.leakage import check
+from liebig.analyse.neighbours import curve, nb_recall
+from liebig.analyse.sample import draw
+
+
+def attention(rows: list[list[float]]) -> np.ndarray:
+    """One layer whose heads attend from CLS as given; other rows do not matter."""
+    heads = np.array(rows)
+    whole = np.zeros((1, len(rows), heads.shape[1], heads.shape[1]))
+    whole[0, :, 0] = heads
+    return whole
+
+
+def test_entropy_of_even_attention_is_the_log_of_the_length_and_of_one_token_zero() -> None:
+    assert cls_entropy(attention([[0.25] * 4])) == pytest.approx([np.log(4)])
+    assert cls_entropy(attention([[0, 1, 0, 0]])) == pytest.approx([0.0])
+    assert cls_entropy(attention([[0.25] * 4, [0, 1, 0, 0]])) == pytest.approx([np.log(4) / 2])
+
+
+def test_a_curve_averages_texts_of_different_length() -> None:
+    found = average([attention([[0.5, 0.5]]), attention([[0.25] * 4])])
+    assert found.mean == pytest.approx([(np.log(2) + np.log(4)) / 2])
+    assert found.relative == pytest.approx([1.0])
+    assert found.texts == 2
+    assert movement(found, average([attention([[1.0, 0.0]])])) == pytest.approx(found.mean[0])
+
+
+def test_nb_recall_is_equation_17() -> None:
+    first, second = ["a", "b", "c", "d"], ["d", "x", "a", "y"]
+    assert nb_recall(first, second, 2, [1, 3, 4]).tolist() == [0, 0, 0.5]
+    assert nb_recall(first, second, 3, [1, 4]).tolist() == [1 / 3, 2 / 3]
+    assert nb_recall(first, ["a"], 2, [4]).tolist() == [0.5]
+
+
+def test_nb_recall_of_a_retriever_with_itself_grows_to_1() -> None:
+    ranked = {"q": [str(i) for i in range(50)], "r": [str(i) for i in range(50)]}
+    values = curve(ranked, ranked, 10, [1, 5, 10, 50])
+    assert values.mean(axis=0).tolist() == [0.1, 0.5, 1.0, 1.0]
+    assert curve({}, ranked, 10, [50]).tolist() == [[0.0], [0.0]]
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(60, 5)) + 0.5
+
+
+def test_alignment_and_uniformity_equal_their_definitions(
+    vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    pairs = list(itertools.combinations(range(60), 2))
+    expected = np.log(np.mean([np.exp(-2 * np.sum((x[i] - x[j]) ** 2)) for i, j in pairs]))
+    assert space.uniformity(vectors) == pytest.approx(expected)
+    monkeypatch.setattr(space, "TILE", 7)
+    assert space.uniformity(vectors) == pytest.approx(expected)
+    assert space.alignment(vectors, 3 * vectors) == pytest.approx(0)
+    assert space.alignment(vectors[:30], vectors[30:]) == pytest.approx(
+        np.mean(np.sum((x[:30] - x[30:]) ** 2, axis=1))
+    )
+
+
+def test_mean_cosine_equals_the_mean_over_pairs(vectors: np.ndarray) -> None:
+    x = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = [x[i] @ x[j] for i, j in itertools.combinations(range(60), 2)]
+    assert space.mean_cosine(vectors) == pytest.approx(np.mean(cosines))
+
+
+def test_isotropy_is_1_for_a_symmetric_cross_and_less_for_a_cone() -> None:
+    cross = np.concatenate([np.eye(4), -np.eye(4)])
+    assert space.isotropy(cross) == pytest.approx(1.0)
+    assert space.isotropy(cross + 2.0) < 0.5
+
+
+def test_effective_dimension_counts_the_directions_in_use() -> None:
+    flat = np.zeros((100, 10))
+    flat[:, :3] = np.random.default_rng(0).normal(size=(100, 3))
+    even = space.spectrum(np.concatenate([np.eye(4), -np.eye(4)]))
+    assert space.participation_ratio(even) == pytest.approx(4)
+    assert space.effective_rank(even) == pytest.approx(4)
+    assert 2 < space.participation_ratio(space.spectrum(flat)) <= 3
+    assert space.spectrum(flat)[3:] == pytest.approx(np.zeros(7))
+
+
+def test_hubness_is_the_skewness_of_how_often_passages_are_found() -> None:
+    neighbours = np.array([[0, 1], [0, 2], [0, 1], [0, -1]])
+    counts = space.k_occurrence(neighbours, 5)
+    found = space.hubness(counts)
+    assert counts.tolist() == [4, 2, 1, 0, 0]
+    assert found.skewness == pytest.approx(stats.skew(counts))
+    assert (found.never, found.largest) == (0.4, 4 / 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "length"),
+    [
+        ("Who wrote Faust?", "who", "1-4 words"),
+        ("In what year was the battle of Hastings", "what", "5-8 words"),
+        ("is rome in italy", "yes/no", "1-4 words"),
+        ("barley yield", "none", "1-4 words"),
+        ("x " * 40, "none", "more than 32 words"),
+    ],
+)
+def test_queries_are_told_apart_by_question_word_and_length(text: str, word: str, length: str) -> None:
+    assert question_word(text) == word
+    assert length_group(text) == length
+
+
+def test_overlap_counts_content_words() -> None:
+    assert overlap("the capital of France", "France has a capital") == 1.0
+    assert overlap("the river of France", "France has a capital") == 0.5
+    assert overlap("of the", "anything") == 0.0
+    assert overlap_group(0.5) == "up to 50 % of words in the passage"
+
+
+def test_groups_hold_every_query_once_for_each_way_of_grouping() -> None:
+    a, b = np.array([1.0, 0.0, 0.5]), np.array([0.0, 0.0, 1.0])
+    groups = all_groups(
+        ["who is it", "barley", "what is the barley yield of the law"], ["it", "", "barley"], a, b
+    )
+    sizes = {
+        by: sum(group.queries for group in groups if group.by == by)
+        for by in ("length", "overlap", "question word")
+    }
+    assert sizes == {"length": 3, "overlap": 2, "question word": 3}
+    assert [group.name for group in groups if group.by == "length"] == ["1-4 words", "5-8 words"]
+
+
+def test_a_group_shows_both_means_and_who_is_ahead() -> None:
+    group = group_by("x", ["g", "g"], np.array([1.0, 0.0]), np.array([0.5, 0.5]))[0]
+    assert (group.mean_a, group.mean_b, group.difference, group.wins, group.losses) == (0.5, 0.5, 0.0, 1, 1)
+
+
+def test_wins_and_losses_are_the_largest_differences() -> None:
+    a, b = np.array([0.0, 1.0, 0.5, 0.2]), np.array([1.0, 0.0, 0.5, 0.1])
+    assert extremes(a, b, 5) == ([1, 3], [0])
+    assert extremes(a, b, 1) == ([1], [0])
+
+
+def test_the_relevant_passage_shown_is_the_one_found_best() -> None:
+    grades = {"a": 1, "b": 2, "c": 0}
+    assert first_relevant(grades, {"a": 3, "b": 7, "c": 1}.__getitem__) == "a"
+    assert first_relevant(grades, lambda _: 100) == "b"
+    assert first_relevant({"c": 0}, lambda _: 0) == ""
+
+
+EVALUATION = {
+    "exact": "the quick brown fox jumps over the lazy dog today",
+    "part": "a long question whose second half stands in the corpus word for word as it is",
+    "short": "who wrote faust anyway then",
+    "tiny": "what is it",
+    "clean": "nothing of this sentence can be found anywhere else at all",
+}
+CORPUS = [
+    ("d1", "See: The quick, brown fox jumps over the lazy dog today! And more."),
+    ("d2", "It stands in the corpus word for word as it is, they say. Who wrote Faust, anyway, then?"),
+    ("d3", "the quick brown fox jumps over the lazy dog today"),
+    ("d4", "nothing of this sentence can be"),
+]
+
+
+def test_leaks_are_runs_of_words_found_in_the_corpus() -> None:
+    leaks = {leak.name: leak for leak in check(EVALUATION, CORPUS, length=8, shortest=5).leaks()}
+    assert set(leaks) == {"exact", "part", "short"}
+    assert (leaks["exact"].share, leaks["exact"].document) == (1.0, "d1")
+    assert leaks["part"].share == pytest.approx(3 / 9)
+    assert leaks["short"].run == "who wrote faust anyway then"
+
+
+def test_leakage_equals_a_search_for_every_run() -> None:
+    rng = np.random.default_rng(0)
+    words = ["w", "x", "y", "z", "unseen"]
+    texts = {str(i): " ".join(rng.choice(words[:4], rng.integers(3, 12))) for i in range(30)}
+    corpus = [(str(i), " ".join(rng.choice(words, 40))) for i in range(10)]
+    found = {leak.name: leak.share for leak in check(texts, corpus, length=5, shortest=3).leaks()}
+    for name, text in texts.items():
+        parts = text.split()
+        size = min(5, len(parts))
+        runs = [" ".join(parts[i : i + size]) for i in range(len(parts) - size + 1)]
+        met = sum(any(f" {run} " in f" {body} " for _, body in corpus) for run in runs)
+        assert found.get(name, 0) == pytest.approx(met / len(runs))
+
+
+def test_texts_too_short_are_counted_not_checked() -> None:
+    checker = check(EVALUATION, CORPUS, length=8, shortest=5)
+    assert (checker.skipped, len(checker.names)) == (1, 4)
+
+
+def test_a_draw_is_fair_repeatable_and_in_order() -> None:
+    once = draw(range(1000), 100, seed=3)
+    assert once == draw(iter(range(1000)), 100, seed=3) == sorted(once)
+    assert once != draw(range(1000), 100, seed=4)
+    assert draw(range(3), 10, seed=0) == [0, 1, 2]
+    counts = np.zeros(20)
+    for seed in range(2000):
+        counts[draw(range(20), 5, seed)] += 1
+    assert counts / 2000 == pytest.approx(np.full(20, 0.25), abs=0.04)
