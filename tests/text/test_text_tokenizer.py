@@ -1,15 +1,14 @@
 """Tokenizers: the same ids as transformers, saved or loaded, and the tables that masking and views stand on."""
 
+import itertools
 import json
 import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from text_world import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, trained
-from tokenizers import Tokenizer as Core
-from tokenizers import models, pre_tokenizers
+from tokenizers import Tokenizer as Core, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from liebig.errors import DataError, ModelError
@@ -206,7 +205,7 @@ def test_a_full_table_of_words_changes_nothing():
 def test_packed_ids_are_those_of_the_batch():
     for tokenizer in every().values():
         row, offsets = tokenizer.encode_packed([*TEXTS, ""])
-        parts = [row[a:b].tolist() for a, b in zip(offsets, offsets[1:])]
+        parts = [row[a:b].tolist() for a, b in itertools.pairwise(offsets)]
         assert parts == tokenizer.encode_batch([*TEXTS, ""])
 
 

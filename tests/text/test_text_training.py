@@ -1,5 +1,6 @@
 """Vocabularies learned from texts: the merges of the reference trainer, the same bytes every time."""
 
+import itertools
 import subprocess
 import sys
 from collections import Counter
@@ -7,18 +8,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from text_world import CHINESE, ENGLISH, TEXTS
-from tokenizers import Tokenizer as Core
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Core, models, pre_tokenizers, trainers
 
 from liebig.errors import DataError
 from liebig.text import training
 from liebig.text.merges import learn_merges
 from liebig.text.tokenizer import Tokenizer
 
-WORDS = "low lower lowest newer newest wider widest aaaa aaa abab banana bananas anna".split()
+WORDS = [
+    "low",
+    "lower",
+    "lowest",
+    "newer",
+    "newest",
+    "wider",
+    "widest",
+    "aaaa",
+    "aaa",
+    "abab",
+    "banana",
+    "bananas",
+    "anna",
+]
 
 
 def reference_bpe(texts, vocab_size):
@@ -56,7 +69,7 @@ def plain_merges(words, new_pieces, min_count):
     while len(pieces) < new_pieces:
         pairs = Counter()
         for word, count in words.items():
-            for pair in zip(word, word[1:]):
+            for pair in itertools.pairwise(word):
                 pairs[pair] += count
         best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=None)
         if best is None or pairs[best] < min_count:

@@ -2,8 +2,7 @@
 
 from functools import cache
 
-from tokenizers import Tokenizer as Core
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Core, decoders, models, normalizers, pre_tokenizers, processors
 
 from liebig.text.folder import Loaded
 from liebig.text.tokenizer import Tokenizer

@@ -124,14 +124,16 @@ def cloze_sentence(
 ) -> Positions:
     """Inverse cloze with a sentence as the query (Lee et al., 2019); the form of `cloze_span`.
 
-    In a document of one sentence there is no rest, so the query stays. A query is cut at `longest` tokens.
+    Sentences hold at least one token. A query is cut at `longest` tokens. Where it is the whole document there is
+    no rest, so it stays.
     """
     assert (sentences[last] > sentences[first]).all(), "a document is empty"
     chosen = first + below(keys, _PLACE, last - first)
     begin, end = np.asarray(sentences[chosen]), np.asarray(sentences[chosen + 1])
+    end = np.minimum(end, begin + longest)
     starts, ends = np.asarray(sentences[first]), np.asarray(sentences[last])
     keeps = np.where((begin == starts) & (end == ends), 1.0, keep)
-    return _around(starts, ends, begin, np.minimum(end, begin + longest), keys, keeps, longest)
+    return _around(starts, ends, begin, end, keys, keeps, longest)
 
 
 def truncate(
