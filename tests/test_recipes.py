@@ -1,0 +1,79 @@
+"""Every shipped recipe parses; every pre-training stage in one plans, with numbers that make sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from liebig import pipeline
+from liebig.pretrain import plan as plans
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.plan import plan
+from liebig.pretrain.presets import resolve
+from liebig.stages import STAGES
+
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
+FULL = [path for path in RECIPES if path.parent.name == "recipes"]
+
+
+@pytest.fixture(autouse=True)
+def _no_measuring(monkeypatch):
+    monkeypatch.setattr(plans, "matrix_rate", lambda device: 1e14)
+
+
+def stages(path: Path) -> list[PretrainConfig]:
+    planned = pipeline.plan(STAGES, path, [], Path("runs") / path.stem)
+    return [stage.config for stage in planned if isinstance(stage.config, PretrainConfig)]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_recipe_parses_and_says_what_it_is(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(("name = ", "# "))
+    assert "description = " in text
+    assert pipeline.plan(STAGES, path, [], Path("runs"))
+
+
+@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
+def test_a_full_size_recipe_plans(path):
+    for config in stages(path):
+        found = plan(config)
+        assert found.flop_a_step > 1e12
+        assert 2 < found.memory / 2**30 < 60
+        assert (found.seconds is None) == (config.loop.steps is None)
+        assert "assumed" in str(found)
+
+
+def config_of(name: str) -> PretrainConfig:
+    (config,) = stages(ROOT / "recipes" / f"{name}.toml")
+    return resolve(config)
+
+
+def test_the_recipes_have_the_papers_numbers():
+    condenser, cocondenser = config_of("condenser"), config_of("cocondenser-msmarco")
+    assert (condenser.loop.batch, condenser.optim.lr, condenser.max_length) == (1024, 1e-4, 128)
+    assert (condenser.objective.skip_from, condenser.objective.n_head_layers) == (6, 2)
+    assert (cocondenser.loop.batch, cocondenser.optim.lr, cocondenser.objective.mlm_weight) == (
+        2000,
+        1e-4,
+        1.0,
+    )
+    cotmae, queries = config_of("cotmae-msmarco"), config_of("query-as-context-cotmae")
+    assert (cotmae.objective.encoder_rate, cotmae.objective.decoder_rate) == (0.30, 0.45)
+    assert (queries.loop.batch, queries.optim.lr, queries.loop.steps) == (16_384, 4e-4, 50_000)
+    zero_shot, fine_tuned = config_of("contriever"), config_of("contriever-fine-tuned")
+    assert (zero_shot.objective.queue, zero_shot.optim.lr, zero_shot.loop.steps) == (131_072, 5e-5, 200_000)
+    assert (fine_tuned.objective.queue, fine_tuned.optim.lr, fine_tuned.loop.steps) == (65_536, 1e-4, 500_000)
+    assert zero_shot.objective.temperature == 0.05
+    assert zero_shot.source.delete == 0.2
+
+
+def test_the_speed_of_an_earlier_run_decides_the_time(tmp_path):
+    rates = "".join(
+        f'{{"step": {i}, "tokens_per_second": {rate}}}\n' for i, rate in enumerate((1e3, 5e5, 9e5))
+    )
+    (tmp_path / "timing.jsonl").write_text(rates)
+    found = plan(config_of("contriever"), tmp_path)
+    assert found.seconds == pytest.approx(found.tokens / 5e5)
