@@ -58,10 +58,8 @@ def read_ids(path: Path) -> list[str]:
 
 
 def _report(unknown: list[str], generated: Generated | None) -> None:
-    with Progress("BM25", unit="segments") as bar:
-        if unknown:
-            bar.say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
-        if generated is not None and generated.used < len(generated):
-            bar.say(
-                f"{len(generated) - generated.used:,} lines of generated queries belong to no passage indexed"
-            )
+    say = Progress("BM25").say
+    if unknown:
+        say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
+    if generated is not None and generated.used < len(generated):
+        say(f"{len(generated) - generated.used:,} lines of generated queries belong to no passage indexed")

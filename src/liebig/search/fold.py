@@ -1,0 +1,66 @@
+"""From passages to documents: several hits of one document become one.
+
+| how   | score of a document                          |
+| ----- | -------------------------------------------- |
+| max   | of its best passage (MaxP)                   |
+| first | of its first passage, if that was found (FirstP) |
+| mean  | mean over its passages that were found       |
+
+Passages are folded by the document they name, or, for vectors of long documents, by what stands before `#` in their
+ids. The order of equal scores is that of the hits. Cost: one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from liebig.records import Query
+from liebig.search.systems import Found, System
+
+How = Literal["max", "first", "mean"]
+PIECE = "#"
+MOST = 64  # how many times more passages than documents are looked for at the most
+
+
+def document_of(id: str) -> str:
+    """What stands before the last `#`; the id itself where there is none."""
+    return id.rpartition(PIECE)[0] or id
+
+
+def is_first(id: str) -> bool:
+    """Whether a piece is the first of its document."""
+    return PIECE not in id or id.endswith(f"{PIECE}0")
+
+
+def fold(hits: Found, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Found:
+    """The k best documents of the passages found."""
+    scores: dict[str, list[float]] = {}
+    for id, score in hits:
+        if how != "first" or is_first(id):
+            scores.setdefault(owner(id), []).append(score)
+    combine: Callable[[Sequence[float]], float] = _mean if how == "mean" else max
+    folded = [(document, combine(of_document)) for document, of_document in scores.items()]
+    return sorted(folded, key=lambda pair: -pair[1])[:k]
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores)
+
+
+class Folded(System):
+    """A system whose passages are folded to documents; more are looked for until there are k documents."""
+
+    def __init__(self, system: System, how: How = "max", owner: Callable[[str], str] = document_of) -> None:
+        self.name, self._system, self._how, self._owner = system.name, system, how, owner
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+        found: list[Found] = [[] for _ in queries]
+        rest, times = list(range(len(queries))), 4
+        while rest:
+            hits = self._system.search([queries[i] for i in rest], k * times)
+            for i, of_query in zip(rest, hits):
+                found[i] = fold(of_query, k, self._how, self._owner)
+            more = [i for i, of_query in zip(rest, hits) if len(found[i]) < k and len(of_query) == k * times]
+            rest, times = (more, times * 4) if times < MOST else ([], times)
+        return found

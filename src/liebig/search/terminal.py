@@ -1,0 +1,91 @@
+"""`liebig search INDEX "question"`: what was found, in the terminal, with the words that matched marked.
+
+One system gives a list; two (BM25 and dense) stand side by side, each hit with its rank in the other. Times are
+those of the search alone. Everything is plain text where standard output is no terminal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from liebig.errors import LiebigError
+from liebig.lexical.analysis import Analyzer
+from liebig.search.snippets import snippet
+from liebig.search.systems import Found, Lexical, System, open_system
+from liebig.search.texts import Texts, texts_of
+
+DEPTH = 100  # how far the rank of a hit in the other system is looked for
+
+
+def search_here(
+    indexes: Sequence[Path],
+    question: str,
+    *,
+    k: int = 5,
+    model: str | None = None,
+    texts: Path | None = None,
+    console: Console | None = None,
+) -> None:
+    """Ask one index, or two side by side, and print what they find."""
+    console = console or Console()
+    systems = [open_system(path, model=model) for path in indexes]
+    answers, seconds = [], []
+    for system in systems:
+        began = time.perf_counter()
+        answers.append(system.ask(question, max(k, DEPTH)))
+        seconds.append(time.perf_counter() - began)
+    lookup = texts_of(systems, texts)
+    analyzer = next((s.index.settings.analyzer for s in systems if isinstance(s, Lexical)), Analyzer())
+    table = Table(show_lines=True, expand=True, title=question, title_justify="left")
+    for system, took in zip(systems, seconds):
+        table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
+    for place in range(k):
+        cells = [
+            _cell(found, place, question, lookup, analyzer, _others(answers, i))
+            for i, found in enumerate(answers)
+        ]
+        if any(len(cell) for cell in cells):
+            table.add_row(*cells)
+    if not any(answers):
+        console.print(_nothing(question, systems, analyzer))
+    else:
+        console.print(table)
+
+
+def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
+    """Ranks of the other system, where there are two."""
+    if len(answers) != 2:
+        return None
+    return {id: rank for rank, (id, _) in enumerate(answers[1 - mine], 1)}
+
+
+def _cell(
+    found: Found, place: int, question: str, lookup: Texts, analyzer: Analyzer, others: dict[str, int] | None
+) -> Text:
+    if place >= len(found):
+        return Text("")
+    id, score = found[place]
+    cell = Text(f"{place + 1}. ", style="bold")
+    try:
+        passage = lookup(id)
+    except LiebigError:
+        return cell.append(id)
+    cell.append(passage.title or id, style="bold")
+    rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {DEPTH}"
+    cell.append(f"  {score:.3f}  {id}{rank}\n", style="dim")
+    for piece in snippet(passage.text, question, analyzer):
+        cell.append(piece.text, style="bold yellow" if piece.marked else "")
+    return cell
+
+
+def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
+    terms = analyzer.terms(question)
+    if not terms:
+        return "Nothing was found: the question has stop words only."
+    return f"Nothing was found for the terms {', '.join(terms)} in {', '.join(system.name for system in systems)}."

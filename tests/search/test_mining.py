@@ -1,0 +1,157 @@
+"""Hard negatives: every rule by a case made by hand, and files that stream."""
+
+import json
+
+import pytest
+
+from liebig import workspace
+from liebig.data.collection import Collection
+from liebig.records import Group, Passage
+from liebig.search.blocks import Blocks
+from liebig.search.config import MineConfig
+from liebig.search.mine import Miner, Take, Teacher
+from liebig.search.run_mine import run
+
+TEXTS = {f"n{i}": f"passage number {i} speaks of something else entirely {i}" for i in range(20)}
+TEXTS |= {
+    "pos": "The Eiffel Tower is 330 metres tall and stands in Paris, France.",
+    "same": "the eiffel tower is 330 metres tall,  and stands in Paris - France",
+    "near": "The Eiffel Tower is 330 metres tall and stands in Paris, France. It was built in 1889.",
+}
+
+
+def lookup(id):
+    from liebig.errors import DataError
+
+    if id not in TEXTS:
+        raise DataError(f"no {id}")
+    return Passage(id, TEXTS[id])
+
+
+def run_file(path, *lists):
+    """A run of q0, q1, … with scores 100, 99, …"""
+    rows = [
+        f"q{q} Q0 {id} {rank} {101 - rank} tag\n"
+        for q, ids in enumerate(lists)
+        for rank, id in enumerate(ids, 1)
+    ]
+    path.write_text("".join(rows))
+    return Blocks(path)
+
+
+def mined(path, ids, positives=("pos",), **options):
+    take = {name: options.pop(name) for name in list(options) if name in Take.__dataclass_fields__}
+    source = Take(run_file(path / "run", ids), **{"random": False, **take})
+    miner = Miner([source], lookup, **options)
+    (group,) = miner.mine(["q0"], lambda query: positives)
+    return group, miner.counts
+
+
+def test_positives_and_their_copies_are_dropped_and_counted(tmp_path):
+    group, counts = mined(tmp_path, ["n1", "pos", "same", "near", "n2"])
+    assert group == Group("q0", ("pos",), ("n1", "n2"))
+    assert counts["dropped: judged positive"] == 1
+    assert counts["dropped: the text of a positive"] == 1
+    assert counts["dropped: nearly the text of a positive"] == 1
+
+
+def test_copies_are_kept_on_request(tmp_path):
+    group, _ = mined(tmp_path, ["pos", "same", "near"], duplicates=None)
+    assert group.negatives == ("same", "near")
+
+
+def test_the_range_of_ranks_is_kept(tmp_path):
+    ids = [f"n{i}" for i in range(10)]
+    assert mined(tmp_path, ids, first=3, depth=5)[0].negatives == ("n2", "n3", "n4")
+    assert mined(tmp_path, ids, keep=2)[0].negatives == ("n0", "n1")
+
+
+def test_a_sample_is_drawn_from_the_range_and_depends_on_the_seed_alone(tmp_path):
+    ids = [f"n{i}" for i in range(20)]
+    draws = {mined(tmp_path, ids, random=True, keep=5, depth=15, seed=seed)[0].negatives for seed in range(5)}
+    assert len(draws) == 5
+    assert all(set(draw) <= set(ids[:15]) and len(set(draw)) == 5 for draw in draws)
+    again = [mined(tmp_path, ids, random=True, keep=5, seed=3)[0].negatives for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_margins_drop_what_scores_near_the_positive(tmp_path):
+    ids = ["n1", "n2", "pos", "n3", "n4", "n5"]
+    assert mined(tmp_path, ids, margin=2.0)[0].negatives == ("n4", "n5")
+    assert mined(tmp_path, ids, relative_margin=0.03)[0].negatives == ("n5",)
+    group, counts = mined(tmp_path, ["n1"], margin=2.0)
+    assert group.negatives == ("n1",)
+    assert counts["queries whose positive is not in the run, so no margin"] == 1
+
+
+def test_a_cross_encoder_drops_and_promotes(tmp_path):
+    (tmp_path / "ce").write_text(
+        "q0 Q0 pos 1 0.97 t\nq0 Q0 n1 2 0.95 t\nq0 Q0 n2 3 0.5 t\nq0 Q0 n3 4 0.05 t\nq0 Q0 n4 5 0.01 t\n"
+    )
+    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9)
+    group, counts = mined(tmp_path, ["n1", "n2", "n3", "n4", "n5"], teacher=teacher)
+    assert group == Group("q0", ("pos", "n1"), ("n3", "n4"), (0.97, 0.95), (0.05, 0.01))
+    assert counts["dropped: too relevant for the cross-encoder"] == 1
+    assert counts["dropped: a positive for the cross-encoder"] == 1
+    assert counts["dropped: not scored by the cross-encoder"] == 1
+
+
+def test_sources_come_one_after_the_other_without_repeats(tmp_path):
+    one = Take(run_file(tmp_path / "a", ["n1", "n2", "n3"]), keep=2, random=False)
+    two = Take(run_file(tmp_path / "b", ["n2", "n7", "n8"]), keep=2, random=False)
+    (group,) = Miner([one, two], lookup).mine(["q0"], lambda query: ["pos"])
+    assert group.negatives == ("n1", "n2", "n7", "n8")
+
+
+def test_random_passages_fill_up_and_are_no_positives(tmp_path):
+    group, counts = mined(tmp_path, ["n1"], pad=[*TEXTS], pad_to=6)
+    assert len(set(group.negatives)) == 6
+    assert not {"pos", "same", "near"} & set(group.negatives)
+    assert counts["random negatives"] == 5
+
+
+def test_queries_without_positives_or_hits_are_counted(tmp_path):
+    source = Take(run_file(tmp_path / "a", ["n1"]))
+    miner = Miner([source], lookup)
+    groups = list(miner.mine(["q0", "q5", "q6"], lambda query: ["pos"] if query != "q6" else []))
+    assert [group.query for group in groups] == ["q0", "q5"]
+    assert miner.counts["queries without a positive"] == 1
+    assert miner.counts["queries that a run does not have"] == 1
+    assert miner.counts["queries without a negative"] == 1
+
+
+def test_lines_of_a_query_may_stand_in_several_places(tmp_path):
+    (tmp_path / "run").write_text("q1 Q0 a 1 3 t\nq2 Q0 b 1 3 t\n\nq1 Q0 c 2 9 t\nq10 Q0 d 1 1 t\n")
+    blocks = Blocks(tmp_path / "run")
+    assert blocks.hits("q1") == [("c", 9.0), ("a", 3.0)]
+    assert blocks.hits("q10") == [("d", 1.0)]
+    assert blocks.hits("q") == []
+
+
+def test_the_stage_writes_groups_that_a_collection_reads(tmp_path):
+    folder = tmp_path / "collection"
+    (folder / "judgements").mkdir(parents=True)
+    (folder / "passages.jsonl").write_text(
+        "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in TEXTS.items())
+    )
+    (folder / "queries.jsonl").write_text('{"id": "q0", "text": "tower"}\n{"id": "q1", "text": "other"}\n')
+    (folder / "judgements" / "train.tsv").write_text("q0\tpos\t1\nq0\tn1\t0\nq1\tn5\t2\n")
+    run_file(tmp_path / "run", ["pos", "n1", "n2"], ["n5", "n6"])
+    config = MineConfig.model_validate(
+        {"collection": folder, "sources": [{"run": tmp_path / "run", "keep": 2}]}
+    )
+    with workspace.stage(tmp_path / "out", kind="mine", recipe={}, inputs={}) as out:
+        run(config, out)
+    groups = {group.query: group for group in Collection(tmp_path / "out").groups("train")}
+    assert groups["q0"].positives == ("pos",)
+    assert set(groups["q0"].negatives) == {"n1", "n2"}
+    assert groups["q1"] == Group("q1", ("n5",), ("n6",))
+    assert json.loads((tmp_path / "out" / "mining.json").read_text())["negatives"] == 3
+
+
+def test_a_run_with_other_columns_is_refused(tmp_path):
+    from liebig.errors import DataError
+
+    (tmp_path / "run").write_text("q0 n1 0.5\n")
+    with pytest.raises(DataError, match="3 columns instead of 6"):
+        Blocks(tmp_path / "run").hits("q0")

@@ -1,0 +1,217 @@
+"""Systems, folding, fusion, snippets and runs: made by hand, and held against what they should be."""
+
+import io
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from liebig import workspace
+from liebig.errors import RecipeError
+from liebig.index.shards import write_shard, write_summary
+from liebig.lexical.analysis import Analyzer
+from liebig.lexical.config import BM25Config
+from liebig.lexical.run import run as run_bm25
+from liebig.records import Query
+from liebig.search.config import SearchConfig
+from liebig.search.fold import Folded, fold
+from liebig.search.fuse import Hybrid, ranks_by, reciprocal_rank, tune, weighted, weighted_by
+from liebig.search.run import run
+from liebig.search.snippets import snippet
+from liebig.search.systems import Found, System, open_system
+from liebig.search.terminal import search_here
+
+PASSAGES = [
+    ("p0", "Flow", "the boundary layer of a laminar flow", "d0"),
+    ("p1", "Flow", "heat transfer in a turbulent boundary layer", "d0"),
+    ("p2", "Shock", "a shock wave ahead of a blunt body", "d1"),
+    ("p3", "Wing", "lift of a wing in supersonic flow", "d2"),
+]
+QUERIES = [("q0", "boundary layer"), ("q1", "shock waves"), ("q2", "wings lifting"), ("p3", "flow")]
+
+
+@pytest.fixture
+def collection(tmp_path):
+    folder = tmp_path / "collection"
+    (folder / "judgements").mkdir(parents=True)
+    rows = [{"id": i, "title": t, "text": x, "doc": d} for i, t, x, d in PASSAGES]
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in QUERIES)
+    )
+    (folder / "judgements" / "dev.tsv").write_text("q0\tp0\t1\nq1\tp2\t1\nq2\tp3\t1\n")
+    return folder
+
+
+@pytest.fixture
+def bm25(tmp_path, collection):
+    with workspace.stage(tmp_path / "bm25", kind="bm25", recipe={}, inputs={}) as folder:
+        run_bm25(BM25Config(collection=collection), folder)
+    return tmp_path / "bm25"
+
+
+def vectors_of(path, ids, rows):
+    with workspace.stage(path, kind="encode", recipe={}, inputs={}) as folder:
+        write_shard(folder.path / "shards" / "0", ids, np.array(rows, np.float32), "fp32")
+        write_summary(folder.path, "fp32", 2, ["0"], {}, len(ids))
+    return path
+
+
+@pytest.fixture
+def dense(tmp_path):
+    """Passage vectors on which q1 is answered by p3, and q0 by p1."""
+    passages = vectors_of(tmp_path / "pv", ["p0", "p1", "p2", "p3"], [[1, 0], [2, 0], [0, 1], [0, 2]])
+    queries = vectors_of(tmp_path / "qv", ["q0", "q1", "q2", "p3"], [[1, 0], [0, 1], [0.1, 1], [1, 1]])
+    return passages, queries
+
+
+def searched(out, **values):
+    with workspace.stage(out, kind="search", recipe={}, inputs={}, resume=False) as folder:
+        run(SearchConfig.model_validate(values), folder)
+    return {path.stem: lines(path) for path in out.glob("*.trec")}
+
+
+def lines(path):
+    return [line.split() for line in path.read_text().splitlines()]
+
+
+def test_a_run_holds_what_the_index_finds_in_its_order(tmp_path, collection, bm25):
+    found = searched(tmp_path / "out", collection=collection, bm25=bm25, k=2)["bm25"]
+    system = open_system(bm25)
+    for query, text in QUERIES:
+        hits = [line for line in found if line[0] == query]
+        assert [line[2] for line in hits] == [id for id, _ in system.ask(text, 2)]
+        assert [int(line[3]) for line in hits] == list(range(1, len(hits) + 1))
+        scores = [np.float32(line[4]) for line in hits]
+        assert all(a > b for a, b in pairwise(scores))
+
+
+def test_query_vectors_and_both_systems_give_three_runs(tmp_path, collection, bm25, dense):
+    runs = searched(
+        tmp_path / "out", collection=collection, bm25=bm25, dense=dense[0], vectors=dense[1], k=3, split="dev"
+    )
+    assert sorted(runs) == ["bm25", "dense", "hybrid"]
+    assert [line[2] for line in runs["dense"] if line[0] == "q1"] == ["p3", "p2", "p0"]
+    assert {line[0] for line in runs["hybrid"]} == {"q0", "q1", "q2"}
+
+
+def test_the_weight_found_on_dev_is_the_best_of_those_tried(tmp_path, collection, bm25, dense):
+    searched(
+        tmp_path / "out",
+        collection=collection, bm25=bm25, dense=dense[0], vectors=dense[1], k=3, fusion={"kind": "weighted"},
+    )  # fmt: skip
+    tuned = json.loads((tmp_path / "out" / "search.json").read_text())["tuned"]
+    assert tuned["value"] == max(value for _, value in tuned["tried"]) == 1.0
+    assert len(tuned["tried"]) == 21
+
+
+def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
+    runs = searched(tmp_path / "out", collection=collection, bm25=bm25, k=1, exclude_self=True)
+    assert [line[2] for line in runs["bm25"] if line[0] == "p3"] == ["p0"]
+
+
+def test_passages_are_folded_to_their_documents(tmp_path, collection, bm25):
+    runs = searched(tmp_path / "out", collection=collection, bm25=bm25, k=3, fold="max")
+    assert [line[2] for line in runs["bm25"] if line[0] == "q0"] == ["d0"]
+
+
+def test_an_index_without_a_model_says_so(tmp_path, collection, dense):
+    with pytest.raises(RecipeError, match="which model"):
+        searched(tmp_path / "out", collection=collection, dense=dense[0], k=1)
+
+
+HITS: Found = [("a#1", 5.0), ("b#0", 4.0), ("a#0", 3.0), ("c", 2.0), ("b#2", 2.0)]
+
+
+@pytest.mark.parametrize(
+    "how, wanted",
+    [
+        ("max", [("a", 5.0), ("b", 4.0), ("c", 2.0)]),
+        ("first", [("b", 4.0), ("a", 3.0), ("c", 2.0)]),
+        ("mean", [("a", 4.0), ("b", 3.0), ("c", 2.0)]),
+    ],
+)
+def test_folding_by_hand(how, wanted):
+    assert fold(HITS, 3, how) == wanted
+    assert fold(HITS, 1, how) == wanted[:1]
+
+
+class Many(System):
+    """A document with many pieces ahead of the others."""
+
+    name = "many"
+
+    def search(self, queries, k):
+        hits = [(f"a#{i}", 100.0 - i) for i in range(50)] + [("b#0", 1.0), ("c#0", 0.5)]
+        return [hits[:k] for _ in queries]
+
+
+def test_folding_looks_further_until_there_are_enough_documents():
+    assert [id for id, _ in Folded(Many()).ask("", 3)] == ["a", "b", "c"]
+
+
+def test_reciprocal_ranks_by_hand():
+    fused = reciprocal_rank([[("a", 9.0), ("b", 8.0)], [("b", 0.2), ("c", 0.1)]])
+    assert fused == [("b", 1 / 62 + 1 / 61), ("a", 1 / 61), ("c", 1 / 62)]
+
+
+def test_weighted_scores_by_hand():
+    lists = [[("a", 10.0), ("b", 5.0), ("c", 0.0)], [("c", 3.0), ("a", 1.0)]]
+    assert weighted(lists, [0.5, 0.5]) == [("a", 0.5), ("c", 0.5), ("b", 0.25)]
+    assert next(id for id, _ in weighted(lists, [0.4, 0.6], "zscore")) == "c"
+    assert weighted([[], [("a", 1.0)]], [0.5, 0.5]) == [("a", 0.5)]
+
+
+def test_a_weight_of_one_is_the_first_system_alone():
+    lists = [[("a", 3.0), ("b", 2.0)], [("b", 9.0), ("a", 1.0)]]
+    for fuse in (weighted_by(1.0, "minmax"), ranks_by(1.0)):
+        assert [id for id, _ in fuse(lists)] == ["a", "b"]
+
+
+def test_of_equal_values_the_weight_nearest_a_half_is_taken():
+    tuned = tune([([("a", 1.0)], [("a", 1.0)])], lambda answers: 1.0, lambda w: weighted_by(w, "minmax"))
+    assert tuned.weight == 0.5
+
+
+def test_a_hybrid_gives_its_parts_and_the_whole():
+    answers = Hybrid([Many(), Many()], reciprocal_rank).search_all([Query("q", "x")], 2)
+    assert [len(found[0]) for found in answers] == [2, 2, 2]
+
+
+def text_of(pieces):
+    return "".join(f"[{piece.text}]" if piece.marked else piece.text for piece in pieces)
+
+
+def test_snippets_mark_words_by_their_stems():
+    assert text_of(snippet("Waves, and a wave.", "the waving wave", Analyzer())) == "[Waves], and a [wave]."
+
+
+def test_snippets_show_the_window_with_most_terms():
+    text = "filler " * 60 + "lift of a wing " + "filler " * 60 + "wing"
+    shown = text_of(snippet(text, "wing lift", Analyzer(), window=12))
+    assert shown.startswith("… filler")
+    assert "[lift] of a [wing]" in shown
+    assert shown.endswith(" …")
+
+
+def test_snippets_work_without_spaces_and_without_matches():
+    assert text_of(snippet("東京は首都です", "首都", Analyzer("none"))) == "東京は[首都]です"
+    assert text_of(snippet("nothing here", "wing", Analyzer())) == "nothing here"
+    assert snippet("", "wing", Analyzer()) == []
+
+
+def test_the_terminal_shows_both_systems_side_by_side(bm25):
+    out = io.StringIO()
+    search_here([bm25, bm25], "shock wave", k=2, console=Console(file=out, width=160))
+    shown = out.getvalue()
+    assert shown.count("Shock") == 2
+    assert "blunt body" in shown
+    assert "other 1" in shown
+
+
+def test_the_terminal_says_when_nothing_is_found(bm25):
+    out = io.StringIO()
+    search_here([bm25], "zebra", console=Console(file=out, width=100))
+    assert "Nothing was found for the terms zebra" in out.getvalue()
