@@ -141,7 +141,7 @@ def theirs(size: str, device: torch.device, dtype: torch.dtype | None, mini: int
         moved = [{k: v.to(device, non_blocking=True) for k, v in column.items()} for column in columns]
         with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
             value = loss(moved, None)
-        value.backward()
+            value.backward()  # inside autocast: the second forward pass happens here, and would be fp32 outside
         optimiser.step()
         return value.detach()
 
@@ -169,9 +169,9 @@ def main() -> None:
     parser.add_argument("--size", default="base", choices=list(SIZES))
     parser.add_argument("--pairs", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--chunk-tokens", type=int, default=65536)
-    parser.add_argument("--mini", type=int, nargs="+", default=[256, 512, 1024])
-    parser.add_argument("--grow", type=int, nargs="*", default=[2048, 8192, 32768])
+    parser.add_argument("--chunk-tokens", type=int, default=32768)
+    parser.add_argument("--mini", type=int, nargs="+", default=[128, 256, 512])
+    parser.add_argument("--grow", type=int, nargs="*", default=[2048, 32768])
     options = parser.parse_args()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else None

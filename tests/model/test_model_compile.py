@@ -124,3 +124,32 @@ def test_the_lean_layer_keeps_states_in_half_precision_under_autocast() -> None:
         half = backbone(packed, layers=(2,))
     assert half.layers[2].dtype == torch.bfloat16
     assert (half.last.float() - exact).abs().max() < 0.2
+
+
+def test_dropout_of_the_lean_layer_is_dropout() -> None:
+    torch.manual_seed(0)
+    dropout, x = torch.nn.Dropout(0.1), torch.ones(400, 300)
+    first, second = ({"packed_noise": noise} for noise in stack.draw_noise(2, x.device))
+    kept = [stack.drop(dropout, x, route, which) for route in (first, second) for which in (0, 1)]
+    assert torch.equal(kept[0], stack.drop(dropout, x, first, 0))
+    zeros = torch.stack([(k == 0).double() for k in kept])
+    assert (zeros.mean(dim=(1, 2)) - 0.1).abs().max() < 0.003
+    assert (kept[0][kept[0] != 0] - 1 / 0.9).abs().max() < 1e-6
+    together = torch.corrcoef(zeros.flatten(1)) - torch.eye(4)
+    assert together.abs().max() < 0.015
+    beside = torch.corrcoef(torch.stack([zeros[0, :, 1:].flatten(), zeros[0, :, :-1].flatten()]))[0, 1]
+    assert beside.abs() < 0.015
+    assert torch.equal(stack.drop(dropout.eval(), x, first, 0), x)
+
+
+def test_the_same_random_state_drops_the_same_with_and_without_gradient() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    backbone.set_dropout(0.5)
+    compile_traced(backbone.train())
+    states = []
+    for mode in (torch.enable_grad, torch.no_grad):
+        torch.manual_seed(7)
+        with mode():
+            states.append(backbone(packed).last.detach())
+    assert torch.equal(*states)
+    assert not torch.equal(states[0], backbone(packed).last)

@@ -26,7 +26,7 @@ from liebig.model.families import Family, Stack, Whole, family_of
 from liebig.model.loading import load_model, local_folder, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
-from liebig.model.stack import LEAN, compiled, plain_layer, run_stack
+from liebig.model.stack import LEAN, compiled, draw_noise, plain_layer, run_stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,8 +240,13 @@ class Backbone(nn.Module):
         self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, wanted: frozenset[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         route = self._route(packed)
-        stack = self._fast if self._fast is not None and "packed_offsets" in route else self._stack
-        return self.kind.run(self.body, layers, x_TD, packed, stack, route, wanted)
+        # A sharded layer (FSDP) is whole only inside its own forward, which the plain stack calls.
+        sharded = bool(layers) and hasattr(layers[0], "unshard")
+        if self._fast is None or sharded or "packed_offsets" not in route:
+            return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, wanted)
+        if layers and layers[0].training:
+            route["packed_noise"] = draw_noise(len(layers), x_TD.device)
+        return self.kind.run(self.body, layers, x_TD, packed, self._fast, route, wanted)
 
     def _route(self, packed: Packed) -> dict[str, Any]:
         """Keyword arguments that carry the row's sequences to attention."""

@@ -2,8 +2,9 @@
 
 The lean forward uses the same weights in the same order, so it computes the same function. It makes queries, keys
 and values by one product, and under autocast keeps the states between products in half precision where
-transformers would widen them to float32: half the memory traffic that bounds narrow models. Compiled functions
-are made for any number of tokens and shared by all layers of one shape.
+transformers would widen them to float32: half the memory traffic that bounds narrow models. Its dropout is a hash
+of numbers drawn beforehand. Compiled functions are made for any number of tokens and shared by all layers of one
+shape.
 
 T packed tokens, D width, H heads, E head width.
 """
@@ -34,8 +35,10 @@ def run_stack(
 ) -> tuple[Tensor, dict[int, Tensor]]:
     """States after all layers, and after those wanted (the first is 1)."""
     kept = {}
+    noise = route.get("packed_noise")
     for i, layer in enumerate(layers, 1):
-        x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], route)
+        own = route if noise is None else {**route, "packed_noise": noise[i - 1]}
+        x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], own)
         if i in wanted:
             kept[i] = x_TD
     return x_TD, kept
@@ -53,9 +56,11 @@ def lean_bert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping
     inner, outer = layer.attention.self, layer.attention.output
     qkv = projected(x_TD, (inner.query, inner.key, inner.value), inner.num_attention_heads)
     seen_THE = attend_qkv(qkv, route["packed_offsets"], route["packed_longest"], inner.scaling)
-    x_TD = norm(outer.LayerNorm, outer.dropout(outer.dense(seen_THE.flatten(1))), x_TD)
+    new_TD = drop(outer.dropout, outer.dense(seen_THE.flatten(1)), route, 0)
+    x_TD = norm(outer.LayerNorm, new_TD, x_TD)
     wide = layer.intermediate.intermediate_act_fn(layer.intermediate.dense(x_TD))
-    return norm(layer.output.LayerNorm, layer.output.dropout(layer.output.dense(wide)), x_TD)
+    new_TD = drop(layer.output.dropout, layer.output.dense(wide), route, 1)
+    return norm(layer.output.LayerNorm, new_TD, x_TD)
 
 
 def lean_distilbert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping[str, Any]) -> Tensor:
@@ -65,7 +70,7 @@ def lean_distilbert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: M
     seen_THE = attend_qkv(qkv, route["packed_offsets"], route["packed_longest"], inner.scaling)
     x_TD = norm(layer.sa_layer_norm, inner.out_lin(seen_THE.flatten(1)), x_TD)
     wide = feed.activation(feed.lin1(x_TD))
-    return norm(layer.output_layer_norm, feed.dropout(feed.lin2(wide)), x_TD)
+    return norm(layer.output_layer_norm, drop(feed.dropout, feed.lin2(wide), route, 1), x_TD)
 
 
 def projected(x_TD: Tensor, projections: Sequence[Any], heads: int) -> Tensor:
@@ -73,6 +78,27 @@ def projected(x_TD: Tensor, projections: Sequence[Any], heads: int) -> Tensor:
     weight = torch.cat([projection.weight for projection in projections])
     bias = torch.cat([projection.bias for projection in projections])
     return F.linear(x_TD, weight, bias).view(x_TD.shape[0], len(projections), heads, -1)
+
+
+def draw_noise(layers: int, device: torch.device) -> Tensor:
+    """What the dropouts of a pass are a function of, from torch's generator: layers x 2 dropouts x 2 numbers."""
+    return torch.randint(2**31 - 1, (layers, 2, 2), dtype=torch.int32, device=device)
+
+
+def drop(dropout: nn.Dropout, x_TD: Tensor, route: Mapping[str, Any], which: int) -> Tensor:
+    """Dropout as a hash of the noise and the place (murmur's finaliser), so that it is the same in any compiled form.
+
+    A few integer operations where torch's generator takes ten rounds, and nothing to keep for the backward pass.
+    """
+    noise = route.get("packed_noise")
+    if noise is None or dropout.p == 0 or not dropout.training:
+        return dropout(x_TD)
+    rows, columns = (torch.arange(n, dtype=torch.int32, device=x_TD.device) for n in x_TD.shape)
+    h = (rows[:, None] * x_TD.shape[1] + columns) * -1640531535 + noise[which, 0]
+    h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
+    h = (h ^ ((h >> 13) & 0x7FFFF) ^ noise[which, 1]) * -1028477387
+    h = (h ^ ((h >> 16) & 0xFFFF)) & 0x7FFFFFFF
+    return torch.where(h >= int(dropout.p * 2**31), x_TD * (1 / (1 - dropout.p)), 0.0)
 
 
 def norm(layer_norm: nn.Module, new_TD: Tensor, x_TD: Tensor) -> Tensor:
