@@ -12,8 +12,8 @@ import json
 import re
 import threading
 from array import array
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, filterfalse
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Core
@@ -78,7 +78,7 @@ class Memo:
         """The ids of each text as int32, as the library gives them without special tokens."""
         parted = [self._scheme.chunks(text) for text in texts]
         with self._lock:
-            new = set(chain.from_iterable(parted)).difference(self._table)
+            new = self._table.lacks(chain.from_iterable(parted))
             if new:
                 self._learn({chunk: self._parts(chunk) for chunk in new})
             look_up = self._table.__getitem__
@@ -94,7 +94,7 @@ class Memo:
         """Keep what is short while there is room; the rest is known for this call."""
         table = self._table
         table.passing = {}
-        unknown = list(set(chain.from_iterable(parted.values())).difference(table))
+        unknown = table.lacks(chain.from_iterable(parted.values()))
         self._keep(unknown, map(_ids, self._core.encode_batch_fast(unknown, add_special_tokens=False)))
         known = [b"".join(map(table.__getitem__, parts)) for parts in parted.values()]
         self._keep(list(parted), known)
@@ -110,6 +110,10 @@ class _Table(dict[str, bytes]):
     """Words and their ids; what is not kept is looked up among those of this call."""
 
     passing: dict[str, bytes]
+
+    def lacks(self, chunks: Iterable[str]) -> list[str]:
+        """Those that are not kept, each once. (A set's `difference` would walk through all of a subclass of dict.)"""
+        return list(filterfalse(self.__contains__, set(chunks)))
 
     def __missing__(self, chunk: str) -> bytes:
         return self.passing[chunk]
