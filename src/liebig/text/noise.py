@@ -1,4 +1,4 @@
-"""Words deleted, replaced or hidden at random in a packed row (Contriever 3.2, "additional data augmentation").
+"""Words deleted, replaced or hidden at random in a packed row (Contriever 3.1.2, "additional data augmentation").
 
 Each word, or each piece where no `continues` table is given (as in Contriever's code), is hit with probability p,
 under the key of its sequence. Special tokens are never hit. Deletion leaves every sequence at least the word

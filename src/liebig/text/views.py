@@ -5,9 +5,9 @@ view, (start, end)]`: no token is touched before `gather` copies the spans that 
 its key alone, so a batch is a pure function of the step, in any process. Cost: under a microsecond an example
 plus 3 ns a sentence; drawn and gathered, over 40 M tokens/s and core.
 
-- two spans of a document: coCondenser (4.1), CoT-MAE's contexts (nearby, overlapping, random in a window)
-- two independent crops: Contriever (3.2)
-- inverse cloze: Lee et al. (2019), Contriever (3.2)
+- two spans of a document: coCondenser (3.2), CoT-MAE's contexts (nearby, overlapping, random in a window)
+- two independent crops: Contriever (3.1.2)
+- inverse cloze: Lee et al. (2019), Contriever (3.1.2)
 """
 
 from __future__ import annotations
