@@ -8,7 +8,7 @@ in memory.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from liebig.data.items import Where
 from liebig.data.sources import DAMAGE, Source
@@ -21,7 +21,12 @@ BOM = b"\xef\xbb\xbf"
 
 
 def lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Every line with its number, from 1."""
+    """Every line with its number, from 1, without its end."""
+    return ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in whole_lines(source))
+
+
+def whole_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Every line with its number, from 1, and with its end."""
     number = 0
     try:
         with source.open() as stream:
@@ -33,7 +38,7 @@ def lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def decode(raw: bytes, where: Where) -> str:
-    """The text of a line, without its end."""
+    """The text of a line."""
     if len(raw) > MAX_LINE:
         where.refuse(f"the line is longer than {MAX_LINE >> 20} MiB", "is this the format you mean?")
     if where.line == 1:
@@ -43,7 +48,7 @@ def decode(raw: bytes, where: Where) -> str:
     if b"\0" in raw:
         where.refuse("the line holds a NUL byte", "is this file text? If so, remove the byte")
     try:
-        return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = raw[error.start]
         where.refuse(
@@ -53,8 +58,8 @@ def decode(raw: bytes, where: Where) -> str:
 
 
 def text_lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Lines that hold something."""
-    return ((number, line) for number, line in lines(source) if line and not line.isspace())
+    """Lines that hold more than spaces and tabs."""
+    return ((number, line) for number, line in lines(source) if line.strip(" \t\r"))
 
 
 def whole_text(source: Source) -> str:
@@ -106,7 +111,7 @@ class _Feed(Iterator[str]):
 
     def __init__(self, source: Source) -> None:
         self._label = source.label
-        self._lines = lines(source)
+        self._lines = whole_lines(source)
         self.number, self.started, self.quoted = 0, 1, 0
 
     def __next__(self) -> str:
@@ -119,14 +124,4 @@ class _Feed(Iterator[str]):
                 line=self.started,
                 fix="close the quote, or double it",
             )
-        return line + "\n"
-
-
-def check_writable(texts: Iterable[str], what: str) -> None:
-    """Refuse texts that a line of tab-separated fields cannot hold."""
-    for text in texts:
-        if any(mark in text for mark in "\t\n\r\0"):
-            raise DataError(
-                f"{what} holds a tab or a line break, which this format cannot write: {text[:60]!r}",
-                fix="give --collapse to make every run of white space one space",
-            )
+        return line

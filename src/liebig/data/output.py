@@ -43,9 +43,14 @@ def json_array(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def csv_line(row: Iterable[str], delimiter: str = ",") -> str:
     """A row of CSV, quoted where it must be; it may run over several lines."""
+    row = list(row)
+    if any("\0" in text for text in row):
+        raise DataError(
+            "a text holds a NUL, which this format cannot write", fix="choose a format of JSON lines"
+        )
     buffer = io.StringIO()
-    csv.writer(buffer, delimiter=delimiter, lineterminator="").writerow(row)
-    return buffer.getvalue()
+    csv.writer(buffer, delimiter=delimiter).writerow(row)
+    return buffer.getvalue().removesuffix("\r\n")
 
 
 def tab_line(*fields: str) -> str:

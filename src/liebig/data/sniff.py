@@ -20,7 +20,7 @@ from liebig.errors import DataError
 
 HEAD = 1 << 20
 QUERIES = re.compile(r"quer(y|ies)|questions?|topics", re.IGNORECASE)
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 LINES = 50
 
 
@@ -100,7 +100,7 @@ class Sample:
 
     def numbers(self, table: list[list[str]], column: int, whole: bool = False) -> bool:
         """Whether a column of a table holds numbers only."""
-        found = [row[column].strip() for row in table]
+        found = [row[column].strip(" ") for row in table]
         return bool(found) and all(
             NUMBER.fullmatch(x) and (not whole or x.lstrip("+-").isdigit()) for x in found
         )

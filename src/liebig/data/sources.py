@@ -237,10 +237,7 @@ def standard_input(stream: BinaryIO) -> Source:
 
 def _unwrap(source: Source, members: dict[str, Callable[[], IO[bytes]]]) -> Source:
     """One file stands for itself; one folder for its contents."""
-    kept = {name: opener for name, opener in members.items() if not _is_clutter(name)}
-    if not kept:
-        raise DataError("the archive is empty", file=source.label)
-    for name in kept:
+    for name in members:
         if (
             name.startswith(("/", "\\"))
             or ".." in PurePosixPath(name.replace("\\", "/")).parts
@@ -249,6 +246,9 @@ def _unwrap(source: Source, members: dict[str, Callable[[], IO[bytes]]]) -> Sour
             raise DataError(
                 f"the archive has a member that points outside of it, {name!r}", file=source.label
             )
+    kept = {name: opener for name, opener in members.items() if not _is_clutter(name)}
+    if not kept:
+        raise DataError("the archive is empty", file=source.label)
     tree: Source = MemberSource(source.label + "!", source.name, kept)
     while len(tree.children()) == 1:
         tree = tree.children()[0]
@@ -259,7 +259,7 @@ def _unwrap(source: Source, members: dict[str, Callable[[], IO[bytes]]]) -> Sour
 
 def _is_clutter(name: str) -> bool:
     parts = PurePosixPath(name).parts
-    return "__MACOSX" in parts or any(part.startswith(".") and part != ".." for part in parts)
+    return "__MACOSX" in parts or any(part.startswith(".") for part in parts)
 
 
 def _zip_members(source: Source, stream: BinaryIO) -> dict[str, Callable[[], IO[bytes]]]:

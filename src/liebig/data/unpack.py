@@ -121,7 +121,7 @@ def create(path: Path) -> BinaryIO:
     if path.suffix == ".xz":
         return cast(BinaryIO, lzma.open(path, "wb"))
     if path.suffix == ".zst":
-        return cast(BinaryIO, zstandard.open(path, "wb"))
+        return cast(BinaryIO, zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(write_checksum=True)))
     return path.open("wb", buffering=BUFFER)
 
 

@@ -1,0 +1,97 @@
+"""Formats are told from names and first lines, and named."""
+
+import json
+
+import pytest
+from format_samples import SAMPLES
+
+from liebig.data.formats import FORMATS, find
+from liebig.data.items import Options
+from liebig.errors import DataError
+
+
+def put(folder, name, text):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_format_is_told_from_its_own_sample(tmp_path, name):
+    [found] = find(put(tmp_path, *SAMPLES[name]))
+    assert found.format.name == name
+    assert found.why == FORMATS[name].told_by
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_sample_reads_the_same_when_its_format_is_given(tmp_path, name):
+    path = put(tmp_path, *SAMPLES[name])
+    told, given = ([item for one in found for item in one.items(Options())] for found in (find(path), find(path, name)))
+    assert told == given
+    assert told
+
+
+def test_the_samples_cover_every_format_that_is_a_file():
+    assert set(SAMPLES) == set(FORMATS) - {"collection", "beir", "stdlib", "ir-datasets"}
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path):
+    with pytest.raises(DataError, match="write beir"):
+        find(tmp_path, "biere")
+
+
+def test_a_folder_of_data_files_gives_each_its_own_format(tmp_path):
+    for name in ("msmarco-passages", "msmarco-queries", "msmarco-id-triples"):
+        put(tmp_path, *SAMPLES[name])
+    put(tmp_path, "README.md", "# About\n\nNothing.\n")
+    assert {found.format.name for found in find(tmp_path)} == {
+        "msmarco-passages",
+        "msmarco-queries",
+        "msmarco-id-triples",
+    }
+
+
+def test_a_folder_of_prose_is_texts_even_with_a_data_file_in_it(tmp_path):
+    for n in range(3):
+        put(tmp_path, f"{n}.md", "# One\n\nText.\n")
+    put(tmp_path, "extra.json", "{}")
+    [found] = find(tmp_path)
+    assert found.format.name == "texts"
+
+
+def test_a_folder_of_trec_text_files_is_not_prose(tmp_path):
+    put(tmp_path, *SAMPLES["trec-topics"])
+    put(tmp_path, *SAMPLES["trec-qrels"])
+    assert {found.format.name for found in find(tmp_path)} == {"trec-topics", "trec-qrels"}
+
+
+def test_rocketqa_folder_is_titled_passages(tmp_path):
+    put(tmp_path, "para.txt", "0\ttext\n")
+    put(tmp_path, "para.title.txt", "0\ttitle\n")
+    [found] = find(tmp_path)
+    assert found.format.name == "msmarco-titled"
+
+
+def test_pyserini_results_are_told_on_one_line_and_on_many(tmp_path):
+    results = {"q1": {"question": "who", "answers": [], "contexts": [{"docid": "1", "score": 2.0, "text": "x"}]}}
+    for number, indent in enumerate((None, 2)):
+        [found] = find(put(tmp_path, f"run{number}.json", json.dumps(results, indent=indent)))
+        assert found.format.name == "dpr-results"
+        query, hit = [item.record for item in found.items(Options())]
+        assert (query.id, hit.query, hit.passage) == ("q1", "q1", "1")
+
+
+def test_an_empty_file_and_a_strange_one_are_refused(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "strange.bin2").write_bytes(bytes(range(256)))
+    for name in ("empty.jsonl", "strange.bin2"):
+        with pytest.raises(DataError):
+            find(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["1\t2\t1\n1\t3\t0\n", "1\t2\t1\n2\t3\t1\n"])
+def test_three_columns_with_grades_are_judgements(tmp_path, text):
+    [found] = find(put(tmp_path, "x.tsv", text))
+    assert found.format.name == "beir-qrels"
+    assert len(list(found.items(Options()))) == 2
