@@ -131,7 +131,7 @@ def test_overlap_counts_content_words() -> None:
     assert overlap("the capital of France", "France has a capital") == 1.0
     assert overlap("the river of France", "France has a capital") == 0.5
     assert overlap("of the", "anything") == 0.0
-    assert overlap_group(0.5) == "up to 50 % of words in the passage"
+    assert overlap_group(0.5) == "up to 50 %"
 
 
 def test_groups_hold_every_query_once_for_each_way_of_grouping() -> None:

@@ -39,7 +39,7 @@ OVERLAPS = (0.25, 0.5, 0.75)
 STOP = frozenset(
     (
         "a", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "has", "have", "how", "in",
-        "is", "it", "of", "on", "or", "that", "the", "to", "was", "were",
+        "is", "it", "its", "of", "on", "or", "that", "the", "their", "this", "to", "was", "were", "with",
     )
 )  # fmt: skip
 
@@ -111,9 +111,9 @@ def overlap(query: str, passage: str) -> float:
 
 
 def overlap_group(share: float) -> str:
-    """`up to 25 %`, `up to 50 %`, …"""
+    """`up to 25 %` of the query's words stand in the passage, `up to 50 %`, …"""
     bound = next((limit for limit in OVERLAPS if share <= limit), 1.0)
-    return f"up to {bound:.0%} of words in the passage".replace("%", " %")
+    return f"up to {100 * bound:.0f} %"
 
 
 def group_by(

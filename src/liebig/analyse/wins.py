@@ -77,7 +77,7 @@ def _relevant(task: Task, query: str, a: Side, b: Side) -> str:
 def _texts(task: Task, wanted: set[str]) -> dict[str, str]:
     """The texts of these passages; "" for those the collection does not have."""
     found = {
-        passage.id: f"{passage.title}. {passage.text}" if passage.title else passage.text
+        passage.id: f"{passage.title.rstrip('.')}. {passage.text}" if passage.title else passage.text
         for passage in task.passages()
         if passage.id in wanted
     }

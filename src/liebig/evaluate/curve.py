@@ -8,6 +8,7 @@ from pathlib import Path
 
 from liebig.errors import RecipeError
 from liebig.evaluate.config import CurveConfig
+from liebig.evaluate.plots import Axes, Series, lines, write_svg
 from liebig.evaluate.results import Results, read_results
 from liebig.evaluate.table import markdown, number, rich_table, show
 from liebig.statistics import Interval
@@ -43,6 +44,7 @@ def run(config: CurveConfig, folder: Folder) -> None:
         ],
     )
     folder.write_text("curve.md", markdown(header, rows, left=2))
+    write_svg(folder.path / "curve.svg", curve_plot(points, measures[0]))
     show(rich_table("", header, rows))
 
 
@@ -71,6 +73,26 @@ def curve_rows(points: Sequence[Point], measures: Sequence[str]) -> tuple[list[s
         for measure in measures
     ]
     return ["system", "measure", *(f"{size} labels" for size in sizes)], rows
+
+
+def curve_plot(points: Sequence[Point], measure: str) -> str:
+    """The first measure against the size, one line for each system and task."""
+    sizes = list(dict.fromkeys(point.size for point in points))
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        if measure in point.measures:
+            groups.setdefault((point.system, point.task), []).append(point)
+    series = [
+        Series(
+            f"{system}, {task}",
+            [sizes.index(point.size) for point in found],
+            [point.measures[measure].mean for point in found],
+            [point.measures[measure].low for point in found],
+            [point.measures[measure].high for point in found],
+        )
+        for (system, task), found in groups.items()
+    ]
+    return lines("curve", series, Axes("labels", measure, ticks=tuple(sizes)))
 
 
 def _cell(measures: dict[str, Interval], measure: str) -> str:

@@ -79,9 +79,9 @@ def bars(name: str, labels: Sequence[str], values: Sequence[float], axes: Axes) 
 
 
 def write_svg(path: Path, svg: str) -> None:
-    """A plot as a file of its own, in black on white."""
+    """A plot as a file of its own; viewers take `currentColor` for black."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(svg.replace("currentColor", "#000000"), encoding="utf-8")
+    path.write_text(svg, encoding="utf-8")
 
 
 def _figure(height: float = HEIGHT) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     plot.set_xlabel(axes.x, color=INK)
     plot.set_ylabel(axes.y, color=INK)
     if axes.log_x:
-        plot.set_xscale("log")
+        _log_ticks(plot)
     if axes.ticks:
         plot.set_xticks(range(len(axes.ticks)), axes.ticks)
     plot.tick_params(colors=INK, which="both")
@@ -110,6 +110,15 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     if legend:
         plot.legend(frameon=False, labelcolor=INK)
     return _svg(name, figure)
+
+
+def _log_ticks(plot: Any) -> None:
+    """A logarithmic axis whose ticks are the points themselves, in plain numbers; crowded ones are left out."""
+    values = sorted({float(x) for line in plot.lines for x in line.get_xdata()})
+    kept = [x for i, x in enumerate(values) if i == 0 or x >= 1.5 * values[i - 1]]
+    plot.set_xscale("log")
+    plot.set_xticks(kept, [f"{x:g}" for x in kept])
+    plot.minorticks_off()
 
 
 def _svg(name: str, figure: Any) -> str:

@@ -50,13 +50,15 @@ def beside(suite: str, measures: Iterable[str]) -> list[Figure]:
 
 
 def _of_table(table: dict[str, Any]) -> Iterable[Figure]:
-    columns, rows, notes = table["columns"], table["rows"], table.get("notes", {})
+    columns, rows = table["columns"], table["rows"]
+    notes, column_notes = table.get("notes", {}), table.get("column_notes", {})
     scale = float(table["scale"])
     for system, *values in rows:
-        note = " ".join(filter(None, (notes.get(system, ""), table.get("note", ""))))
         for column, value in zip(columns, values, strict=True):
             if value != "":
                 suite, _, measure = column.partition(" ")
+                said = (notes.get(system), column_notes.get(column), table.get("note"))
+                note = " ".join(filter(None, said))
                 yield Figure(suite, measure, system, value / scale, table["paper"], table["table"], note)
 
 

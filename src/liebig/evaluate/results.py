@@ -25,7 +25,10 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Means of one task with their intervals, and what a reader must know beside them."""
+    """Means of one task with their intervals, and what a reader must know beside them.
+
+    `recall` is a curve: mean recall (for answers, accuracy) by cut, as deep as the run goes.
+    """
 
     task: str
     split: str
@@ -37,6 +40,7 @@ class TaskResult:
     suite: str | None = None
     same_as_published: bool = False
     values: str = ""
+    recall: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

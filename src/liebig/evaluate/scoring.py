@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from liebig.measures.scores import Scores
 from liebig.measures.similarity import pearson, spearman
 from liebig.statistics import Interval, bootstrap, bootstrap_of
 
+CUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 OpenRun = Callable[[], Iterable[Block]]
 
 
@@ -52,6 +53,7 @@ class Scored:
     remarks: str
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    recall: Mapping[str, float] = field(default_factory=dict)
 
     def result(self, values: str) -> TaskResult:
         """The entry of results.json; `values` names the file with the values per query."""
@@ -67,6 +69,7 @@ class Scored:
             suite=task.suite.name if task.suite else None,
             same_as_published=same,
             values=values,
+            recall=self.recall,
         )
 
     @property
@@ -102,23 +105,38 @@ def score_run(
     matching: Matching,
     how: Bootstrap,
 ) -> Scored:
-    """A run on a task with judgements or answers."""
+    """A run on a task with judgements or answers; recall at other cuts is computed on the way."""
+    probes = curve_measures(measures)
+    every = (*measures, *(probe for probe in probes if probe not in measures))
     if task.kind == "judgements":
-        assert task.judgements is not None
-        scores, regrouped = _evaluate(run, task, measures, exclude_self)
+        scores, regrouped = _evaluate(run, task, every, exclude_self)
     elif task.kind == "answers":
-        scores, regrouped = _match(run, task, measures, matching), False
+        scores, regrouped = _match(run, task, every, matching), False
     else:
         raise DataError(
             f"a run cannot be evaluated on {task.kind}",
             file=task.path,
             fix="evaluate a model, or use kind=judgements",
         )
-    notes = [
-        *_notes(task, scores),
-        *(["The hits of a query did not lie together; regrouped."] if regrouped else []),
-    ]
-    return summarise(task, scores, notes, how)
+    asked = scores.only(measures)
+    notes = _notes(task, asked) + (
+        ["The hits of a query did not lie together; regrouped."] if regrouped else []
+    )
+    return replace(summarise(task, asked, notes, how), recall=recall_curve(scores, probes))
+
+
+def curve_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Recall at many cuts, with the threshold that the measures have; for answers, accuracy."""
+    if measures[0].needs == "answers":
+        return tuple(Measure("Answer", cut) for cut in CUTS if cut <= 100)
+    rel = next((measure.rel for measure in measures if measure.kind in ("R", "RR", "AP")), 1)
+    return tuple(Measure("R", cut, rel) for cut in CUTS)
+
+
+def recall_curve(scores: Scores, probes: Sequence[Measure]) -> dict[str, float]:
+    """Means by cut, as deep as the run goes."""
+    deepest, means = int(scores.hits.max(initial=0)), scores.means()
+    return {str(probe.cut): means[str(probe)] for probe in probes if probe.cut and probe.cut <= deepest}
 
 
 def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> Scored:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,13 @@ class Scores:
     def of(self, measure: Measure) -> NDArray[np.float64]:
         """The values of one measure."""
         return self.values[:, self.measures.index(measure)]
+
+    def only(self, measures: Sequence[Measure]) -> Scores:
+        """The same for some of the measures."""
+        columns = [self.measures.index(measure) for measure in measures]
+        return replace(
+            self, measures=tuple(measures), values=self.values[:, columns], tied=self.tied[:, columns]
+        )
 
     def means(self) -> dict[str, float]:
         """Mean over all judged queries, by the name of the measure."""

@@ -1,0 +1,108 @@
+"""Which stages there are below some folders, in the order they were run, and what files each left."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from liebig.errors import DataError
+from liebig.progress import duration
+from liebig.workspace import MANIFEST, Manifest, read_manifest
+
+SKIPPED = {"report"}
+DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished stage: where it lies and what its manifest says."""
+
+    name: str
+    path: Path
+    manifest: Manifest
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        begin, end = (
+            datetime.fromisoformat(text) for text in (self.manifest.started, self.manifest.finished)
+        )
+        return (end - begin).total_seconds()
+
+    @property
+    def took(self) -> str:
+        """The same for people."""
+        return duration(self.seconds)
+
+    @property
+    def command(self) -> str:
+        """The command that makes this folder again: every value of the recipe that is set."""
+        words = [f"{key}={_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
+        return " ".join(
+            ["liebig", self.manifest.kind, *map(shlex.quote, words), "--out", shlex.quote(self.name)]
+        )
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the folder; none if it has no such file."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """A file of JSON lines; empty if there is none. A last line cut off is left out."""
+        path = self.path / name
+        if not path.is_file():
+            return []
+        text = path.read_text(encoding="utf-8")
+        return [
+            json.loads(line)
+            for line in text.splitlines(keepends=True)
+            if line.endswith("\n") and line.strip()
+        ]
+
+
+def find_stages(folders: Iterable[Path]) -> list[Ran]:
+    """Every stage at or below the folders, by the time it began."""
+    found = {path.resolve(): _name(path, root) for root in folders for path in _folders(root)}
+    stages = [Ran(name, path, read_manifest(path)) for path, name in found.items()]
+    kept = [stage for stage in stages if stage.manifest.kind not in SKIPPED]
+    if not kept:
+        raise DataError(
+            "no stage has left anything here", file=next(iter(folders), None), fix="run a stage first"
+        )
+    return sorted(kept, key=lambda stage: (stage.manifest.started, stage.name))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    if (root / MANIFEST).is_file():
+        yield root
+        return
+    for path in sorted(root.rglob(MANIFEST)):
+        folder = path.parent
+        deep = len(folder.relative_to(root).parts) > DEPTH
+        if not deep and not any(part.endswith((".partial", ".old")) for part in folder.parts):
+            yield folder
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.name if path == root else path.relative_to(root).as_posix()
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif value is not None and value != [] and value != "":
+            yield prefix + key, value
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in value) + "]"
+    return json.dumps(value)

@@ -1,0 +1,172 @@
+"""The page itself: everything gathered, put through one template; no script, no font, no request to anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from liebig.errors import DataError
+from liebig.evaluate.plots import Axes, bars
+from liebig.report.gather import Ran
+from liebig.report.tables import Matrix, TaskTable, matrices_of, stored_matrices, task_tables
+from liebig.report.training import Training, training_of
+
+FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
+CAPTIONS = {
+    "attention": "Entropy of the attention that CLS pays, by layer, averaged over heads and texts. Higher is broader; "
+    "dashed lines are models after fine-tuning.",
+    "neighbours": "How many of the second stage's top n the first stage already had among its top k.",
+    "curve": "How the measure grows with the number of labels.",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page: a name for its file, a title, words for those who cannot see it, and the SVG."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Wins and losses of one system against another."""
+
+    stage: str
+    names: Sequence[str]
+    measure: str
+    groups: Sequence[Mapping[str, Any]]
+    wins: Sequence[Mapping[str, Any]]
+    losses: Sequence[Mapping[str, Any]]
+    plot: Plot
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the template shows."""
+
+    title: str
+    about: str
+    stages: Sequence[Ran]
+    data: Sequence[tuple[str, Mapping[str, Any]]]
+    training: Sequence[Training]
+    tables: Sequence[TaskTable]
+    matrices: Sequence[Matrix]
+    errors: Sequence[Errors]
+    plots: Sequence[Plot]
+    spaces: Sequence[tuple[str, Mapping[str, Any]]]
+    leaks: Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def assemble(stages: Sequence[Ran], *, title: str, about: str, samples: int, seed: int) -> Page:
+    """Read what every stage left."""
+    tables = task_tables(stages)
+    matrices = [matrix for stage in stages for matrix in stored_matrices(stage)]
+    if not matrices:
+        matrices = [matrix for table in tables for matrix in matrices_of(table, samples, seed)]
+    return Page(
+        title=title,
+        about=about,
+        stages=stages,
+        data=_json(stages, "summary.json"),
+        training=[found for found in map(training_of, stages) if found is not None],
+        tables=tables,
+        matrices=matrices,
+        errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
+        plots=[plot for stage in stages for plot in _stored_plots(stage)],
+        spaces=_json(stages, "space.json"),
+        leaks=_json(stages, "leakage.json"),
+    )
+
+
+def render(page: Page) -> str:
+    """The HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("liebig.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"svg": inline_svg, "mark": mark, "thousands": "{:,}".format}
+    style = (resources.files("liebig.report") / "style.css").read_text(encoding="utf-8")
+    return environment.get_template("page.html.jinja").render(page=page, style=Markup(style))
+
+
+def all_plots(page: Page) -> list[Plot]:
+    """Every plot of the page, to be saved as a file too."""
+    found = [
+        Plot(_slug(f"{t.name}-{title}"), title, "", svg) for t in page.training for title, svg in t.plots
+    ]
+    found += [
+        Plot(_slug(f"recall-{t.label}"), f"Recall on {t.label}", "", t.plot) for t in page.tables if t.plot
+    ]
+    return [*found, *(errors.plot for errors in page.errors), *page.plots]
+
+
+def inline_svg(svg: str, label: str) -> Markup:
+    """An SVG to stand in the page: sized by its column, named for those who cannot see it, ids of its own."""
+    text = svg[svg.index("<svg") :]
+    if FOREIGN.search(text):
+        raise DataError(
+            f"the plot {label!r} holds a script or points outside of the page", fix="run its analysis again"
+        )
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"([^>]*?) width="[^"]*"', r"\1\2", text, count=1)
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{_slug(label)}-", text)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))
+
+
+def mark(text: str, words: Sequence[str]) -> Markup:
+    """A text with the given words marked."""
+    if not words:
+        return escape(text)
+    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    pattern = re.compile(rf"\b({longest_first})\b", re.IGNORECASE)
+    parts = pattern.split(text)
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
+    )
+
+
+def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
+    groups = tree["groups"]
+    labels = [f"{group['by']}: {group['name']} ({group['queries']})" for group in groups]
+    values = [group["mean_a"] - group["mean_b"] for group in groups]
+    a, b = tree["names"]
+    svg = bars(f"errors-{name}", labels, values, Axes(f"difference in {tree['measure']}", ""))
+    plot = Plot(_slug(f"errors-{name}"), f"{a} against {b} by kind of query", "", svg)
+    return Errors(name, tree["names"], tree["measure"], groups, tree["wins"], tree["losses"], plot)
+
+
+def _stored_plots(stage: Ran) -> list[Plot]:
+    """Plots that an analysis drew."""
+    found = [(kind, stage.path / f"{kind}.svg") for kind in CAPTIONS]
+    return [
+        Plot(
+            _slug(f"{stage.name}-{kind}"),
+            f"{kind.capitalize()} ({stage.name})",
+            CAPTIONS[kind],
+            path.read_text("utf-8"),
+        )
+        for kind, path in found
+        if path.is_file()
+    ]
+
+
+def _json(stages: Sequence[Ran], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(stage.name, tree) for stage in stages if (tree := stage.json(name)) is not None]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"\W+", "-", text).strip("-").lower()

@@ -1,0 +1,128 @@
+"""A folder of stages as a project leaves them: data, a training run, evaluations of two systems, analyses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.config import inputs, load
+from liebig.evaluate.plots import Axes, Series, lines, write_svg
+from liebig.evaluate.results import PerQuery, Results, TaskResult, query_lines, to_json
+from liebig.report.config import ReportConfig
+from liebig.report.run import run
+from liebig.statistics import bootstrap
+from liebig.workspace import stage
+
+NASTY = '<script>alert("x")</script> & "quotes"'
+
+
+def make_world(root: Path) -> Path:
+    _stage(root / "data", "init", {"summary.json": summary()})
+    _stage(root / "train" / "mlm", "pretrain", {}, log=True, seed=7)
+    rng = np.random.default_rng(0)
+    easy = rng.random(40)
+    _stage(root / "bm25", "evaluate", {}, values=easy * 0.5, system="BM25")
+    _stage(root / "dense", "evaluate", {}, values=easy * 0.5 + 0.3, system=NASTY)
+    _stage(root / "errors", "errors", {"errors.json": errors()})
+    _stage(root / "attention", "attention", {}, plot=True)
+    _stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
+    leak = {"name": "q", "share": 0.5, "document": "d", "run": "some words of a text"}
+    leaks = {"checked": 9, "too_short": 1, "leaked": 1, "leaks": [leak]}
+    _stage(root / "leakage", "leakage", {"leakage.json": leaks})
+    return root
+
+
+def summary() -> dict[str, Any]:
+    return {
+        "sources": [{"path": "articles/", "format": "texts"}],
+        "counts": {"documents": 12, "passages": 340},
+        "lengths": {"passages": {"total": 90_000, "median": 260.0, "longest": 900}},
+        "warnings": [{"sentence": "2 passages without any text"}],
+    }
+
+
+def errors() -> dict[str, Any]:
+    group = {
+        "by": "length",
+        "name": "1-4 words",
+        "queries": 3,
+        "mean_a": 0.5,
+        "mean_b": 0.2,
+        "wins": 2,
+        "losses": 1,
+    }
+    example = {
+        "query": "q1",
+        "text": f"barley {NASTY}",
+        "value_a": 1.0,
+        "value_b": 0.0,
+        "relevant": f"Barley grows. {NASTY}",
+        "found_a": "Barley grows.",
+        "found_b": "",
+        "words": ["barley", "quotes"],
+    }
+    names = ["dense", "BM25"]
+    return {"names": names, "measure": "nDCG@10", "groups": [group], "wins": [example], "losses": [example]}
+
+
+def _stage(
+    out: Path,
+    kind: str,
+    files: dict[str, Any],
+    *,
+    log: bool = False,
+    plot: bool = False,
+    values: np.ndarray | None = None,
+    system: str = "",
+    seed: int | None = None,
+) -> None:
+    recipe = {"name": "it's", "sizes": [1, 2], "nested": {"on": True, "none": None}}
+    with stage(out, kind=kind, recipe=recipe, inputs={}, seed=seed) as folder:
+        for name, tree in files.items():
+            folder.write_json(name, tree)
+        if log:
+            _write_log(folder.path)
+        if plot:
+            svg = lines("attention", [Series("a", [1, 2], [0.5, 0.7])], Axes("layer", "entropy"))
+            write_svg(folder.path / "attention.svg", svg)
+        if values is not None:
+            _write_results(folder.path, values, system)
+
+
+def _write_log(folder: Path) -> None:
+    rows = [{"step": s, "loss": 9 / s, "losses": {"head": 5 / s, "late": 4 / s}} for s in range(1, 1001)]
+    rows += [
+        {"step": 1000, "evaluation": {"RR@10": 0.3}, "best": True},
+        {"step": 1000, "event": "stopped early"},
+    ]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 10')
+    timing = [{"step": s, "tokens_per_second": 1e6, "waiting": 0.02, "peak_gib": s} for s in (1, 2)]
+    (folder / "timing.jsonl").write_text("".join(json.dumps(row) + "\n" for row in timing))
+
+
+def _write_results(folder: Path, values: np.ndarray, system: str) -> None:
+    per_query = PerQuery(tuple(f"q{i}" for i in range(len(values))), ("nDCG@10",), values[:, None])
+    (folder / "queries").mkdir()
+    (folder / "queries" / "x.jsonl").write_text("\n".join(query_lines(per_query, {})) + "\n")
+    task = TaskResult(
+        task="cities",
+        split="test",
+        kind="judgements",
+        queries=len(values),
+        measures={"nDCG@10": bootstrap(values, samples=200)},
+        remarks="40 queries, 0 missing",
+        notes=["a note"],
+        values="queries/x.jsonl",
+        recall={"1": 0.2, "10": 0.5, "100": 0.9},
+    )
+    (folder / "results.json").write_text(json.dumps(to_json(Results(system, [task]))))
+
+
+def make_report(folders: list[Path], out: Path, **values: Any) -> Path:
+    recipe = load(ReportConfig, values={"folders": folders, "samples": 200, **values})
+    with stage(out, kind="report", recipe=recipe.model_dump(mode="json"), inputs=inputs(recipe)) as folder:
+        run(recipe, folder)
+    return out
