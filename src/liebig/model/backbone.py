@@ -234,7 +234,7 @@ class Backbone(nn.Module):
         said.append("dropout on attention probabilities is 0")
         if self.fresh_mlm_head:
             said.append("the checkpoint has no masked-LM head, so a fresh one was made")
-        return ". ".join(said) + "."
+        return "; ".join(said) + "."
 
     def _run(
         self, layers: Sequence[nn.Module], x_TD: Tensor, packed: Packed, wanted: frozenset[int]

@@ -141,7 +141,7 @@ class Encoder(nn.Module):
 
     def describe(self) -> str:
         said = f"{self.pooling} pooling, {self.width} numbers a vector, compared by {self.similarity}"
-        return f"{self.backbone.describe()} {said}, at most {self.max_length} tokens a text."
+        return f"{self.backbone.describe()[:-1]}; {said}, at most {self.max_length} tokens a text."
 
     def prompt_text(self, name: str | None) -> str:
         """The prompt of that name; a role ("query", "passage") without one falls back to the default prompt."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -171,4 +172,4 @@ class Packed:
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    return np.fromiter((x for one in lists for x in one), dtype=np.int64, count=sum(map(len, lists)))
+    return np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=sum(map(len, lists)))
