@@ -1,6 +1,7 @@
 """A heap of the k best, inside compiled loops: the worst is on top, and of equal scores the higher number is worse.
 
-`scores` and `numbers` are two rows of one ranking; `size` of their places are taken. Cost: log k steps an entry.
+Score and number are one 64-bit key that orders as they do: the score's bits, made to rise with it, above the number's,
+turned round. So an entry is compared by one instruction. Numbers are below 2^32. Cost: log k steps an entry.
 """
 
 from __future__ import annotations
@@ -11,58 +12,78 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+_SIGN = np.uint32(0x80000000)
+_ALL = np.uint32(0xFFFFFFFF)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def worse(score_a: float, number_a: int, score_b: float, number_b: int) -> bool:
-    """Whether a ranks behind b."""
-    return score_a < score_b or (score_a == score_b and number_a > number_b)
+def key(score: float, number: int) -> np.uint64:
+    """Higher for a better entry; score is no NaN."""
+    bits = np.float32(score + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 the same as 0.0
+    rising = bits ^ _ALL if bits & _SIGN else bits | _SIGN
+    return (np.uint64(rising) << _HALF) | (_LOW - np.uint64(number))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def score_of(entry: np.uint64) -> np.float32:
+    """The score of a key."""
+    rising = np.uint32(entry >> _HALF)
+    bits = np.uint32(rising ^ _SIGN if rising & _SIGN else rising ^ _ALL)
+    return bits.view(np.float32)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def number_of(entry: np.uint64) -> np.int64:
+    """The number of a key."""
+    return np.int64(_LOW - (entry & _LOW))
 
 
 @numba.njit(cache=True, nogil=True)
-def push(scores: Floats, numbers: Longs, size: int, score: float, number: int) -> None:
+def push(keys: Keys, size: int, entry: np.uint64) -> None:
     """Put one more into a place that is free."""
     place = size
     while place > 0:
         parent = (place - 1) >> 1
-        if not worse(score, number, scores[parent], numbers[parent]):
+        if keys[parent] <= entry:
             break
-        scores[place], numbers[place] = scores[parent], numbers[parent]
+        keys[place] = keys[parent]
         place = parent
-    scores[place], numbers[place] = score, number
+    keys[place] = entry
 
 
 @numba.njit(cache=True, nogil=True)
-def replace(scores: Floats, numbers: Longs, size: int, score: float, number: int) -> None:
+def replace(keys: Keys, size: int, entry: np.uint64) -> None:
     """Put a better one in the place of the worst."""
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        if child + 1 < size and worse(scores[child + 1], numbers[child + 1], scores[child], numbers[child]):
+    place, child = 0, 1
+    while child < size:
+        if child + 1 < size and keys[child + 1] < keys[child]:
             child += 1
-        if not worse(scores[child], numbers[child], score, number):
+        if keys[child] >= entry:
             break
-        scores[place], numbers[place] = scores[child], numbers[child]
-        place = child
-    scores[place], numbers[place] = score, number
+        keys[place] = keys[child]
+        place, child = child, 2 * child + 1
+    keys[place] = entry
 
 
 @numba.njit(cache=True, nogil=True)
-def sort(scores: Floats, numbers: Longs, size: int) -> None:
-    """The heap, best first."""
-    while size > 1:
-        size -= 1
-        score, number = scores[size], numbers[size]
-        scores[size], numbers[size] = scores[0], numbers[0]
-        replace(scores, numbers, size, score, number)
+def unpack(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
+    """Scores and numbers, best first; places that nothing was found for say so."""
+    ordered = np.sort(keys[:size])
+    for place in range(size):
+        entry = ordered[size - 1 - place]
+        scores[place], numbers[place] = score_of(entry), number_of(entry)
+    scores[size:] = -np.inf
+    numbers[size:] = -1
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
-def highest(block: Floats) -> np.float32:
-    """The highest of some scores; compiled to vector instructions."""
-    best = block[0]
-    for i in range(len(block)):
-        best = max(best, block[i])
-    return best
+@numba.njit(cache=True, nogil=True)
+def highest(bits: NDArray[np.int32]) -> np.float32:
+    """The highest of some scores, given as their bits: compilers make vector code of whole numbers only."""
+    best = np.int32(-0x80000000)
+    for i in range(len(bits)):
+        rising = np.int32(bits[i] ^ ((bits[i] >> 31) & 0x7FFFFFFF))
+        best = max(best, rising)
+    return np.int32(best ^ ((best >> 31) & 0x7FFFFFFF)).view(np.float32)

@@ -7,7 +7,6 @@ Reading maps the file; nothing is ever unpickled, and a file that is not what it
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -37,11 +36,9 @@ class NpyWriter:
         self.rows += len(rows) // (self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64)))
 
     def close(self) -> None:
-        """Fill in the header and see the file onto the disk."""
+        """Fill in the header; whoever renames the file into place sees it onto the disk."""
         self._file.seek(0)
         self._file.write(header(self.dtype, (self.rows, *self.shape)))
-        self._file.flush()
-        os.fsync(self._file.fileno())
         self._file.close()
 
     def __enter__(self) -> NpyWriter:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from liebig.data.ranked import Ranked, stack
 from liebig.errors import DataError
 from liebig.index import kernels
+from liebig.index.kernels import Keys
 from liebig.index.quantise import Coded, Codes, Floats, raw, table
 from liebig.index.shards import Longs, Shard, starts
 
@@ -92,28 +93,25 @@ def _check(queries: Floats, shards: Sequence[Shard]) -> None:
 
 @dataclass(frozen=True)
 class _Best:
-    """What is kept of every query while the tiles pass by: the k best rough scores, and the k best exact ones."""
+    """Heaps of every query while the tiles pass by: the k best rough scores, and the k best exact ones."""
 
-    limits: Floats
+    limits: Keys
     sizes: Longs
-    scores: Floats
-    numbers: Longs
+    best: Keys
     found: Longs
 
     @classmethod
     def empty(cls, queries: int, k: int) -> _Best:
-        nothing = Ranked.nothing(queries, k)
-        zeros = np.zeros(queries, np.int64)
-        return cls(nothing.scores.copy(), zeros.copy(), nothing.scores, nothing.numbers, zeros)
+        keys, sizes = np.zeros((2, queries, k), np.uint64), np.zeros((2, queries), np.int64)
+        return cls(keys[0], sizes[0], keys[1], sizes[1])
 
-    def rows(self, share: slice) -> tuple[Floats, Longs, Floats, Longs, Longs]:
-        return (
-            self.limits[share],
-            self.sizes[share],
-            self.scores[share],
-            self.numbers[share],
-            self.found[share],
-        )
+    def rows(self, share: slice) -> tuple[Keys, Longs, Keys, Longs]:
+        return self.limits[share], self.sizes[share], self.best[share], self.found[share]
+
+    def ranked(self) -> Ranked:
+        ranked = Ranked.nothing(*self.best.shape)
+        kernels.finish(self.best, self.found, ranked.scores, ranked.numbers)
+        return ranked
 
 
 @dataclass(frozen=True)
@@ -136,8 +134,7 @@ def _search(queries: Floats, shards: Sequence[tuple[int, Shard]], k: int, thread
     with ThreadPoolExecutor(len(shares)) as pool:
         for tile in _tiles(queries, shards):
             list(pool.map(partial(_scan, tile, queries, best), shares))
-    kernels.finish(best.scores, best.numbers, best.found)
-    return Ranked(best.scores, best.numbers)
+    return best.ranked()
 
 
 def _tiles(queries: Floats, shards: Sequence[tuple[int, Shard]]) -> Iterator[_Tile]:

@@ -20,73 +20,72 @@ from liebig.data import heap
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
-BLOCK = 64
+Keys = NDArray[np.uint64]
+BLOCK = 128
 FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
 
 
 @numba.njit(cache=True, nogil=True)
 def scan(
     rough_QC: Floats, slack_Q: Floats, first: int, live_C: NDArray[np.bool_], queries_QD: Floats, codes_C: Any,
-    table: Floats, scales_C: Floats, limits_QK: Floats, sizes_Q: Longs, scores_QK: Floats, numbers_QK: Longs,
-    found_Q: Longs,
+    table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys, found_Q: Longs,
 ) -> None:  # fmt: skip
     """Take a tile into the best of every query; `first` is the number of the tile's first vector.
 
-    `limits_QK` are heaps of the K best rough scores so far. A rough score is off by `slack_Q` at most, so what is
-    among the K best exactly is no more than twice that below the K-th best rough score.
+    `limits_QK` and `best_QK` are heaps of the K best rough and exact scores so far. A rough score is off by `slack_Q`
+    at most, so what is among the K best exactly is no more than twice that below the K-th best rough score.
     """
     candidates = np.empty(rough_QC.shape[1], np.int64)
-    nothing = np.empty(limits_QK.shape[1], np.int64)
     for q in range(len(rough_QC)):
-        n = _candidates(rough_QC[q], slack_Q[q], live_C, limits_QK[q], nothing, sizes_Q, q, candidates)
+        n = _candidates(rough_QC[q], slack_Q[q], live_C, limits_QK[q], sizes_Q, q, candidates)
         limit = _limit(limits_QK[q], sizes_Q[q], slack_Q[q])
         for i in range(n):
             c = candidates[i]
             if rough_QC[q, c] >= limit:
                 score = _exact(queries_QD[q], codes_C, c, table, scales_C)
-                _keep(scores_QK[q], numbers_QK[q], found_Q, q, score, first + c)
+                _keep(best_QK[q], found_Q, q, heap.key(score, first + c))
 
 
 @numba.njit(cache=True, nogil=True)
 def _candidates(
-    rough_C: Floats, slack: float, live_C: NDArray[np.bool_], limits_K: Floats, nothing: Longs, sizes_Q: Longs,
+    rough_C: Floats, slack: float, live_C: NDArray[np.bool_], limits_K: Keys, sizes_Q: Longs,
     q: int, candidates: Longs,
 ) -> int:  # fmt: skip
     """Columns that may be among the best, by the limit as it was when they were met."""
     n, k = 0, len(limits_K)
-    limit = _limit(limits_K, sizes_Q[q], slack)
+    limit, bits = _limit(limits_K, sizes_Q[q], slack), rough_C.view(np.int32)
     for start in range(0, len(rough_C), BLOCK):
         block = rough_C[start : start + BLOCK]
-        if heap.highest(block) < limit:
+        if heap.highest(bits[start : start + BLOCK]) < limit:
             continue
         for i in range(len(block)):
             if block[i] >= limit and (len(live_C) == 0 or live_C[start + i]):
                 candidates[n] = start + i
                 n += 1
+                entry = heap.key(block[i], 0)
                 if sizes_Q[q] < k:
-                    heap.push(limits_K, nothing, sizes_Q[q], block[i], 0)
+                    heap.push(limits_K, sizes_Q[q], entry)
                     sizes_Q[q] += 1
-                elif block[i] > limits_K[0]:
-                    heap.replace(limits_K, nothing, k, block[i], 0)
+                elif entry > limits_K[0]:
+                    heap.replace(limits_K, k, entry)
                 limit = _limit(limits_K, sizes_Q[q], slack)
     return n
 
 
 @numba.njit(cache=True, nogil=True)
-def _limit(limits_K: Floats, size: int, slack: float) -> float:
+def _limit(limits_K: Keys, size: int, slack: float) -> float:
     if size < len(limits_K):
         return -np.inf
-    return np.float64(limits_K[0]) - 2 * np.float64(slack)
+    return np.float64(heap.score_of(limits_K[0])) - 2 * np.float64(slack)
 
 
 @numba.njit(cache=True, nogil=True)
-def _keep(scores_K: Floats, numbers_K: Longs, found_Q: Longs, q: int, score: float, number: int) -> None:
-    k = len(scores_K)
-    if found_Q[q] < k:
-        heap.push(scores_K, numbers_K, found_Q[q], score, number)
+def _keep(best_K: Keys, found_Q: Longs, q: int, entry: np.uint64) -> None:
+    if found_Q[q] < len(best_K):
+        heap.push(best_K, found_Q[q], entry)
         found_Q[q] += 1
-    elif heap.worse(scores_K[0], numbers_K[0], score, number):
-        heap.replace(scores_K, numbers_K, k, score, number)
+    elif entry > best_K[0]:
+        heap.replace(best_K, len(best_K), entry)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -100,12 +99,10 @@ def score_pairs(
 
 
 @numba.njit(cache=True, nogil=True)
-def finish(scores_QK: Floats, numbers_QK: Longs, found_Q: Longs) -> None:
-    """Best first; places that nothing was found for say so."""
+def finish(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: Longs) -> None:
+    """The heaps as rankings."""
     for q in range(len(found_Q)):
-        heap.sort(scores_QK[q], numbers_QK[q], found_Q[q])
-        scores_QK[q, found_Q[q] :] = -np.inf
-        numbers_QK[q, found_Q[q] :] = -1
+        heap.unpack(best_QK[q], found_Q[q], scores_QK[q], numbers_QK[q])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -8,7 +8,6 @@ one float per passage; memory: 12 bytes a passage and the terms, everything else
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -26,8 +25,9 @@ from liebig.data.ranked import Ranked, merge, stack
 from liebig.errors import DataError
 from liebig.lexical import kernels
 from liebig.lexical.analysis import Analyzer
-from liebig.lexical.kernels import Doubles, Floats, Longs
+from liebig.lexical.kernels import Doubles, Floats
 from liebig.lexical.segment import Segment
+from liebig.lexical.terms import Terms, TermTable
 from liebig.records import Passage
 
 FORMAT = 1
@@ -64,11 +64,8 @@ class BM25:
     def __init__(self, settings: Settings, segments: Sequence[Segment]) -> None:
         self.settings, self.segments = settings, tuple(segments)
         self.starts = np.cumsum([0, *(len(segment) for segment in segments)])
-        self._analyzer = settings.analyzer
         self._lock = Lock()
-        self._slots: dict[str, int] = {}
-        self._idf: list[float] = []
-        self._local: list[list[int]] = [[] for _ in segments]
+        self._table = TermTable(settings.analyzer, self.segments)
 
     @classmethod
     def open(
@@ -138,34 +135,11 @@ class BM25:
         place = int(np.searchsorted(self.starts, number, side="right")) - 1
         return self.segments[place], number - int(self.starts[place])
 
-    def _prepare(self, queries: Sequence[str]) -> _Terms:
-        slots: list[int] = []
-        ends = []
+    def _prepare(self, queries: Sequence[str]) -> Terms:
         with self._lock:
-            for query in queries:
-                slots += [slot for term in self._analyzer.terms(query) if (slot := self._slot(term)) >= 0]
-                ends.append(len(slots))
-            idf = np.array([self._idf[slot] for slot in slots], np.float32)
-            local = [np.array([table[slot] for slot in slots], np.int64) for table in self._local]
-        return _Terms(np.array(ends, np.int64), idf, local)
+            return self._table.of(queries)
 
-    def _slot(self, term: str) -> int:
-        """The place of a term in the tables of idf and of local numbers; -1 if no passage has it."""
-        slot = self._slots.get(term)
-        if slot is not None:
-            return slot
-        local = [segment.terms.get(term, -1) for segment in self.segments]
-        frequency = sum(segment.frequency(t) for segment, t in zip(self.segments, local) if t >= 0)
-        if frequency == 0:
-            self._slots[term] = -1
-            return -1
-        for table, number in zip(self._local, local):
-            table.append(number)
-        self._idf.append(math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5)))
-        self._slots[term] = len(self._idf) - 1
-        return self._slots[term]
-
-    def _search(self, terms: _Terms, k: int) -> Ranked:
+    def _search(self, terms: Terms, k: int) -> Ranked:
         parts = []
         for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.local):
             k_here = min(k, max(len(segment), 1))
@@ -198,15 +172,6 @@ class BM25:
 
     def _buffer(self, size: int) -> _Borrowed:
         return _Borrowed(self._buffers, size)
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """The terms of some queries: idf and number in each segment, one query after the other."""
-
-    ends: Longs
-    idf: Floats
-    local: list[Longs]
 
 
 class _Borrowed:

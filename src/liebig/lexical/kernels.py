@@ -19,7 +19,8 @@ Int32s = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-BLOCK = 256  # documents whose best score is looked at together
+Keys = NDArray[np.uint64]
+LARGEST_BLOCK = 512  # documents whose best score is looked at together
 
 
 @numba.njit(cache=True, nogil=True)
@@ -84,6 +85,9 @@ def search(
     infinite norm and so a score of 0, and what scores 0 is not found.
     """
     start = 0
+    keys = np.empty(scores.shape[1], np.uint64)
+    block = _block_size(len(buffer_D), scores.shape[1])
+    best = np.empty((len(buffer_D) + block - 1) // block, np.float32)
     for q in range(len(ends)):
         for i in range(start, ends[q]):
             if terms[i] >= 0:
@@ -92,30 +96,40 @@ def search(
                     tf = np.float64(tf_P[j])
                     buffer_D[docs_P[j]] += np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
         start = ends[q]
-        _take_best(buffer_D, scores[q], numbers[q])
+        _take_best(buffer_D, block, best, keys, scores[q], numbers[q])
 
 
 @numba.njit(cache=True, nogil=True)
-def _take_best(buffer_D: Floats, scores: Floats, numbers: Longs) -> None:
-    """The best of a buffer, which is cleared on the way; a heap with the worst on top."""
-    size, k = 0, len(scores)
-    for start in range(0, len(buffer_D), BLOCK):
-        block = buffer_D[start : start + BLOCK]
-        best = heap.highest(block)
-        if best <= 0:
+def _take_best(
+    buffer_D: Floats, block: int, best: Floats, keys: Keys, scores: Floats, numbers: Longs
+) -> None:
+    """The k best of a buffer, which is cleared on the way.
+
+    The k-th best of the blocks' best is a floor: k documents are at least as good, and few others come above it.
+    """
+    size, k, bits = 0, len(scores), buffer_D.view(np.int32)
+    for i in range(len(best)):
+        best[i] = heap.highest(bits[i * block : (i + 1) * block])
+    floor = np.partition(best, len(best) - k)[len(best) - k] if len(best) > k else np.float32(0)
+    for i in range(len(best)):
+        if best[i] <= 0:
             continue
-        if size < k or best > scores[0]:
-            for i in range(len(block)):
+        for d in range(i * block, min((i + 1) * block, len(buffer_D))):
+            if best[i] >= floor and buffer_D[d] >= floor and buffer_D[d] > 0:
+                entry = heap.key(buffer_D[d], d)
                 if size < k:
-                    if block[i] > 0:
-                        heap.push(scores, numbers, size, block[i], start + i)
-                        size += 1
-                elif block[i] > scores[0]:
-                    heap.replace(scores, numbers, size, block[i], start + i)
-        block[:] = 0
-    heap.sort(scores, numbers, size)
-    scores[size:] = -np.inf
-    numbers[size:] = -1
+                    heap.push(keys, size, entry)
+                    size += 1
+                elif entry > keys[0]:
+                    heap.replace(keys, k, entry)
+        buffer_D[i * block : (i + 1) * block] = 0
+    heap.unpack(keys, size, scores, numbers)
+
+
+@numba.njit(cache=True, nogil=True)
+def _block_size(documents: int, k: int) -> int:
+    """Blocks large enough to be looked at quickly, and many enough that their best say where the k best begin."""
+    return max(8, min(LARGEST_BLOCK, documents // (2 * k)))
 
 
 @numba.njit(cache=True, nogil=True)
