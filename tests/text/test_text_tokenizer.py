@@ -199,7 +199,7 @@ def test_a_full_table_of_words_changes_nothing():
     for _ in range(2):
         rows = [np.frombuffer(row, dtype=np.int32).tolist() for row in small.encode([*TEXTS, *NASTY])]
         assert rows == tokenizer.encode_batch([*TEXTS, *NASTY])
-    assert len(small._table) == 3
+    assert len(small.table) == 3
 
 
 def test_packed_ids_are_those_of_the_batch():

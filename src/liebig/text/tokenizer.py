@@ -4,7 +4,7 @@ A thin value around the `tokenizers` library, which reads a description and neve
 `encode_batch` gives ids without special tokens; `wrap` and `wrap_pair` add them as the tokenizer's own template
 does (read off once, by encoding a probe), so that token stores hold bare text and views stay index arithmetic.
 What `save` writes, `AutoTokenizer.from_pretrained` loads with the same ids. Cost: the library's own, about half a
-million tokens a second and core; several times that for BERT's and RoBERTa's tokenizers (`memo.py`).
+million tokens a second and core; three times that for BERT's and RoBERTa's tokenizers (`memo.py`).
 """
 
 from __future__ import annotations
