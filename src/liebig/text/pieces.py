@@ -31,7 +31,6 @@ _UNSPACED = (
 )
 _LEADS = range(0xE3, 0xEA)  # first bytes of U+3000 … U+9FFF in UTF-8
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-_SPACES = b" \t\n\r"
 
 
 def continues(core: Core) -> NDArray[np.bool_]:
