@@ -46,6 +46,7 @@ def arguments() -> argparse.Namespace:
         "--tokenizer", type=Path, help="a tokenizer's folder [default: learned from the data]"
     )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--alone", action="store_true", help="leave out datasets.map, and with it the ratio")
     parser.add_argument("--work", type=Path, help="where temporary folders go")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--values", help=argparse.SUPPRESS)
@@ -64,12 +65,13 @@ def compare(work: Path, options: argparse.Namespace) -> None:
     print(f"{len(files)} files, {init['bytes'] / MEGA:.0f} MB of JSON lines, {options.processes} processes")
     both = {"collection": collection, "tokenizer": tokenizer, "processes": options.processes}
     prepare = watched("prepare", out=store, **both)
-    theirs = watched("map", out=str(work / "map"), **both)
+    theirs = None if options.alone else watched("map", out=str(work / "map"), **both)
     report_memory(init, prepare)
-    rate = report_speed(prepare, theirs)
+    report_speed({"liebig prepare": prepare} | ({"datasets.map": theirs} if theirs else {}))
     report_share(watched("share", collection=collection, tokenizer=tokenizer), prepare)
     report_batches(watched("batches", store=store))
-    print(f"ratio: {rate:.2f}")
+    if theirs:
+        print(f"ratio: {prepare['tokens'] / prepare['seconds'] * theirs['seconds'] / theirs['tokens']:.2f}")
 
 
 def report_memory(init: dict[str, Any], prepare: dict[str, Any]) -> None:
@@ -80,14 +82,13 @@ def report_memory(init: dict[str, Any], prepare: dict[str, Any]) -> None:
         )
 
 
-def report_speed(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    for name, found in (("liebig prepare", ours), ("datasets.map", theirs)):
+def report_speed(ways: dict[str, dict[str, Any]]) -> None:
+    for name, found in ways.items():
         tokens = found["tokens"]
         print(
             f"{name:15} {tokens:,} tokens   {tokens / found['seconds'] / MEGA:6.3f} M/s   "
             f"{tokens / found['cpu'] / MEGA:6.3f} M per processor second   peak {found['peak'] / 2**20:,.0f} MiB"
         )
-    return float(ours["tokens"] / ours["seconds"] * theirs["seconds"] / theirs["tokens"])
 
 
 def report_share(found: dict[str, Any], prepare: dict[str, Any]) -> None:
@@ -236,19 +237,30 @@ def child_share(collection: str, tokenizer: str) -> dict[str, Any]:
     _, library = timed(
         lambda: [encoder.core.encode_batch_fast(b, add_special_tokens=False) and 0 for b in batches]
     )
-    _, encoding = timed(lambda: [encoder.encode_batch(b) and 0 for b in batches])
+    encoder.encode_packed, encoding = counted(encoder.encode_packed)  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
-        encoder = Tokenizer.from_folder(tokenizer)
         shards, building = timed(lambda: [build(documents, encoder) for documents in read])
         _, saving = timed(lambda: [s.save(Path(folder) / f"{i}.npz") for i, s in enumerate(shards)])
-    packing = building - splitting - encoding
+    packing = building - splitting - encoding[0]
     parts = {"reading JSON": reading, "sentences": splitting, "packing": packing, "saving": saving}
     return {
         "library": library,
-        "encoding": encoding,
+        "encoding": encoding[0],
         "parts": parts,
         "tokens": sum(len(s.tokens) for s in shards),
     }
+
+
+def counted(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[float]]:
+    """The function, and the processor seconds spent in it so far."""
+    spent = [0.0]
+
+    def wrapper(*values: Any) -> Any:
+        result, seconds = timed(lambda: function(*values))
+        spent[0] += seconds
+        return result
+
+    return wrapper, spent
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:

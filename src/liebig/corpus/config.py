@@ -27,7 +27,7 @@ class WordPassages(Config):
     """Passages of a number of words, as DPR cuts them."""
 
     kind: Literal["words"] = "words"
-    length: int = Field(100, ge=1, description="Words in a passage.")
+    length: int = Field(100, ge=1, description="Words in a passage; punctuation marks count.")
     overlap: int = Field(0, ge=0, description="Words that a passage repeats of the one before it.")
 
     @model_validator(mode="after")
