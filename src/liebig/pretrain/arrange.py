@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig import rng
-from liebig.data.batches import Row, Source, SpanSource
-from liebig.errors import RecipeError
-from liebig.pretrain.heldout import Part
-from liebig.pretrain.pairs import PairSource
+from liebig.data.batches import Row, Source
+from liebig.pretrain.documents import documents_of
 from liebig.text.noise import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
 
@@ -44,6 +42,10 @@ class Noisy:
             tokens = hide_words(tokens, offsets, _other(row, 2), special, self.mask, self.tokenizer.mask)
         return Row(tokens, offsets, row.owner, row.keys)
 
+    def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
+        """The documents of the inner source's examples."""
+        return documents_of(self.source, examples, epoch, seed)
+
 
 def _other(row: Row, stream: int) -> NDArray[np.uint64]:
     """Keys of their own, so that deletion and replacement hit independently."""
@@ -70,18 +72,6 @@ class Arranged:
         order = np.array([0, 1, 1, 0]) if self.symmetric else np.array([1, 0])
         return row.take((np.arange(0, len(row), 2)[:, None] + order[None, :]).reshape(-1))
 
-
-def documents_of(source: Source, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
-    """A number for the document each example comes from, where the source knows it."""
-    if isinstance(source, Noisy | Arranged):
-        return documents_of(source.source, examples, epoch, seed)
-    if isinstance(source, Part):
-        return documents_of(source.source, source.examples(examples), epoch, seed)
-    if isinstance(source, PairSource):
-        return source.documents_of(examples, epoch, seed)
-    if isinstance(source, SpanSource):
-        return examples
-    raise RecipeError(
-        "this source does not say which document its texts come from",
-        fix="set distinct_documents = false, or use spans, pairs or queries",
-    )
+    def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
+        """The documents of the inner source's examples."""
+        return documents_of(self.source, examples, epoch, seed)

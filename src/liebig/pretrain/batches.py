@@ -14,7 +14,7 @@ from torch import Tensor
 
 from liebig.data.batches import Batches, Stepped
 from liebig.errors import RecipeError
-from liebig.pretrain.arrange import documents_of
+from liebig.pretrain.documents import documents_of
 from liebig.pretrain.partners import DOCUMENT
 from liebig.pretrain.shapes import Shape
 from liebig.train.batch import Batch

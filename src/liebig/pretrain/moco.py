@@ -110,10 +110,12 @@ class MoCo(Objective):
     def after_step(self) -> None:
         """New keys in, oldest out; then the momentum encoder follows. Exactly once a step."""
         assert self._fresh is not None, "no keys: a step comes before after_step"
-        start, n = int(self.oldest), len(self._fresh)
-        check_queue(len(self.queue), n)
-        self.queue[start : start + n] = self._fresh.to(self.queue.dtype)
-        self.oldest.fill_((start + n) % len(self.queue))
+        n, size = len(self._fresh), len(self.queue)
+        check_queue(size, n)
+        # Where to write stays on the device, so that nothing waits for it.
+        places = (self.oldest + torch.arange(n, device=self.queue.device)) % size
+        self.queue.index_copy_(0, places, self._fresh.to(self.queue.dtype))
+        self.oldest.add_(n).remainder_(size)
         self._fresh = None
         follow(self.key_encoder.parameters(), self.backbone.parameters(), self.momentum)
 

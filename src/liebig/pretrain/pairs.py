@@ -54,10 +54,10 @@ class PairSource:
 
     texts: Texts  # all queries, then all passages
     n_queries: int
-    documents: Ints  # the document of each passage
+    passage_documents: Ints
     anchor: Literal["query", "passage"]
     partners: Ints  # numbers of partners, anchor after anchor
-    ends: Ints  # where each anchor's partners end
+    bounds: Ints  # where each anchor's partners begin, and the last one's end
     anchors: Ints  # numbers of the anchors
     frame: Frame
 
@@ -66,15 +66,15 @@ class PairSource:
 
     def chosen(self, examples: Ints, epoch: int, seed: int) -> tuple[Ints, Ints]:
         """The query and the passage of each example at this visit."""
-        first = np.concatenate(([0], self.ends))[examples]
-        count = self.ends[examples] - first
+        first = self.bounds[examples]
+        count = self.bounds[examples + 1] - first
         pick = rng.integers(example_keys(examples, epoch, seed), PARTNER, count)
         anchors, partners = self.anchors[examples], self.partners[first + pick]
         return (anchors, partners) if self.anchor == "query" else (partners, anchors)
 
-    def documents_of(self, examples: Ints, epoch: int, seed: int) -> Ints:
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
         """The document that each example's passage comes from."""
-        return self.documents[self.chosen(examples, epoch, seed)[1]]
+        return self.passage_documents[self.chosen(examples, epoch, seed)[1]]
 
     def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
         """One row: query and passage of each example in turn."""
@@ -103,19 +103,21 @@ def read_pairs(
     queries = {query.id: query.text for query in collection.queries() if query.id in query_ids}
     passages, documents = _passages(collection, passage_ids)
     pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
-    anchors, ends, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
+    anchors, bounds, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
     texts = Texts.of([*_in_order(queries, query_ids), *_in_order(passages, passage_ids)], tokenizer, limit)
-    return PairSource(texts, len(query_ids), documents, anchor, partners, ends, anchors, Frame.of(tokenizer))
+    return PairSource(
+        texts, len(query_ids), documents, anchor, partners, bounds, anchors, Frame.of(tokenizer)
+    )
 
 
 def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
-    """Anchors, where each one's partners end, and the partners, from (anchor, partner) rows in their order."""
+    """Anchors, where each one's partners begin and end, and the partners, from (anchor, partner) rows in order."""
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     begins = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
     if most is not None:
         place = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
         return grouped(pairs[place < most], None)
-    return pairs[begins, 0], np.append(begins[1:], len(pairs)), pairs[:, 1]
+    return pairs[begins, 0], np.append(begins, len(pairs)), pairs[:, 1]
 
 
 def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:

@@ -144,7 +144,7 @@ def measured(config: PretrainConfig, stores: list[TokenStore]) -> Load:
     """From a sample of what the recipe would draw."""
     tokenizer: Tokenizer = stores[0].tokenizer
     found = sources.build(config, stores, tokenizer)
-    kept, _ = sources.divide(found, config.evaluation.share, config.seed)
+    kept, _ = sources.divide(found, config.evaluation.share)
     tokens = sources.tokens_per_example(kept)
     examples = _examples(config, tokens)
     return _load(config, examples, tokens, sources.epoch_steps(kept, examples))

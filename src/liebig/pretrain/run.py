@@ -156,7 +156,7 @@ def read(
     for one in found:
         skipped = f", {one.skipped:,} documents too short and skipped" if one.skipped else ""
         say(f"{one.name}: {len(one.source):,} examples, {one.share:.0%} of the training{skipped}")
-    kept, held = sources.divide(found, config.evaluation.share, config.seed)
+    kept, held = sources.divide(found, config.evaluation.share)
     size = batch_size(config, kept)
     shape = build.shape(config.objective, tokenizer)
     per = config.mix or "batch"

@@ -106,14 +106,14 @@ def room(config: PretrainConfig, tokenizer: Tokenizer) -> int:
 def _stored(part: recipes.Single, config: PretrainConfig, store: TokenStore) -> Source:
     limit = room(config, store.tokenizer)
     if isinstance(part, recipes.BlocksConfig):
-        return BlockSource(store, limit, short=part.short, layout=config.seed)
+        return BlockSource(store, limit, short=part.short)
     if isinstance(part, recipes.SpansConfig):
         return SpanSource(store, limit, kind=part.choice, short=part.short, once=part.single == "once")
     if isinstance(part, recipes.CropsConfig):
         return _crops(part, limit, config.max_length, store)
     assert isinstance(part, recipes.ClozeConfig), "every kind has its branch"
     ratio = None if part.longest is None else (part.shortest or 0.0, part.longest)
-    return ClozeSource(store, limit, keep=part.keep, ratio=ratio, short=part.short, layout=config.seed)
+    return ClozeSource(store, limit, keep=part.keep, ratio=ratio, short=part.short)
 
 
 def _crops(part: recipes.CropsConfig, limit: int, max_length: int, store: TokenStore) -> CropSource:
@@ -145,11 +145,11 @@ def _wrapped(source: Source, part: recipes.Single, objective: Objective, tokeniz
     return source
 
 
-def divide(found: Sequence[Weighted], share: float, seed: int) -> tuple[list[Weighted], list[Weighted]]:
+def divide(found: Sequence[Weighted], share: float) -> tuple[list[Weighted], list[Weighted]]:
     """What is trained on, and what is held out."""
     kept, held = [], []
     for one in found:
-        train, rest = hold_out(one.source, share, seed)
+        train, rest = hold_out(one.source, share)
         kept.append(Weighted(train, one.share, one.name, one.skipped))
         if rest is not None:
             held.append(Weighted(rest, one.share, one.name))
