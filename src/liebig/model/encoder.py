@@ -28,7 +28,10 @@ from liebig.model.pooling import POOLINGS, pool
 from liebig.text.tokenizer import Tokenizer
 
 Similarity = Literal["dot", "cosine"]
-TOKENS = 16_384  # tokens in one packed row when encoding
+TOKENS, TOKENS_CUDA = (
+    4_096,
+    32_768,
+)  # tokens in one packed row when encoding: what fits a cache, what fills a GPU
 WINDOW = 8_192  # texts tokenized and sorted together
 ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -168,7 +171,7 @@ class Encoder(nn.Module):
         texts: Sequence[str],
         *,
         prompt: str | None = None,
-        token_budget: int = TOKENS,
+        token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
     ) -> NDArray[np.float32]:
@@ -184,7 +187,7 @@ class Encoder(nn.Module):
         texts: Iterable[str],
         *,
         prompt: str | None = None,
-        token_budget: int = TOKENS,
+        token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
         window: int = WINDOW,
@@ -205,7 +208,7 @@ class Encoder(nn.Module):
         self,
         sequences: Sequence[Sequence[int]],
         *,
-        token_budget: int = TOKENS,
+        token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
         skip: int = 0,
@@ -214,10 +217,11 @@ class Encoder(nn.Module):
         was_training = self.training
         self.eval()
         device = self.device
+        budget = token_budget or (TOKENS_CUDA if device.type == "cuda" else TOKENS)
         out_ND = torch.empty(len(sequences), self.width, device=device)
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         with torch.autocast(device.type, torch.bfloat16, enabled=self._half(half)):
-            for numbers in by_budget(lengths, token_budget):
+            for numbers in by_budget(lengths, budget):
                 packed = Packed.from_lists([sequences[i] for i in numbers]).to(device)
                 vectors_BD = self.vectors(self.backbone(packed).last, packed, skip).float()
                 vectors_BD = F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
