@@ -94,7 +94,8 @@ def drop(dropout: nn.Dropout, x_TD: Tensor, route: Mapping[str, Any], which: int
     if noise is None or dropout.p == 0 or not dropout.training:
         return dropout(x_TD)
     rows, columns = (torch.arange(n, dtype=torch.int32, device=x_TD.device) for n in x_TD.shape)
-    h = (rows[:, None] * x_TD.shape[1] + columns) * -1640531535 + noise[which, 0]
+    # The noise comes first: products of a place and a constant would be folded into an index too large for int32.
+    h = ((rows[:, None] * x_TD.shape[1] + columns) ^ noise[which, 0]) * -1640531535
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
     h = (h ^ ((h >> 13) & 0x7FFFF) ^ noise[which, 1]) * -1028477387
     h = (h ^ ((h >> 16) & 0xFFFF)) & 0x7FFFFFFF
