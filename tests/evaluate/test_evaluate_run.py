@@ -63,6 +63,25 @@ def test_patterns_are_matched_when_asked(tmp_path: Path, collection: Path) -> No
     )
 
 
+def test_questions_and_passages_may_come_from_different_files(tmp_path: Path, collection: Path) -> None:
+    questions = tmp_path / "questions.test.jsonl"
+    questions.write_text((collection / "queries.jsonl").read_text())
+    run = write_run(tmp_path / "run.trec", GOOD)
+    common = {"measures": ["Answer@2"], "kind": "answers"}
+    apart = run_evaluate(tmp_path / "a", collections=[run, questions], passages=collection, **common)
+    whole = run_evaluate(tmp_path / "b", collections=[run, collection], **common)
+    assert (read_per_query(*_first(apart)).values == read_per_query(*_first(whole)).values).all()
+
+
+def test_papers_figures_stand_beside_judgements_of_the_same_number(tmp_path: Path) -> None:
+    qrels = tmp_path / "2019qrels-pass.txt"
+    qrels.write_text("".join(f"{query} 0 d{query} 3\n" for query in range(43)))
+    run = write_run(tmp_path / "run.trec", {str(query): {f"d{query}": 1.0} for query in range(43)})
+    out = run_evaluate(tmp_path / "out", collections=[run, qrels])
+    assert read_results(out).tasks[0].same_as_published
+    assert "coCondenser" in (out / "results.md").read_text()
+
+
 def test_a_run_over_other_passages_cannot_be_matched(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", {"q1": {"elsewhere": 1.0}})
     with pytest.raises(DataError, match="'elsewhere'"):

@@ -16,6 +16,10 @@ class EvaluateConfig(Config):
     collections: tuple[InputPath, ...] = Field(
         description="Collections, BEIR folders or files to evaluate on; without `system`, the first is the system."
     )
+    passages: InputPath | None = Field(
+        None,
+        description="Where the passages are, if not in the collection: questions often come in a file of their own.",
+    )
     name: str | None = Field(
         None, description="What to call the system in tables; by default its file's name."
     )

@@ -26,7 +26,7 @@ from liebig.evaluate.scoring import (
 )
 from liebig.evaluate.suites import GROUPS, Suite, named
 from liebig.evaluate.table import results_markdown, show_results
-from liebig.evaluate.task import Task, read_task
+from liebig.evaluate.task import Task, read_task, with_passages
 from liebig.evaluate.triplets import build
 from liebig.workspace import Folder
 
@@ -95,7 +95,8 @@ def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
         return Task(path.name, path, "built-sections", "triplets", triplets=triplets)
     if config.candidates is not None:
         return _candidates(config, config.candidates, read_task(path, kind="judgements", split=config.split))
-    return read_task(path, kind=config.kind, split=config.split, suite=suite)
+    task = read_task(path, kind=config.kind, split=config.split, suite=suite)
+    return task if config.passages is None else with_passages(task, config.passages)
 
 
 def _candidates(config: EvaluateConfig, run_file: Path, task: Task) -> Task:

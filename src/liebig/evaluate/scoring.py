@@ -74,12 +74,13 @@ class Scored:
 
     @property
     def is_published_set(self) -> bool:
-        """Whether papers' figures may stand beside this."""
-        suite = self.task.suite
-        if suite is None or suite.split != self.task.split:
+        """Whether papers' figures may stand beside this; passages are only counted where the queries fit."""
+        suite, queries = self.task.suite, len(self.per_query.queries)
+        if suite is None or not is_same(suite, queries, None):
             return False
-        passages = self.task.count_passages() if suite.passages else None
-        return is_same(suite, len(self.per_query.queries), passages)
+        if not suite.queries and suite.split != self.task.split:
+            return False
+        return not suite.passages or is_same(suite, queries, self.task.count_passages())
 
 
 def measures_for(task: Task, names: Sequence[str]) -> tuple[Measure, ...]:

@@ -149,7 +149,6 @@ def recognise(path: Path, kinds: Iterable[Kind]) -> Suite | None:
 
 
 def is_same(suite: Suite, queries: int, passages: int | None) -> bool:
-    """Whether a collection has the numbers of the published one; unknown numbers of passages do not count as same."""
-    return (not suite.queries or queries == suite.queries) and (
-        not suite.passages or passages == suite.passages
-    )
+    """Whether a collection has the numbers of the published one, as far as they are known."""
+    same_queries = not suite.queries or queries == suite.queries
+    return same_queries and (not suite.passages or passages is None or passages == suite.passages)

@@ -7,7 +7,7 @@ stay on disk and are streamed. The split is the one asked for, else the suite's,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from liebig.data import formats
@@ -167,6 +167,18 @@ def _keep(records: _Records, record: object, split: str) -> None:
             records.question_splits.setdefault(split, set()).add(record.id)
 
 
+def with_passages(task: Task, path: Path) -> Task:
+    """The task with its passages read from elsewhere: questions and passages often come in different files."""
+    if _is_collection(path):
+        collection = Collection(path)
+        return replace(
+            task, passages=collection.passages, count_passages=lambda: collection.count("passages")
+        )
+    return replace(
+        task, passages=lambda: _passages(path), count_passages=lambda: sum(1 for _ in _passages(path))
+    )
+
+
 def _passages(path: Path) -> Iterator[Passage]:
     for found in formats.find(path):
         for item in found.items(Options()):
@@ -194,7 +206,8 @@ def _choose(
 
 
 def _split(path: Path, splits: Sequence[str], asked: str | None, suite: Suite | None) -> str:
-    wanted = asked or (suite.split if suite and suite.split in splits else None)
+    usual = [f"{suite.split}.small", suite.split] if suite else []
+    wanted = asked or next((split for split in usual if split in splits), None)
     if wanted is None:
         wanted = "test" if "test" in splits else splits[0] if len(splits) == 1 else None
     if wanted is None or wanted not in splits:
