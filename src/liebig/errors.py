@@ -56,6 +56,10 @@ class TrainingError(LiebigError):
     """Training that cannot go on: a loss that is not finite, memory that does not suffice."""
 
 
+class ResourceError(LiebigError):
+    """The machine ran out of something; what was finished is kept, and the same command goes on from there."""
+
+
 class MissingDependency(LiebigError):
     """An optional package is needed for this."""
 

@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from liebig.errors import CorruptError, LiebigError, TrainingError, WorkspaceError
+from liebig.errors import CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
 
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
@@ -85,8 +85,8 @@ def stage(
 ) -> Iterator[Folder]:
     """A folder to write into; it becomes `out` when the block ends.
 
-    Bad input (a LiebigError) leaves nothing behind; training that broke off, Ctrl-C and a kill leave the partial
-    folder, to be looked at and taken up again.
+    Bad input (a LiebigError) leaves nothing behind; training that broke off, a lack of memory, Ctrl-C and a kill
+    leave the partial folder, to be looked at and taken up again.
     """
     out = Path(os.path.abspath(out))
     partial = out.with_name(out.name + ".partial")
@@ -95,7 +95,8 @@ def stage(
     with _locked(partial) as lock:
         resumed = resume and _read_json(partial / INTENT) == intent
         if resumed:
-            (partial / MANIFEST).unlink(missing_ok=True)
+            for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):
+                stray.unlink(missing_ok=True)
         else:
             _clear(partial)
             atomic_write(partial / INTENT, json.dumps(intent).encode())
@@ -103,7 +104,7 @@ def stage(
         try:
             yield Folder(partial, out, resumed)
         except LiebigError as error:
-            if not resumed and not isinstance(error, TrainingError):
+            if not resumed and not isinstance(error, TrainingError | ResourceError):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
         _finish(partial, intent, seed, started)

@@ -25,7 +25,7 @@ from typing import Any
 from liebig.corpus.prepare_pieces import Piece, cut
 from liebig.data.store import SUMMARY
 from liebig.data.store_write import Shard, build, join
-from liebig.errors import DataError
+from liebig.errors import DataError, ResourceError
 from liebig.progress import Progress, quantity
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
@@ -109,12 +109,11 @@ def _in_order_of_completion(work: Work, tasks: Sequence[Task], processes: int) -
     try:
         futures = {pool.submit(_make, task): task[0] for task in tasks}
         yield from ((futures[future], future.result()) for future in as_completed(futures))
-    except BrokenProcessPool as error:
-        error.add_note(
-            "A process was killed, most likely for memory. Run the same command again; "
-            "it goes on from here, and needs less memory with fewer processes."
-        )
-        raise
+    except BrokenProcessPool:
+        raise ResourceError(
+            "a process was killed, most likely for memory; what was finished is kept",
+            fix=f"run the same command again with fewer than {processes} processes; it goes on from here",
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

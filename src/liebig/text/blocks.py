@@ -34,7 +34,7 @@ def pack_sentences(sentences: NDArray[Any], groups: NDArray[Any], longest: int, 
     return Blocks(table[0], table[1], table[2])
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def units_of(sentences: Any, first: int, last: int, longest: int, units: Any) -> int:
     """Where the sentences first … last-1 begin, long ones cut; returns how many units `units` delimits."""
     n = 0
@@ -48,7 +48,7 @@ def units_of(sentences: Any, first: int, last: int, longest: int, units: Any) ->
     return n
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def most_units(sentences: Any, first: Any, last: Any, longest: int) -> int:
     """An upper bound on the units of any of the groups."""
     most = 0
@@ -58,7 +58,7 @@ def most_units(sentences: Any, first: Any, last: Any, longest: int) -> int:
     return most
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _pack(sentences: Any, groups: Any, longest: int, overlap: int) -> Any:
     bound = len(sentences) + (sentences[-1] - sentences[0]) // longest + 1
     table = np.empty((3, bound), np.int64)
@@ -77,7 +77,7 @@ def _pack(sentences: Any, groups: Any, longest: int, overlap: int) -> Any:
     return table[:, :made].copy()
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _back(units: Any, i: int, j: int, longest: int, overlap: int) -> int:
     """Where the next block begins: up to `overlap` tokens before unit j, which must still fit."""
     k = j

@@ -104,7 +104,7 @@ def _hidden(
     return Masked(row, targets, labels)
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _choose_words(
     row: Any, offsets: Any, keys: Any, continues: Any, special: Any, rate: float, chosen: Any
 ) -> None:
@@ -121,7 +121,7 @@ def _choose_words(
         _choose(mix(keys[b], _WORDS), words, target, starts, ends, chosen)
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _words(row: Any, start: int, end: int, continues: Any, special: Any, starts: Any, ends: Any) -> Any:
     """The words of a sequence into `starts` and `ends`; returns how many, and how many pieces they have."""
     words, length = 0, 0
@@ -141,7 +141,7 @@ def _words(row: Any, start: int, end: int, continues: Any, special: Any, starts:
     return words, length
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _choose(key: Any, words: int, target: int, starts: Any, ends: Any, chosen: Any) -> None:
     """Fisher and Yates's shuffle, only as far as it is needed."""
     taken = 0
@@ -156,7 +156,7 @@ def _choose(key: Any, words: int, target: int, starts: Any, ends: Any, chosen: A
             taken += end - start
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _replace(
     row: Any,
     offsets: Any,

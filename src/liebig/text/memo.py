@@ -20,7 +20,7 @@ KEPT = 400_000
 _LONGEST = 40  # characters: longer chunks seldom come twice
 _SPACES = re.compile(r"\s\s")
 _BERT_PARTS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
-_BYTE_LEVEL_PARTS = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\s]+|\s+")
+_BYTE_LEVEL_PARTS = re.compile(r" ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\s]+|\s+(?!\S)|\s+")
 
 
 class Scheme(NamedTuple):

@@ -80,7 +80,7 @@ def hit_words(
     return hit
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _hit(
     row: Any, offsets: Any, keys: Any, continues: Any, special: Any, p: float, spare_one: bool, hit: Any
 ) -> None:
@@ -109,7 +109,7 @@ def _hit(
                 t += 1
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _replace(row: Any, offsets: Any, keys: Any, hit: Any, ordinary: Any) -> None:
     for b in range(len(keys)):
         key = mix(keys[b], _PIECES)

@@ -180,7 +180,7 @@ def _around(
     return pieces
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _two_spans(
     starts: Any,
     ends: Any,
@@ -211,12 +211,12 @@ def _two_spans(
         spans[i, 1 - swap, 0], spans[i, 1 - swap, 1] = two, two + b
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _how(key: Any, kind: int) -> int:
     return _NEARBY + below(key, _KIND, 3) if kind == _MIXED else kind
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _length(key: Any, i: int, longest: int, short: float, shortest: int) -> int:
     """`longest`, or with probability `short` anything from shortest to longest."""
     if uniform(key, 2 * i) < short:
@@ -224,7 +224,7 @@ def _length(key: Any, i: int, longest: int, short: float, shortest: int) -> int:
     return longest
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _fit(key: Any, n: int, a: int, b: int, how: int, window: int) -> Any:
     """Lengths that fit a document of n tokens, and the gap between the spans (negative: what they share)."""
     if how == _OVERLAP:
@@ -239,7 +239,7 @@ def _fit(key: Any, n: int, a: int, b: int, how: int, window: int) -> Any:
     return a, b, gap
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _two_sentence_spans(
     sentences: Any,
     first: Any,
@@ -273,7 +273,7 @@ def _two_sentence_spans(
             two[0], two[1] = units[cuts[b]], units[cuts[b + 1]]
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _cut(key: Any, units: Any, n: int, longest: int, short: float, shortest: int, cuts: Any) -> int:
     """Units packed into spans, each under its own limit; span k is units cuts[k] … cuts[k+1]. Returns how many."""
     k, i = 0, 0
@@ -289,7 +289,7 @@ def _cut(key: Any, units: Any, n: int, longest: int, short: float, shortest: int
     return k
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _halve(units: Any, n: int, one: Any, two: Any) -> None:
     """A document of one span: parted between two sentences, near the middle, or inside its only sentence."""
     start, end = units[0], units[n]
@@ -303,7 +303,7 @@ def _halve(units: Any, n: int, one: Any, two: Any) -> None:
     one[0], one[1], two[0], two[1] = start, best, best, end
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _another(key: Any, a: int, k: int, reach: int) -> int:
     """An index other than a, at most `reach` away, each as likely."""
     low, high = max(0, a - reach), min(k - 1, a + reach)
@@ -311,7 +311,7 @@ def _another(key: Any, a: int, k: int, reach: int) -> int:
     return b + 1 if b >= a else b
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _sharing(key: Any, units: Any, n: int, first: int, last: int, longest: int) -> Any:
     """A span that shares up to half of the units first … last-1 and goes on after them, or before the last ones."""
     half = (last - first) // 2
@@ -333,7 +333,7 @@ def _sharing(key: Any, units: Any, n: int, first: int, last: int, longest: int) 
     return units[i], units[j]
 
 
-@njit(cache=True)
+@njit(nogil=True, cache=True)
 def _gather(tokens: Any, spans: Any, before: Any, after: Any, offsets: Any, row: Any) -> None:
     for b in range(len(spans)):
         at = offsets[b]
