@@ -329,7 +329,10 @@ class _Training:
             return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
 
         def rate(tokens: int | None) -> float:
-            return dry_rate(lambda number: self._run(first(number), number, tokens), self.world)
+            if self.loop.workers == 0:
+                return dry_rate(lambda number: self._run(first(number), number, tokens), self.world)
+            made = [first(number) for number in range(4)]  # workers build batches meanwhile, so that costs no time
+            return dry_rate(lambda number: self._run(made[number % 4], number, tokens), self.world)
 
         plan = make_plan(self.folder, length, self.loop.chunk_tokens, find, rate, self.world)
         self.total, self.budget.tokens = plan.total, plan.chunk_tokens
