@@ -3,7 +3,10 @@
 import json
 
 SAMPLES: dict[str, tuple[str, str]] = {
-    "dpr-questions": ("nq-test.qa.csv", "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"),
+    "dpr-questions": (
+        "nq-test.qa.csv",
+        "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n",
+    ),
     "sts": ("train.csv", 'A plane is taking off.,"An air plane, taking off.",5.0\nA man,A "man",3.8\n'),
     "tevatron-v1": (
         "train.jsonl",
@@ -60,7 +63,10 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "dpr-passages": ("psgs_w100.tsv", 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"")"\tAaron\n'),
     "msmarco-documents": ("msmarco-docs.tsv", "D1555982\thttps://a.b/\tTitle\tThe body of it.\n"),
     "msmarco-titled": ("corpus.tsv", "0\tManhattan\tThe presence of communication\n7\t\tNo title\n"),
-    "msmarco-triples": ("triples.train.small.tsv", "is a little caffeine ok\tWe do not know\tIt is generally safe\n"),
+    "msmarco-triples": (
+        "triples.train.small.tsv",
+        "is a little caffeine ok\tWe do not know\tIt is generally safe\n",
+    ),
     "msmarco-queries": ("queries.dev.small.tsv", "1048578\tcost of endless pools\n"),
     "msmarco-passages": ("collection.tsv", "0\tThe presence of communication\n1\tThe Manhattan Project\n"),
     "texts": ("guide.md", "# Guide\n\nFirst.\n\n## Install\n\nRun it.\n"),

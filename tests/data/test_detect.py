@@ -27,7 +27,9 @@ def test_every_format_is_told_from_its_own_sample(tmp_path, name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_reads_the_same_when_its_format_is_given(tmp_path, name):
     path = put(tmp_path, *SAMPLES[name])
-    told, given = ([item for one in found for item in one.items(Options())] for found in (find(path), find(path, name)))
+    told, given = (
+        [item for one in found for item in one.items(Options())] for found in (find(path), find(path, name))
+    )
     assert told == given
     assert told
 
@@ -74,7 +76,9 @@ def test_rocketqa_folder_is_titled_passages(tmp_path):
 
 
 def test_pyserini_results_are_told_on_one_line_and_on_many(tmp_path):
-    results = {"q1": {"question": "who", "answers": [], "contexts": [{"docid": "1", "score": 2.0, "text": "x"}]}}
+    results = {
+        "q1": {"question": "who", "answers": [], "contexts": [{"docid": "1", "score": 2.0, "text": "x"}]}
+    }
     for number, indent in enumerate((None, 2)):
         [found] = find(put(tmp_path, f"run{number}.json", json.dumps(results, indent=indent)))
         assert found.format.name == "dpr-results"

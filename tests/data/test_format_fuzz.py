@@ -21,13 +21,14 @@ from liebig.records import Document, Hit, Passage
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 NASTY = [
     b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\r\n", b"\r", b"\n", b"\t", b"\t\t", b"\xff", b'"', b"\\", b'"\\ud800"',
-    b"\\udfff", b"\xed\xa0\x80", b"[", b"{", b"]", b"}", b",", b":", b"null", b"NaN", b"1e999", b"-1", b"<top>", b"</top>",
-    b"\xe2\x80\xa8", b" ", b"  ", b"9" * 5000, b"[" * 3000, b"''", b"'", b"\x1c", b"id", b"__import__('os')",
+    b"\\udfff", b"\xed\xa0\x80", b"[", b"{", b"]", b"}", b",", b":", b"null", b"NaN", b"1e999", b"-1", b"<top>",
+    b"</top>", b"\xe2\x80\xa8", b" ", b"  ", b"9" * 5000, b"[" * 3000, b"''", b"'", b"\x1c", b"id", b"__import__('os')",
 ]  # fmt: skip
 
 
 def consume(path, name):
     """Read everything and write it into a collection; a DataError is a fair answer, if it names the file."""
+    problem = None
     try:
         with tempfile.TemporaryDirectory() as folder, CollectionWriter(Path(folder)) as writer:
             for found in find(path, name):
@@ -35,9 +36,8 @@ def consume(path, name):
                     if not isinstance(item.record, Hit):
                         writer.add(item)
     except DataError as error:
-        assert "\n" not in str(error)
-        assert error.file is not None
-        assert Path(path).name in error.file
+        problem = error
+    assert problem is None or ("\n" not in str(problem) and Path(path).name in (problem.file or ""))
 
 
 @st.composite
@@ -88,7 +88,9 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-ROWS = {name: text for name, (_, text) in SAMPLES.items() if text.lstrip()[0] in "[{" and not name.startswith("<")}
+ROWS = {
+    name: text for name, (_, text) in SAMPLES.items() if text.lstrip()[0] in "[{" and not name.startswith("<")
+}
 
 
 def places(value, path=()):
@@ -117,7 +119,11 @@ def test_any_value_in_any_field_gives_records_or_a_sentence(name, data):
         consume(path, None)
 
 
-PACKERS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
+PACKERS = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -127,7 +133,9 @@ def test_a_packed_file_cut_anywhere_is_refused(tmp_path, suffix):
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
         with pytest.raises(DataError):
-            [item for found in find(path, "msmarco-passages") for item in found.items(Options())] or _empty(cut, path)
+            [item for found in find(path, "msmarco-passages") for item in found.items(Options())] or _empty(
+                cut, path
+            )
 
 
 def _empty(cut, path):

@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from liebig.data import beir, condenser, documents, dpr, dpr_results, msmarco, tevatron, texts, topics, trec, tuples
+from liebig.data import (
+    beir,
+    condenser,
+    documents,
+    dpr,
+    dpr_results,
+    msmarco,
+    tevatron,
+    texts,
+    topics,
+    trec,
+    tuples,
+)
 from liebig.data.formats import find
 from liebig.data.items import Options
 from liebig.data.output import collapse, json_array, write_lines
@@ -62,7 +74,9 @@ def run_of(names):
         ]
 
     return st.builds(
-        build, st.lists(names, min_size=1, max_size=3, unique=True), st.lists(names, min_size=1, max_size=4, unique=True)
+        build,
+        st.lists(names, min_size=1, max_size=3, unique=True),
+        st.lists(names, min_size=1, max_size=4, unique=True),
     )
 
 
@@ -70,16 +84,22 @@ def back(name, file, lines, **options):
     """The records of a file with these lines, read as the format."""
     with tempfile.TemporaryDirectory() as folder:
         write_lines(Path(folder) / file, lines)
-        return [item.record for found in find(Path(folder) / file, name) for item in found.items(Options(**options))]
+        return [
+            item.record
+            for found in find(Path(folder) / file, name)
+            for item in found.items(Options(**options))
+        ]
 
 
 QUERIES = unique(st.builds(Query, ids, anything, st.lists(anything, max_size=3).map(tuple)), min_size=1)
 LINE_QUERIES = unique(st.builds(Query, ids, one_line), min_size=1)
 TOPICS = unique(
-    st.builds(Query, words, one_line.map(collapse).filter(lambda t: t and not topics.LABEL.match(t))), min_size=1
+    st.builds(Query, words, one_line.map(collapse).filter(lambda t: t and not topics.LABEL.match(t))),
+    min_size=1,
 ).filter(lambda found: not any(topics.LABEL.match(q.id) for q in found))
 DOCUMENTS = unique(
-    st.builds(Document, ids, anything, sections(anything), st.dictionaries(words, anything, max_size=2)), min_size=1
+    st.builds(Document, ids, anything, sections(anything), st.dictionaries(words, anything, max_size=2)),
+    min_size=1,
 )
 MARCO_DOCUMENTS = unique(
     st.builds(
@@ -91,7 +111,10 @@ MARCO_DOCUMENTS = unique(
     ),
     min_size=1,
 )
-JUDGED, TREC_JUDGED = some(st.builds(Judgement, ids, ids, grades)), some(st.builds(Judgement, words, words, grades))
+JUDGED, TREC_JUDGED = (
+    some(st.builds(Judgement, ids, ids, grades)),
+    some(st.builds(Judgement, words, words, grades)),
+)
 TRIPLES = some(st.builds(Tuple, one_line, one_line, one_line.map(lambda text: (text,)))).filter(
     lambda found: all((t.anchor + t.positive + t.negatives[0]).strip() for t in found)
 )
@@ -161,7 +184,9 @@ def test_dpr_questions_come_back_with_the_ids_of_their_lines(queries):
 
 def world(draw, texts):
     """A few passages and queries, and groups over them."""
-    found = draw(st.lists(st.builds(Passage, ids, texts, texts), min_size=2, max_size=5, unique_by=lambda p: p.id))
+    found = draw(
+        st.lists(st.builds(Passage, ids, texts, texts), min_size=2, max_size=5, unique_by=lambda p: p.id)
+    )
     asked = draw(unique(st.builds(Query, ids, texts, st.lists(texts, max_size=2).map(tuple)), min_size=1))
     names = [passage.id for passage in found]
     made = [Group(query.id, (names[0],), tuple(names[1:])) for query in asked]
@@ -197,7 +222,9 @@ def test_tevatron_training_data_comes_back_in_both_generations(data):
 def test_dpr_results_come_back(data, has_answer):
     found, asked, _ = world(data.draw, anything)
     hits = [Hit(q, p, 10.0 - rank, rank) for q in asked for rank, p in enumerate(found, 1)]
-    rows = dpr_results.result_rows(hits, asked.__getitem__, found.__getitem__, lambda q, p: has_answer, "wiki:")
+    rows = dpr_results.result_rows(
+        hits, asked.__getitem__, found.__getitem__, lambda q, p: has_answer, "wiki:"
+    )
     records = back("dpr-results", "results.json", json_array(rows), id_prefix="wiki:")
     assert [r for r in records if isinstance(r, Hit)] == hits
     assert [r for r in records if isinstance(r, Query)] == list(asked.values())

@@ -65,7 +65,11 @@ def test_a_packed_file_reads_as_the_plain_one(tmp_path, suffix):
 def test_packing_goes_by_the_bytes_and_not_the_name(tmp_path, suffix):
     (tmp_path / "named.tsv").write_bytes(PACKERS[suffix](DATA))
     (tmp_path / f"plain.tsv{suffix}").write_bytes(DATA)
-    assert content(source_of(tmp_path / "named.tsv")) == content(source_of(tmp_path / f"plain.tsv{suffix}")) == DATA
+    assert (
+        content(source_of(tmp_path / "named.tsv"))
+        == content(source_of(tmp_path / f"plain.tsv{suffix}"))
+        == DATA
+    )
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
@@ -113,7 +117,9 @@ def test_an_archive_of_a_beir_folder_is_a_beir_folder(tmp_path, top):
         assert len(list(found.items(Options()))) == 3
 
 
-@pytest.mark.parametrize("name", ["../out.jsonl", "a/../../out.jsonl", "/etc/out.jsonl", "..\\out.jsonl", "C:out.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["../out.jsonl", "a/../../out.jsonl", "/etc/out.jsonl", "..\\out.jsonl", "C:out.jsonl"]
+)
 def test_an_archive_whose_members_point_outside_is_refused(tmp_path, name):
     (tmp_path / "z.zip").write_bytes(zipped({name: b"{}", "ok.jsonl": b"{}"}))
     (tmp_path / "t.tar").write_bytes(tarred({name: b"{}", "ok.jsonl": b"{}"}, "w"))

@@ -85,13 +85,26 @@ class Export:
         """The judgements of a split."""
         return self.collection.judgements(split)
 
+    def grouped(self) -> list[str]:
+        """The chosen splits that have groups, or judgements that make some."""
+        return sorted({*self.of("groups"), *self.of("judgements")})
+
     def groups(self, split: str) -> Iterator[Group]:
-        """The groups of a split."""
-        return self.collection.groups(split)
+        """The groups of a split; where it has none, what was judged relevant and what was judged not to be."""
+        if split in self.collection.splits_of("groups"):
+            return self.collection.groups(split)
+        return self._judged(split)
+
+    def _judged(self, split: str) -> Iterator[Group]:
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        for judgement in self.judgements(split):
+            positives, negatives = found.setdefault(judgement.query, ([], []))
+            (positives if judgement.relevance > 0 else negatives).append(judgement.passage)
+        return (Group(q, tuple(good), tuple(bad)) for q, (good, bad) in found.items() if good)
 
     def tuples(self) -> Iterator[tuple[str, Iterator[Tuple]]]:
         """The tuples of every split; where it has none, those that its groups make."""
-        for split in sorted({*self.of("tuples"), *self.of("groups")}):
+        for split in sorted({*self.of("tuples"), *self.grouped()}):
             yield split, self.tuples_of(split)
 
     def tuples_of(self, split: str) -> Iterator[Tuple]:

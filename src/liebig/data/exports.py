@@ -98,19 +98,19 @@ def to_marco_documents(export: Export) -> None:
 
 def to_id_triples(export: Export) -> None:
     """qidpidtriples.SPLIT.tsv."""
-    for split in export.of("groups"):
+    for split in export.grouped():
         export.lines(f"qidpidtriples.{split}.tsv", msmarco.id_triple_lines(export.groups(split)))
 
 
 def to_text_triples(export: Export) -> None:
-    """triples.SPLIT.tsv, from tuples, or from groups with their texts."""
+    """triples.SPLIT.tsv, from tuples, or from groups or judgements with their texts."""
     for split, found in export.tuples():
         export.lines(f"triples.{split}.tsv", msmarco.text_triple_lines(found))
 
 
 def to_hard_negatives(export: Export) -> None:
     """msmarco-hard-negatives.SPLIT.jsonl."""
-    for split in export.of("groups"):
+    for split in export.grouped():
         found = msmarco.hard_negative_lines(export.groups(split))
         export.lines(f"msmarco-hard-negatives.{split}.jsonl", found)
 
@@ -128,7 +128,7 @@ def to_dpr_questions(export: Export) -> None:
 
 def to_dpr_training(export: Export) -> None:
     """SPLIT.json, an array with the passages written out."""
-    for split in export.of("groups"):
+    for split in export.grouped():
         rows = dpr.training_rows(export.groups(split), export.query, export.passage)
         export.lines(f"{split}.json", json_array(rows))
 
@@ -136,7 +136,7 @@ def to_dpr_training(export: Export) -> None:
 def to_tevatron_first(export: Export) -> None:
     """corpus.jsonl, and SPLIT.jsonl with the passages written out."""
     export.lines("corpus.jsonl", tevatron.first_passage_lines(export.passages()))
-    for split in export.of("groups"):
+    for split in export.grouped():
         found = tevatron.first_training_lines(export.groups(split), export.query, export.passage)
         export.lines(f"{split}.jsonl", found)
 
@@ -144,7 +144,7 @@ def to_tevatron_first(export: Export) -> None:
 def to_tevatron_second(export: Export) -> None:
     """corpus.jsonl, and SPLIT.jsonl with ids."""
     export.lines("corpus.jsonl", tevatron.second_passage_lines(export.passages()))
-    for split in export.of("groups"):
+    for split in export.grouped():
         export.lines(f"{split}.jsonl", tevatron.second_training_lines(export.groups(split), export.query))
 
 
@@ -163,13 +163,19 @@ def to_cocondenser(export: Export) -> None:
 def to_tuples(export: Export) -> None:
     """SPLIT.jsonl, .csv or .parquet with the columns anchor, positive, negative_1 …, and scored pairs."""
     for split, found in export.tuples():
-        width = _width(export.tuples_of(split))
-        names = ["anchor", "positive", *(["negative"] if width == 1 else _numbered(width))]
-        _table(
-            export, f"tuples.{split}", tuples.tuple_rows(found, width), dict.fromkeys(names, "large_string")
-        )
+        _write_tuples(export, split, found)
+    _write_pairs(export)
+
+
+def _write_tuples(export: Export, split: str, found: Iterator[Tuple]) -> None:
+    width = _width(export.tuples_of(split))
+    names = ["anchor", "positive", *(["negative"] if width == 1 else _numbered(width))]
+    _table(export, f"tuples.{split}", tuples.tuple_rows(found, width), dict.fromkeys(names, "large_string"))
+
+
+def _write_pairs(export: Export) -> None:
+    columns = {"sentence1": "large_string", "sentence2": "large_string", "score": "float64"}
     for split in export.of("pairs"):
-        columns = {"sentence1": "large_string", "sentence2": "large_string", "score": "float64"}
         _table(export, f"pairs.{split}", tuples.pair_rows(export.collection.pairs(split)), columns)
 
 
@@ -214,7 +220,10 @@ def to_huggingface(export: Export) -> None:
         )
         columns = {"query-id": "large_string", "corpus-id": "large_string", "score": "int64"}
         tuples.write_parquet(export.folder / "default" / f"{split}-00000-of-00001.parquet", judged, columns)
-    to_tuples(replace(export, container="parquet"))
+    packed = replace(export, container="parquet")
+    for split in export.of("tuples"):
+        _write_tuples(packed, split, packed.tuples_of(split))
+    _write_pairs(packed)
 
 
 def to_texts(export: Export) -> None:

@@ -22,6 +22,7 @@ MAX_ELEMENT = 1 << 30
 HALF = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 DECODER = json.JSONDecoder()
 SPACE = re.compile(r"[ \t\n\r]*")
+NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
 
 
 def parse(text: str, where: Where) -> Any:
@@ -141,7 +142,7 @@ class _Buffer:
                 if not self._may_be_cut(error) or not self._grow():
                     where.refuse(f"this is not valid JSON ({_reason(error)})")
                 continue
-            if end == len(self._text) and not self._ended:
+            if not self._ended and NUMBER_GOES_ON.fullmatch(self._text, end):
                 self._grow()
                 continue
             self.has_half |= HALF.search(self._text, self._at, end) is not None

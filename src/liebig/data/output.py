@@ -16,6 +16,8 @@ from typing import Any
 from liebig.data.unpack import create
 from liebig.errors import DataError
 
+ENCODER = json.JSONEncoder(ensure_ascii=False)
+
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write lines, each with a line feed; returns how many."""
@@ -29,7 +31,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 def json_line(row: Mapping[str, Any] | Sequence[Any]) -> str:
     """A value as one line of JSON, characters written as themselves."""
-    return json.dumps(row, ensure_ascii=False)
+    return ENCODER.encode(row)
 
 
 def json_array(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -123,9 +123,9 @@ def is_trec_qrels(sample: Sample) -> bool:
 
 
 def is_beir_qrels(sample: Sample) -> bool:
-    """Three tab-separated columns under a header, or with a grade from -2 to 10 as the last."""
+    """Three tab-separated columns under a header, or with a grade from -2 to 10 as the last, not named triples."""
     table = sample.tabs
-    if not table or len(table[0]) != 3:
+    if not table or len(table[0]) != 3 or "triple" in sample.name:
         return False
     if is_header(table[0]):
         return True
@@ -137,9 +137,15 @@ def is_beir_qrels(sample: Sample) -> bool:
 
 
 def is_marco_run(sample: Sample) -> bool:
-    """Three tab-separated columns, the last counting ranks from 1."""
+    """Three tab-separated columns, the last counting ranks from 1, not named triples."""
     table = sample.tabs
-    return bool(table) and len(table[0]) == 3 and sample.numbers(table, 2, whole=True) and _counts(table)
+    return (
+        bool(table)
+        and len(table[0]) == 3
+        and "triple" not in sample.name
+        and sample.numbers(table, 2, whole=True)
+        and _counts(table)
+    )
 
 
 def is_tevatron_run(sample: Sample) -> bool:

@@ -82,20 +82,22 @@ class Sample:
 
     @cached_property
     def raw_lines(self) -> list[str]:
-        """The first lines of a text file, blank ones too; a last one that is cut is left out."""
+        """The first lines of a text file, blank ones too; a last one that is cut is left out. None of a binary file."""
         head = self.source.head(HEAD).removeprefix(BOM)
+        if b"\0" in head[:4096]:
+            return []
         parts = head.decode("utf-8", "replace").split("\n")
         whole = parts if len(head) < HEAD or len(parts) == 1 else parts[:-1]
         return [line.removesuffix("\r") for line in whole[:LINES]]
 
     @cached_property
     def tabs(self) -> list[list[str]]:
-        """The lines cut at tabs, where all have the same number of columns, two at least."""
+        """The lines cut at tabs, where most have the same number of columns, two at least."""
         return _even([line.split("\t") for line in self.lines])
 
     @cached_property
     def spaces(self) -> list[list[str]]:
-        """The lines cut at white space, where all have the same number of columns."""
+        """The lines cut at white space, where most have the same number of columns, two at least."""
         return _even([space_fields(line) for line in self.lines])
 
     def numbers(self, table: list[list[str]], column: int, whole: bool = False) -> bool:
@@ -117,5 +119,7 @@ class _Head(Source):
 
 
 def _even(table: list[list[str]]) -> list[list[str]]:
-    widths = {len(row) for row in table}
-    return table if len(widths) == 1 and widths != {1} else []
+    """The lines as wide as the first, where that is two columns at least and they are half of all or more."""
+    width = len(table[0]) if table else 0
+    same = [row for row in table if len(row) == width]
+    return same if width > 1 and 2 * len(same) >= len(table) else []

@@ -1,0 +1,74 @@
+"""The standard library's documentation is read from its source, and nothing of it is run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from liebig.data import stdlib
+from liebig.data.formats import find
+from liebig.data.items import Options
+from liebig.errors import DataError
+
+
+def documents(name):
+    [found] = find(name)
+    return {item.record.id: item.record for item in found.items(Options())}
+
+
+def test_functions_classes_methods_and_modules_have_dotted_ids():
+    found = documents("stdlib:heapq,json,collections")
+    assert {
+        "heapq",
+        "heapq.merge",
+        "json.dumps",
+        "json.decoder.JSONDecoder.decode",
+        "collections.deque",
+    } <= set(found)
+    assert "Merge multiple sorted inputs" in found["heapq.merge"].text
+    assert found["heapq.merge"].metadata["signature"] == "merge(*iterables, key=None, reverse=False)"
+
+
+def test_only_what_was_named_is_read():
+    assert {name.split(".")[0] for name in documents("stdlib:heapq")} == {"heapq"}
+
+
+def test_builtins_and_modules_in_c_are_asked():
+    assert "ommon" in documents("stdlib:math")["math.gcd"].text
+    assert {"len", "str.join"} <= set(documents("stdlib:builtins"))
+
+
+CODE = """
+import json, sys
+from liebig.data.stdlib import read_stdlib
+names = [item.record.id for item in read_stdlib('stdlib:') if item.record.sections]
+print(json.dumps({'names': names, 'modules': sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The whole library, read by a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_the_whole_library_is_thousands_of_documents_without_private_names(whole):
+    assert 5000 < len(whole["names"]) == len(set(whole["names"])) < 12_000
+    assert not [name for name in whole["names"] if any(part.startswith("_") for part in name.split("."))]
+
+
+def test_modules_with_side_effects_are_not_imported(whole):
+    assert not {"antigravity", "this", "tkinter", "turtle", "webbrowser", "idlelib"} & set(whole["modules"])
+
+
+def test_a_module_that_does_not_exist_is_refused():
+    with pytest.raises(DataError, match="no module 'nowhere'"):
+        documents("stdlib:nowhere")
+
+
+def test_a_file_that_does_not_parse_is_left_out(tmp_path):
+    path = tmp_path / "bad.py"
+    path.write_text("def broken(:\n")
+    assert list(stdlib.from_source("bad", path)) == []
