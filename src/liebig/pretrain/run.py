@@ -61,7 +61,8 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     full = presets.resolve(config)
     say = _speaker(world)
     say(", ".join(presets.said(config)))
-    stores = [TokenStore.open(store.path) for store in full.stores]
+    # One process compares hashes; the others would only read the same files again.
+    stores = [TokenStore.open(store.path, hashes=world.first) for store in full.stores]
     tokenizer = find_tokenizer(full, stores)
     made = start(full, tokenizer)
     say(made.backbone.describe())

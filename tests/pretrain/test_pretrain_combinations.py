@@ -1,0 +1,103 @@
+"""Any pair source under any objective, and evaluation as the step itself counts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from pretrain_worlds import backbone, batch, side, spans
+
+from liebig.config import parse
+from liebig.model.heads import CondenserHead
+from liebig.pretrain import presets
+from liebig.pretrain.cocondenser import CoCondenser
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.evaluation import evaluate
+from liebig.pretrain.mlm import MaskedLM
+from liebig.pretrain.run import read, start
+from liebig.train.distributed import ALONE
+from liebig.train.step import step
+
+OBJECTIVES = ("mlm", "condenser", "cocondenser", "cotmae", "simclr", "moco")
+SOURCES = ("blocks", "spans", "crops", "cloze", "pairs", "queries")
+SINGLE = ("mlm", "condenser")
+
+
+def recipe(smoke, objective, source, single="skip", **rest):
+    tables = {
+        "model": {"kind": "new", "layers": 2, "width": 16, "heads": 2},
+        "objective": {"kind": objective} | ({"queue": 16} if objective == "moco" else {}),
+        "source": {"kind": source} | {"crops": {"window": 60}, "spans": {"single": single}}.get(source, {}),
+        "loop": {"batch": 8, "steps": 1},
+        "max_length": 48,
+    }
+    if source in ("pairs", "queries"):
+        tables["source"] |= {"collection": smoke / "collection", "split": "generated"}
+        tables["tokenizer"] = smoke / "tokenizer"
+    else:
+        tables["stores"] = [{"path": smoke / "store"}]
+    return presets.resolve(parse(PretrainConfig, tables | rest))
+
+
+def taken(config, store):
+    """One step of a recipe, and its evaluation."""
+    found = start(config, store.tokenizer).built.objective.train()
+    data = read(config, [store] if config.stores else [], store.tokenizer, ALONE, lambda _: None)
+    result = step(found, data.batches(0), chunk_tokens=200)
+    found.after_step()
+    return result, data.evaluate(found.eval())
+
+
+@pytest.mark.parametrize(
+    "objective, source", [(o, s) for o in OBJECTIVES for s in SOURCES if o in SINGLE or s != "blocks"]
+)
+def test_every_objective_takes_every_source_it_can(smoke, store, objective, source):
+    result, measured = taken(recipe(smoke, objective, source, evaluation={"share": 0.1}), store)
+    assert torch.isfinite(result.loss)
+    assert result.counts["examples"] == 8
+    assert set(measured) <= set(result.losses) | {"partner_accuracy"}
+
+
+def test_documents_of_one_span_are_used_once_on_request(smoke, store):
+    config = recipe(smoke, "cocondenser", "spans", max_length=100, single="once")
+    data = read(config, [store], store.tokenizer, ALONE, lambda _: None)
+    owners = data.batches(0).sides["text"].owner
+    assert 8 < len(owners) < 16
+    result, _ = taken(config, store)
+    assert torch.isfinite(result.losses["contrast"])
+
+
+def test_a_budget_of_tokens_becomes_a_number_of_examples(smoke, store):
+    config = recipe(smoke, "mlm", "blocks", batch_tokens=1500, loop={"steps": 1})
+    data = read(config, [store], store.tokenizer, ALONE, lambda _: None)
+    assert sum(data.batches(i).tokens for i in range(10)) / 10 == pytest.approx(1500, rel=0.1)
+
+
+def test_several_stores_are_mixed_by_their_weights(smoke, store):
+    stores = [{"path": smoke / "store", "weight": 3}, {"path": smoke / "store", "weight": 1}]
+    config = recipe(smoke, "mlm", "blocks", stores=stores)
+    lines = []
+    read(config, [store, store], store.tokenizer, ALONE, lines.append)
+    assert [line.split(", ")[1] for line in lines[:2]] == ["75% of the training", "25% of the training"]
+
+
+@pytest.mark.parametrize("chunk_tokens", [30, 10_000])
+def test_evaluation_counts_as_the_step_does(chunk_tokens):
+    model = backbone()
+    pairs = batch(4, text=side(spans(8), 2))
+    for objective in (MaskedLM(model), CoCondenser(model, CondenserHead(model).double())):
+        objective.eval()
+        result = step(objective, pairs)
+        measured = evaluate(objective, lambda _: pairs, 2, ALONE, chunk_tokens=chunk_tokens)
+        expected = {**result.losses, **result.metrics}
+        assert measured == pytest.approx({name: float(expected[name]) for name in measured}, abs=1e-9)
+        assert {name for name in result.losses if name != "contrast"} <= set(measured)
+
+
+def test_the_first_measure_is_the_one_to_choose_a_checkpoint_by():
+    model = backbone()
+    objective = CoCondenser(model, CondenserHead(model).double()).eval()
+    measured = evaluate(objective, lambda _: batch(4, text=side(spans(8), 2)), 1, ALONE)
+    assert next(iter(measured)) == "partner_accuracy"
+    assert json.dumps(measured)
