@@ -70,9 +70,11 @@ def regroup(blocks: Sequence[Block]) -> Block:
     )
     shift = np.cumsum([0] + [block.hits.data.size for block in blocks])
     rows = np.argsort(owner, kind="stable")
+    data = np.concatenate([block.hits.data for block in blocks])
+    data.setflags(write=False)
     hits = Hits(
         segments=_segments(np.bincount(owner, minlength=len(order))),
-        data=np.concatenate([block.hits.data for block in blocks]),
+        data=data,
         starts=np.concatenate([block.hits.starts + at for block, at in zip(blocks, shift)])[rows],
         ends=np.concatenate([block.hits.ends + at for block, at in zip(blocks, shift)])[rows],
         scores=np.concatenate([block.hits.scores for block in blocks])[rows],

@@ -16,11 +16,14 @@ from liebig.measures.arrays import Bytes, Longs
 
 
 def pack(strings: Iterable[str]) -> tuple[Bytes, Longs]:
-    """All strings in one byte array, and offsets such that string i is `data[offsets[i]:offsets[i + 1]]`."""
+    """All strings in one byte array, and offsets such that string i is `data[offsets[i]:offsets[i + 1]]`.
+
+    The array is read-only, as the bytes of a file are, so that kernels are compiled once for both.
+    """
     encoded = [string.encode() for string in strings]
     offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), offsets
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
 
 
 def unpack(data: Bytes, start: int, end: int) -> str:
