@@ -28,6 +28,11 @@ NONSENSE = [
     (("mlm", "blocks"), {"stores": []}, "name at least one"),
     (("cotmae", {"kind": "spans", "single": "once"}), {}, "needs both spans"),
     (("cotmae", {"kind": "queries", "collection": "c"}), {}, "stores have no use"),
+    (
+        ({"kind": "cocondenser", "distinct_documents": True}, {"kind": "spans", "single": "once"}),
+        {},
+        "no use",
+    ),
     (("mlm", "block"), {}, "blocks"),
 ]
 

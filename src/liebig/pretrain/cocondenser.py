@@ -19,7 +19,7 @@ from liebig.model.pooling import cls
 from liebig.pretrain.condenser import Condenser
 from liebig.pretrain.masked import Reduction, text_of
 from liebig.pretrain.partners import same_text
-from liebig.train.batch import Batch, Side
+from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
 
@@ -58,31 +58,42 @@ class CoCondenser(Condenser):
         side = text_of(chunk)
         hidden = self.hidden(side.packed)
         terms = self.mlm_terms(hidden, side) if self.mlm else {}
-        return Represented(self._partners(cls(hidden.last, side.packed), side), terms)
+        return Represented(cls(hidden.last, side.packed), terms)
 
     def vectors(self, chunk: Batch) -> Tensor:
         side = text_of(chunk)
-        return self._partners(cls(self.backbone(side.packed).last, side.packed), side)
-
-    def _partners(self, vectors_BD: Tensor, side: Side) -> Tensor:
-        """The rows that have a partner: all of them, unless some documents gave one span."""
-        if not self.singles:
-            return vectors_BD
-        like = side.owner[1:] == side.owner[:-1]
-        edge = like.new_zeros(1)
-        return vectors_BD[torch.cat((like, edge)) | torch.cat((edge, like))]
+        return cls(self.backbone(side.packed).last, side.packed)
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
-        everything = world.gather(vectors)
-        at = torch.arange(everything.start, everything.start + len(vectors))
-        itself = torch.stack((at - everything.start, at), dim=1)
-        found = losses.info_nce(
+        if self.singles:
+            vectors = vectors[has_partner(text_of(batch).owner)]
+        everything, start = world.gather(vectors)
+        if self.distinct_documents:
+            found = self._distinct(vectors, everything, start, batch, world)
+        else:
+            found = losses.cocondenser(
+                vectors, everything, start, temperature=self.temperature, similarity=self.similarity
+            )
+        return Contrast(found.loss, {"partner_accuracy": found.accuracy, "alignment": found.alignment})
+
+    def _distinct(
+        self, vectors: Tensor, everything: Tensor, start: int, batch: Batch, world: World
+    ) -> losses.Scored:
+        """Eq. 6 without candidates of a span's own document, itself among them, other than its partner."""
+        partners = torch.arange(start, start + len(vectors)) ^ 1
+        return losses.info_nce(
             vectors,
-            everything.rows,
-            at ^ 1,
+            everything,
+            partners,
             temperature=self.temperature,
             similarity=self.similarity,
-            exclude=same_text(batch, at ^ 1, 2, world) if self.distinct_documents else itself,
-            total=len(everything.rows),
+            exclude=same_text(batch, partners, 2, world),
+            total=len(everything),
         )
-        return Contrast(found.loss, {"partner_accuracy": found.accuracy, "alignment": found.alignment})
+
+
+def has_partner(owner_B: Tensor) -> Tensor:
+    """Which sequences are not the only one of their example."""
+    like = owner_B[1:] == owner_B[:-1]
+    edge = like.new_zeros(1)
+    return torch.cat((like, edge)) | torch.cat((edge, like))

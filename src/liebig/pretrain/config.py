@@ -119,3 +119,5 @@ def _once_where_it_works(config: PretrainConfig) -> None:
     once = any(isinstance(s, SpansConfig) and s.single == "once" for s in parts(config.source))
     if once and isinstance(config.objective, CotmaeConfig | SimclrConfig | MocoConfig):
         raise ValueError(f"{config.objective.kind} needs both spans: use single = 'skip'")
+    if once and getattr(config.objective, "distinct_documents", False):
+        raise ValueError("spans of one document never meet as negatives: distinct_documents has no use here")
