@@ -24,12 +24,15 @@ This page is the `--help` of every command, written by `make docs`.
 def cli_page() -> str:
     """The help of every command, as plain text in code blocks."""
     root = typer.main.get_command(make_app(markup=None))
-    assert isinstance(root, click.Group) or hasattr(root, "commands")
-    parts = [HEAD, _block("liebig", root)]
-    for name in sorted(root.commands):
-        parts.append(f"## liebig {name}\n")
-        parts.append(_block(f"liebig {name}", root.commands[name]))
-    return "\n".join(parts)
+    return HEAD + "".join(_pages("liebig", root))
+
+
+def _pages(name: str, command: click.Command) -> list[str]:
+    """A command's help and that of the commands below it."""
+    made = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
+    for below in sorted(getattr(command, "commands", {})):
+        made += _pages(f"{name} {below}", command.commands[below])
+    return made
 
 
 def _block(name: str, command: click.Command) -> str:
@@ -44,7 +47,7 @@ def pages() -> dict[Path, str]:
     """Every generated file and its contents."""
     made = {HERE / "cli.md": cli_page()}
     for name, stage in STAGES.items():
-        made[HERE / "schema" / f"{name}.json"] = config.schema(stage.config)
+        made[HERE / "schema" / f"{name.replace(' ', '-')}.json"] = config.schema(stage.config)
     return made
 
 

@@ -24,8 +24,9 @@ from liebig.errors import LiebigError, RecipeError
 from liebig.pipeline import Stage
 from liebig.stages import STAGES
 
+GROUPS = {"analyse": "Look into models, vectors and results."}
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
-EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; 'liebig show --schema {name}' lists them all."
+EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; liebig show --schema '{name}' lists them all."
 
 
 def say(text: str) -> None:
@@ -72,8 +73,13 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
         add_completion=False,
     )
     app.callback()(_version)
+    groups = {"": app}
     for stage in STAGES.values():
-        app.command(stage.name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
+        group, _, name = stage.name.rpartition(" ")
+        if group not in groups:
+            groups[group] = typer.Typer(no_args_is_help=True, rich_markup_mode=markup)
+            app.add_typer(groups[group], name=group, help=GROUPS[group])
+        groups[group].command(name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
     for function in (run, show, demo):
         app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
     return app
@@ -122,7 +128,7 @@ def _command(stage: Stage) -> Callable[..., None]:
         option = typer.Option(*names, help=(field.description or "") + default, show_default=False)
         parameters.append(_parameter(name, (bool if kind is bool else str) | None, option, None))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    command.__name__ = stage.name
+    command.__name__ = stage.name.replace(" ", "_")
     return guarded(command)
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, NeighboursConfig, SpaceConfig
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.init_config import ConvertConfig, InitConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
+from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
+from liebig.index.config import IndexConfig
+from liebig.lexical.config import BM25Config
 from liebig.model.config import ImportConfig
 from liebig.pipeline import Stage
 from liebig.pretrain.config import PretrainConfig
+from liebig.report.config import ReportConfig
+from liebig.search.config import MineConfig
 from liebig.workspace import Folder
 
 
@@ -35,14 +41,86 @@ def _prepare(config: PrepareConfig, folder: Folder) -> None:
     run(config, folder)
 
 
+def _pretrain(config: PretrainConfig, folder: Folder) -> None:
+    from liebig.pretrain.run import run
+
+    run(config, folder)
+
+
 def _import(config: ImportConfig, folder: Folder) -> None:
     from liebig.model.run import run
 
     run(config, folder)
 
 
-def _pretrain(config: PretrainConfig, folder: Folder) -> None:
-    from liebig.pretrain.run import run
+def _bm25(config: BM25Config, folder: Folder) -> None:
+    from liebig.lexical.run import run
+
+    run(config, folder)
+
+
+def _index(config: IndexConfig, folder: Folder) -> None:
+    from liebig.index.run import run
+
+    run(config, folder)
+
+
+def _mine(config: MineConfig, folder: Folder) -> None:
+    from liebig.search.run_mine import run
+
+    run(config, folder)
+
+
+def _evaluate(config: EvaluateConfig, folder: Folder) -> None:
+    from liebig.evaluate.run import run
+
+    run(config, folder)
+
+
+def _compare(config: CompareConfig, folder: Folder) -> None:
+    from liebig.evaluate.compare import run
+
+    run(config, folder)
+
+
+def _curve(config: CurveConfig, folder: Folder) -> None:
+    from liebig.evaluate.curve import run
+
+    run(config, folder)
+
+
+def _analyse_attention(config: AttentionConfig, folder: Folder) -> None:
+    from liebig.analyse.run import run_attention
+
+    run_attention(config, folder)
+
+
+def _analyse_neighbours(config: NeighboursConfig, folder: Folder) -> None:
+    from liebig.analyse.run import run_neighbours
+
+    run_neighbours(config, folder)
+
+
+def _analyse_space(config: SpaceConfig, folder: Folder) -> None:
+    from liebig.analyse.run import run_space
+
+    run_space(config, folder)
+
+
+def _analyse_errors(config: ErrorsConfig, folder: Folder) -> None:
+    from liebig.analyse.run import run_errors
+
+    run_errors(config, folder)
+
+
+def _analyse_leakage(config: LeakageConfig, folder: Folder) -> None:
+    from liebig.analyse.run import run_leakage
+
+    run_leakage(config, folder)
+
+
+def _report(config: ReportConfig, folder: Folder) -> None:
+    from liebig.report.run import run
 
     run(config, folder)
 
@@ -94,6 +172,100 @@ _ALL = (
         "Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder.",
         "liebig import ~/models/co-condenser-marco --out runs/cocondenser",
         positional="source",
+    ),
+    Stage(
+        "bm25",
+        BM25Config,
+        _bm25,
+        "Index a collection's passages for BM25, or add passages to an index and take some out.",
+        "liebig bm25 runs/collection --out runs/bm25",
+        positional="collection",
+    ),
+    Stage(
+        "index",
+        IndexConfig,
+        _index,
+        "Index vectors: exact by default, FAISS or Milvus past the memory of one machine.",
+        "liebig index runs/vectors --out runs/index",
+        positional="vectors",
+    ),
+    Stage(
+        "mine",
+        MineConfig,
+        _mine,
+        "Take hard negatives from runs, and count what was dropped and why.",
+        "liebig mine recipe.toml --out runs/negatives",
+    ),
+    Stage(
+        "evaluate",
+        EvaluateConfig,
+        _evaluate,
+        "Evaluate a run or a model on a collection, with intervals, beside the papers' figures.",
+        "liebig evaluate runs/bm25/run.trec runs/collection --out runs/evaluation",
+        positional="collections",
+    ),
+    Stage(
+        "compare",
+        CompareConfig,
+        _compare,
+        "Compare systems pairwise on the same queries, with corrected significance tests.",
+        "liebig compare runs/a/run.trec runs/b/run.trec --qrels runs/collection --out runs/comparison",
+        positional="runs",
+    ),
+    Stage(
+        "curve",
+        CurveConfig,
+        _curve,
+        "Lay evaluations of models trained on more and more labels side by side.",
+        "liebig curve runs/1k runs/10k runs/full sizes=['1000','10000','full'] --out runs/curve",
+        positional="results",
+    ),
+    Stage(
+        "analyse attention",
+        AttentionConfig,
+        _analyse_attention,
+        "Entropy of CLS attention, layer by layer, of several models (Condenser, Figure 2).",
+        "liebig analyse attention runs/mlm/model runs/condenser/model --texts runs/collection --out runs/attention",
+        positional="models",
+    ),
+    Stage(
+        "analyse neighbours",
+        NeighboursConfig,
+        _analyse_neighbours,
+        "How far the neighbourhoods of two retrievers agree (coCondenser, Eq. 17).",
+        "liebig analyse neighbours first=[runs/one.trec] second=[runs/two.trec] --out runs/neighbours",
+    ),
+    Stage(
+        "analyse space",
+        SpaceConfig,
+        _analyse_space,
+        "Alignment, uniformity, isotropy, hubness and effective dimension of a vector space.",
+        "liebig analyse space runs/mlm/model --collection runs/collection --out runs/space",
+        positional="models",
+    ),
+    Stage(
+        "analyse errors",
+        ErrorsConfig,
+        _analyse_errors,
+        "Which queries one system wins and loses against another, with their texts.",
+        "liebig analyse errors runs/a/run.trec runs/b/run.trec --collection runs/collection --out runs/errors",
+        positional="runs",
+    ),
+    Stage(
+        "analyse leakage",
+        LeakageConfig,
+        _analyse_leakage,
+        "Look for evaluation texts inside pre-training text.",
+        "liebig analyse leakage runs/wiki --evaluation runs/collection --out runs/leakage",
+        positional="corpus",
+    ),
+    Stage(
+        "report",
+        ReportConfig,
+        _report,
+        "Write one self-contained HTML page about a folder of results.",
+        "liebig report runs/evaluation runs/comparison --out runs/report",
+        positional="folders",
     ),
 )
 STAGES: dict[str, Stage] = {stage.name: stage for stage in _ALL}

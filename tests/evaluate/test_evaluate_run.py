@@ -46,7 +46,7 @@ def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
     tmp_path: Path, collection: Path
 ) -> None:
     run = write_run(tmp_path / "run.trec", GOOD)
-    common = {"collections": [run, collection], "kind": "answers", "measures": ["Answer@1", "Answer@2"]}
+    common = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1", "Answer@2"]}
     plain = read_per_query(*_first(run_evaluate(tmp_path / "a", **common)))
     titles = read_per_query(*_first(run_evaluate(tmp_path / "b", **common, titles=True)))
     assert plain.of("Answer@1").tolist() == [1, 0, 0, 0]
@@ -56,7 +56,7 @@ def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
 
 def test_patterns_are_matched_when_asked(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", {"q4": {"p5": 1.0}})
-    common = {"collections": [run, collection], "kind": "answers", "measures": ["Answer@1"]}
+    common = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1"]}
     assert read_per_query(*_first(run_evaluate(tmp_path / "a", **common))).of("Answer@1")[3] == 0
     assert (
         read_per_query(*_first(run_evaluate(tmp_path / "b", **common, patterns=True))).of("Answer@1")[3] == 1
@@ -67,7 +67,7 @@ def test_questions_and_passages_may_come_from_different_files(tmp_path: Path, co
     questions = tmp_path / "questions.test.jsonl"
     questions.write_text((collection / "queries.jsonl").read_text())
     run = write_run(tmp_path / "run.trec", GOOD)
-    common = {"measures": ["Answer@2"], "kind": "answers"}
+    common = {"measures": ["Answer@2"], "data": "answers"}
     apart = run_evaluate(tmp_path / "a", collections=[run, questions], passages=collection, **common)
     whole = run_evaluate(tmp_path / "b", collections=[run, collection], **common)
     assert (read_per_query(*_first(apart)).values == read_per_query(*_first(whole)).values).all()
@@ -85,7 +85,7 @@ def test_papers_figures_stand_beside_judgements_of_the_same_number(tmp_path: Pat
 def test_a_run_over_other_passages_cannot_be_matched(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", {"q1": {"elsewhere": 1.0}})
     with pytest.raises(DataError, match="'elsewhere'"):
-        run_evaluate(tmp_path / "out", collections=[run, collection], kind="answers")
+        run_evaluate(tmp_path / "out", collections=[run, collection], data="answers")
 
 
 def test_self_retrieval_is_noted_and_excluded_by_the_suite(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_several_collections_are_one_result_each(tmp_path: Path, collection: Pat
         ({"measures": ["Spearman"]}, "Spearman needs pairs"),
         ({"suite": "beir/nowhere"}, "no suite"),
         ({"split": "dev"}, "no split 'dev'"),
-        ({"kind": "pairs"}, "no pairs here"),
+        ({"data": "pairs"}, "no pairs here"),
     ],
 )
 def test_what_does_not_fit_is_an_error_with_a_fix(

@@ -26,7 +26,7 @@ class EvaluateConfig(Config):
     split: str | None = Field(
         None, description="The split; by default the suite's, else test, else the only one."
     )
-    kind: Literal["judgements", "answers", "pairs", "triplets", "candidates"] | None = Field(
+    data: Literal["judgements", "answers", "pairs", "triplets", "candidates"] | None = Field(
         None, description="Which data of a collection to use, where it has several."
     )
     suite: str | None = Field(

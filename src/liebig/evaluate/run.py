@@ -95,7 +95,7 @@ def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
         return Task(path.name, path, "built-sections", "triplets", triplets=triplets)
     if config.candidates is not None:
         return _candidates(config, config.candidates, read_task(path, kind="judgements", split=config.split))
-    task = read_task(path, kind=config.kind, split=config.split, suite=suite)
+    task = read_task(path, kind=config.data, split=config.split, suite=suite)
     return task if config.passages is None else with_passages(task, config.passages)
 
 

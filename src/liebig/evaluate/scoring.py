@@ -92,7 +92,7 @@ def measures_for(task: Task, names: Sequence[str]) -> tuple[Measure, ...]:
         if measure.needs != needed:
             raise RecipeError(
                 f"{measure} needs {measure.needs}, and {task.name} is evaluated by its {task.kind}",
-                fix=f"use measures such as {', '.join(DEFAULTS[task.kind])}, or kind={measure.needs}",
+                fix=f"use measures such as {', '.join(DEFAULTS[task.kind])}, or data={measure.needs}",
             )
     return measures
 
@@ -117,7 +117,7 @@ def score_run(
         raise DataError(
             f"a run cannot be evaluated on {task.kind}",
             file=task.path,
-            fix="evaluate a model, or use kind=judgements",
+            fix="evaluate a model, or use data=judgements",
         )
     asked = scores.only(measures)
     notes = _notes(task, asked) + (
