@@ -80,6 +80,13 @@ def test_crops_are_not_thinned_out_under_masked_language_modelling():
     assert resolve(recipe("cocondenser", "crops")).source.delete == 0.0
 
 
+@pytest.mark.parametrize("rest", [{"batch_tokens": 4096}, {"loop": {"minutes": 3, "seed": 5}}])
+def test_a_plain_recipe_survives_being_written_down(rest, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump(recipe(**rest)))
+    assert load(PretrainConfig, path) == recipe(**rest)
+
+
 def test_a_recipe_survives_being_written_down(tmp_path):
     parts = [{"source": {"kind": "spans"}, "weight": 1}, {"source": {"kind": "crops"}, "weight": 2}]
     config = recipe("cocondenser", {"kind": "mixture", "parts": parts})

@@ -86,7 +86,8 @@ class PretrainConfig(Config):
 
 def _batch_is_said_once(config: PretrainConfig) -> None:
     kind = config.objective.kind
-    if config.batch_tokens is not None and "batch" in config.loop.model_fields_set:
+    given = config.loop.batch != LoopConfig.model_fields["batch"].default
+    if config.batch_tokens is not None and given:
         raise ValueError("give loop.batch (examples) or batch_tokens, not both")
     if config.batch_tokens is not None and not is_local(config.objective):
         raise ValueError(
