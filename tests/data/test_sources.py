@@ -167,6 +167,12 @@ def test_standard_input_whose_format_cannot_be_told_asks_for_it(monkeypatch):
         find("-")
 
 
+def test_links_to_folders_are_not_followed(tmp_path):
+    (tmp_path / "a.md").write_text("# A\n")
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    assert [source.name for source in source_of(tmp_path).files()] == ["a.md"]
+
+
 def test_a_missing_file_is_a_sentence(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         source_of(tmp_path / "nowhere.jsonl")

@@ -6,7 +6,9 @@ on one more pass over the judgements and groups as written. Cost: sorting the ha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
@@ -88,50 +90,53 @@ def duplicates(collection: Collection, writer: CollectionWriter, census: Census)
         repeated = contents[counts > 1]
         more = int(counts.sum()) - len(contents)
         if more:
-            ids = ledger.ids[np.isin(ledger.contents, repeated[:EXAMPLES])]
+            places = np.flatnonzero(np.isin(ledger.contents, repeated[:EXAMPLES]))
             sentence = f"{_many(more, name)} with the text of another one, under a different id"
-            yield warning("duplicate", more, sentence, _names(collection, name, ids))
+            yield warning("duplicate", more, sentence, _names(collection, name, ledger.offsets[places]))
 
 
-def _names(collection: Collection, kind: str, hashes: Hashes) -> Iterator[str]:
-    """The ids behind a few hashes, found by reading on until they have come by."""
-    wanted = set(hashes.tolist())
-    records: dict[str, Callable[[], Iterator[Any]]] = {
-        "documents": collection.documents,
-        "passages": collection.passages,
-        "queries": collection.queries,
-    }
-    for record in records[kind]():
-        if hash64(record.id) in wanted:
-            yield record.id
+def _names(collection: Collection, kind: str, offsets: NDArray[np.uint64]) -> Iterator[str]:
+    """The ids of the records at these places of their file."""
+    with (collection.path / f"{kind}.jsonl").open("rb") as file:
+        for offset in offsets.tolist():
+            file.seek(offset)
+            yield json.loads(file.readline())["id"]
 
 
 def shared_ids(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
     """Ids that a query and a passage or document have in common: some tools drop such hits."""
     for name in ("passages", "documents"):
-        common = np.intersect1d(writer.ledgers["queries"].ids, writer.ledgers[name].ids)
+        queries = writer.ledgers["queries"]
+        common = np.flatnonzero(np.isin(queries.ids, writer.ledgers[name].ids))
         if len(common):
             sentence = (
                 f"{_many(len(common), 'queries')} with the id of a {SINGULAR[name]}: where they are unrelated, "
                 "keep tools from dropping hits that have the query's id"
             )
-            yield warning("shared id", len(common), sentence, _names(collection, "queries", common))
+            yield warning(
+                "shared id", len(common), sentence, _names(collection, "queries", queries.offsets[common])
+            )
 
 
 def dangling_judgements(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
     """Judgements of passages or queries that are not there."""
     for split in collection.splits_of("judgements"):
-        pairs = lambda split=split: ((j.query, j.passage) for j in collection.judgements(split))  # noqa: E731
-        yield from _dangling(writer, "judgements", split, pairs)
+        yield from _dangling(writer, "judgements", split, partial(_judged, collection, split))
 
 
 def dangling_groups(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
     """Training groups of passages or queries that are not there."""
     for split in collection.splits_of("groups"):
-        pairs = lambda split=split: (  # noqa: E731
-            (g.query, name) for g in collection.groups(split) for name in (*g.positives, *g.negatives)
-        )
-        yield from _dangling(writer, "groups", split, pairs)
+        yield from _dangling(writer, "groups", split, partial(_grouped, collection, split))
+
+
+def _judged(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
+    return ((judgement.query, judgement.passage) for judgement in collection.judgements(split))
+
+
+def _grouped(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
+    for group in collection.groups(split):
+        yield from ((group.query, name) for name in (*group.positives, *group.negatives))
 
 
 def _dangling(

@@ -11,6 +11,7 @@ from array import array
 from enum import Enum, auto
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.data.lookup import Hashes, OffsetIndex, hash64
 
@@ -73,15 +74,24 @@ class Ledger:
     @property
     def ids(self) -> Hashes:
         """The hashes of the ids, in order."""
-        return np.frombuffer(self._ids, dtype=np.uint64) if self._ids else np.empty(0, np.uint64)
+        return _view(self._ids)
 
     @property
     def contents(self) -> Hashes:
         """The hashes of the contents, in order."""
-        return np.frombuffer(self._contents, dtype=np.uint64) if self._contents else np.empty(0, np.uint64)
+        return _view(self._contents)
+
+    @property
+    def offsets(self) -> NDArray[np.uint64]:
+        """The byte offsets of the records, in order."""
+        return _view(self._offsets)
 
     def index(self) -> OffsetIndex:
         """Offsets by id. Nothing can be entered any more, because the table is given up for the room."""
         self._table = array("I")
-        offsets = np.frombuffer(self._offsets, dtype=np.uint64) if self._offsets else np.empty(0, np.uint64)
-        return OffsetIndex.build(self.ids, offsets)
+        return OffsetIndex.build(self.ids, self.offsets)
+
+
+def _view(numbers: array[int]) -> NDArray[np.uint64]:
+    """The numbers as an array, without copying them."""
+    return np.frombuffer(numbers, dtype=np.uint64) if numbers else np.empty(0, np.uint64)

@@ -57,7 +57,7 @@ class Source(ABC):
         """The bytes as they are stored."""
 
     def children(self) -> list[Source]:
-        """What lies in a folder, by name; hidden files left out."""
+        """What lies in a folder, by name; hidden files and links to folders left out."""
         return []
 
     @property
@@ -143,8 +143,8 @@ class DiskSource(Source):
     def children(self) -> list[Source]:
         if not self.is_folder:
             return []
-        names = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
-        return [source_of(path) for path in names]
+        found = (path for path in self.path.iterdir() if not path.name.startswith("."))
+        return [source_of(path) for path in sorted(found) if not (path.is_symlink() and path.is_dir())]
 
     @contextlib.contextmanager
     def seekable(self) -> Iterator[BinaryIO]:

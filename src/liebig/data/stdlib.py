@@ -76,7 +76,7 @@ def _all(wanted: set[str]) -> Iterator[Item]:
 
 
 def sources() -> list[tuple[str, Path]]:
-    """Public modules with their source files, by name."""
+    """Public modules with their source files, by name; a package's private files count as the package's own."""
     root = Path(sysconfig.get_paths()["stdlib"])
     found: list[tuple[str, Path]] = []
     for folder, below, files in os.walk(root):
@@ -84,8 +84,8 @@ def sources() -> list[tuple[str, Path]]:
         package = Path(folder).relative_to(root).parts
         for name in files:
             stem = name.removesuffix(".py")
-            parts = package if stem == "__init__" else (*package, stem)
-            if name.endswith(".py") and parts and stem.isidentifier() and (_public(stem) or parts == package):
+            parts = (*package, stem) if _public(stem) else package
+            if name.endswith(".py") and parts and stem.isidentifier() and stem != "__main__":
                 found.append((".".join(parts), Path(folder) / name))
     return sorted(found)
 
@@ -98,7 +98,8 @@ def from_source(module: str, path: Path) -> Iterator[Item]:
             tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError, OSError, RecursionError):
         return  # a few files of the library are broken or templates on purpose
-    if text := ast.get_docstring(tree):
+    is_whole = _public(path.stem) or path.stem == "__init__"
+    if is_whole and (text := ast.get_docstring(tree)):
         yield from _item(module, "module", text, Where(label, 1))
     yield from _members(tree.body, module, label)
 
