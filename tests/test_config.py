@@ -112,3 +112,17 @@ def test_load_of_dump_is_the_recipe(recipe):
 
 def test_the_schema_is_json_with_every_field():
     assert set(json.loads(config.schema(Recipe))["properties"]) == set(Recipe.model_fields)
+
+
+class Start(Config):
+    model: config.InputPath
+    others: tuple[config.InputPath, ...] = ()
+
+
+def test_an_encoder_of_the_package_has_a_name():
+    start = config.load(Start, None, ["model=liebig:mini-v0", "others=['liebig:mini-v0', 'x']"])
+    assert (start.model / "model.safetensors").is_file()
+    assert start.others == (start.model, Path("x"))
+    assert config.inputs(start) == {"model": start.model, "others.0": start.model, "others.1": Path("x")}
+    with pytest.raises(RecipeError, match="there is liebig:mini-v0"):
+        config.load(Start, None, ["model=liebig:maxi"])

@@ -14,18 +14,31 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from liebig.errors import RecipeError
 
 C = TypeVar("C", bound="Config")
+BUNDLED = "liebig:"
 
 
 class Input:
     """Marks a path that a stage reads, so that its contents count in the manifest."""
 
 
-InputPath = Annotated[Path, Input()]
+def _bundled(value: Any) -> Any:
+    """`liebig:NAME` stands for the folder of an encoder that comes with the package."""
+    if not (isinstance(value, str) and value.startswith(BUNDLED)):
+        return value
+    home = Path(__file__).parent / "encoders"
+    folder = home / value.removeprefix(BUNDLED)
+    if not (folder / "config.json").is_file():
+        there = ", ".join(BUNDLED + path.name for path in sorted(home.iterdir()))
+        raise ValueError(f"no encoder of this name comes with the package; there is {there}")
+    return folder
+
+
+InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]
 
 
 class Config(BaseModel):
