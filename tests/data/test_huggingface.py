@@ -93,11 +93,17 @@ def test_both_forms_of_arrow_files_are_read(tmp_path):
     assert [item.record for item in items(tmp_path)] == [Tuple("a", "b")] * 2
 
 
-def test_parquet_cut_or_flipped_anywhere_is_a_sentence(tmp_path):
-    path = tmp_path / "x.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([{"anchor": "a" * 50, "positive": "b"}] * 20), path)
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_table_cut_or_flipped_anywhere_is_a_sentence_and_no_crash(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    table = pyarrow.Table.from_pylist([{"anchor": "a" * 50, "positive": "b"}] * 20)
+    if suffix == ".parquet":
+        parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
     whole = path.read_bytes()
-    for at in range(0, len(whole), 7):
+    for at in range(0, len(whole), 5):
         for spoilt in (whole[:at], whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]):
             path.write_bytes(spoilt)
             with contextlib.suppress(DataError):

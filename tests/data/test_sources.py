@@ -1,5 +1,6 @@
 """Packed, archived and piped sources give the bytes of the plain file; nothing leaves an archive."""
 
+import contextlib
 import gzip
 import io
 import lzma
@@ -142,6 +143,16 @@ def test_a_damaged_archive_is_refused(tmp_path, data):
     (tmp_path / "z.zip").write_bytes(data)
     with pytest.raises(DataError, match=r"z\.zip"):
         source_of(tmp_path / "z.zip")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_an_archive_with_flipped_bytes_is_never_another_exception(tmp_path, kind):
+    members = beir_members("x/")
+    data = zipped(members) if kind == "zip" else tarred(members, "w:gz" if "gz" in kind else "w")
+    for at in range(0, min(len(data), 2048), 5):
+        (tmp_path / f"a.{kind}").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        with contextlib.suppress(DataError):
+            [item for found in find(tmp_path / f"a.{kind}") for item in found.items(Options())]
 
 
 @pytest.mark.parametrize("suffix", PACKERS)

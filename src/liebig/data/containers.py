@@ -120,9 +120,13 @@ def _arrow(source: Source) -> Iterator[tuple[Where, Row]]:
 
 
 def _batches(source: Source, batches: Any) -> Iterator[tuple[Where, Row]]:
-    """Rows of record batches, a thousand at a time; a row's number stands for its line."""
+    """Rows of record batches, a thousand at a time; a row's number stands for its line.
+
+    Every batch is checked whole before a value is looked at: offsets out of a damaged file would end the process.
+    """
     number = 0
     for batch in batches:
+        batch.validate(full=True)
         for start in range(0, batch.num_rows, BATCH):
             for row in batch.slice(start, BATCH).to_pylist():
                 number += 1
@@ -137,5 +141,5 @@ def _as_sentences(source: Source) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (pyarrow.ArrowException, KeyError, TypeError, *DAMAGE) as error:
+    except (pyarrow.ArrowException, KeyError, TypeError, OverflowError, MemoryError, *DAMAGE) as error:
         raise source.damaged(error) from None

@@ -139,7 +139,8 @@ def find(path: Path | str, name: str | None = None) -> list[Found]:
         )
     format, why = FORMATS[name], "named"
     whole = format.is_folder or name in ("texts", "msmarco-titled") or not source.is_folder
-    return [Found(file, format, why) for file in ([source] if whole else _files(source))]
+    files = [source] if whole else [file for file in _files(source) if not _is_readme(file)]
+    return [Found(file, format, why) for file in files]
 
 
 def detect(source: Source) -> list[Found]:

@@ -13,12 +13,10 @@ ID_LENGTH = 80
 
 
 def is_collection(sample: Sample) -> bool:
-    """A folder with the files of a collection, and not those of a BEIR folder."""
+    """A folder with passages.jsonl, or with summary.json beside other files of a collection."""
     names = {child.name for child in sample.source.children()}
-    return (
-        bool(names & {f"{kind}.jsonl" for kind in KINDS} or names & set(SPLIT_KINDS))
-        and "summary.json" in names
-    )
+    parts = {f"{kind}.jsonl" for kind in KINDS} | set(SPLIT_KINDS)
+    return "passages.jsonl" in names or ("summary.json" in names and bool(names & parts))
 
 
 def is_beir(sample: Sample) -> bool:

@@ -267,7 +267,7 @@ def _zip_members(source: Source, stream: BinaryIO) -> dict[str, Callable[[], IO[
         archive = zipfile.ZipFile(stream)
     except DAMAGE as error:
         raise source.damaged(error) from None
-    names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    names = [name for name in archive.namelist() if name and not name.endswith("/")]
     return {name: _opener(archive.open, name) for name in names}
 
 
