@@ -178,14 +178,14 @@ def ndcg(numbers: Any, scores: Any, passages: list[Passage], queries: dict[str, 
 
 
 def cut(folder: Path) -> Iterator[Passage]:
-    """Every section in pieces of 100 words; a rest under 20 words is dropped."""
+    """Every section in pieces of 100 words; a rest under 20 words is dropped, a section that short is kept."""
     for part in sorted(folder.glob("articles-*.jsonl.xz")):
         for article in lines(part):
             number = 0
             for section in article["sections"]:
                 words = " ".join(section["p"]).split()
                 for start in range(0, len(words), 100):
-                    if len(words) - start >= 20:
+                    if words and (start == 0 or len(words) - start >= 20):
                         yield Passage(
                             f"{article['id']}-{number}",
                             " ".join(words[start : start + 100]),

@@ -1,0 +1,131 @@
+"""What is encoded: passages, queries or documents of a collection, a token store, any file that can be read, stdin.
+
+Everything becomes a stream of ids and texts (or tokens, from a store). A file is recognised as `liebig init` would
+recognise it; lines of standard input are JSON with `id` and `text`, or plain text numbered from 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.data.collection import Collection, is_collection
+from liebig.data.formats import find
+from liebig.data.items import Options
+from liebig.data.store import SUMMARY, TokenStore
+from liebig.errors import DataError
+from liebig.records import Document, Passage, Query
+
+What = Literal["passages", "queries", "documents"]
+Title = Literal["space", "separator", "no"]
+KINDS: dict[What, type[Passage | Query | Document]] = {
+    "passages": Passage, "queries": Query, "documents": Document
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An id with its text, or with the tokens of one."""
+
+    id: str
+    text: str
+    tokens: NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What of a source is wanted, and how titles and texts become one text."""
+
+    what: What = "passages"
+    split: str | None = None
+    title: Title = "space"
+    separator: str = " "
+
+    def text(self, record: Passage | Query | Document) -> str:
+        """The text that is encoded."""
+        if isinstance(record, Query) or self.title == "no" or not record.title:
+            return record.text
+        between = f" {self.separator} " if self.title == "separator" else " "
+        return f"{record.title}{between}{record.text}"
+
+
+def items(path: Path, wish: Wish, tokenizer: str | None = None) -> Iterator[Item]:
+    """The items of a file or folder; a token store must be of the tokenizer with this digest."""
+    if (path / SUMMARY).is_file():
+        store = TokenStore.open(path)
+        if tokenizer is not None and store.tokenizer.digest != tokenizer:
+            raise DataError(
+                "the token store was made with another tokenizer than the model's",
+                file=path,
+                fix="prepare it again with the model's tokenizer, or encode the collection",
+            )
+        return store_items(store)
+    if is_collection(path):
+        return _collection(Collection(path), wish)
+    return _any_file(path, wish)
+
+
+def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
+    if not collection.has(wish.what):
+        raise DataError(f"the collection has no {wish.what}", file=collection.path, fix="encode what it has")
+    records: Iterable[Passage | Query | Document]
+    if wish.what == "queries":
+        records = collection.queries(wish.split)
+    else:
+        records = collection.passages() if wish.what == "passages" else collection.documents()
+    return (Item(record.id, wish.text(record)) for record in records)
+
+
+def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
+    count = 0
+    for found in find(path):
+        for item in found.items(Options(split=wish.split)):
+            if isinstance(item.record, KINDS[wish.what]):
+                count += 1
+                yield Item(item.record.id, wish.text(item.record))
+    if count == 0:
+        raise DataError(
+            f"there are no {wish.what} in it", file=path, fix="say what it holds: what=queries, documents"
+        )
+
+
+def lines(stream: IO[str]) -> Iterator[Item]:
+    """Lines of standard input."""
+    for number, line in enumerate(stream, 1):
+        text = line.rstrip("\r\n")
+        if text.startswith("{"):
+            yield _json(text, number)
+        elif text.strip():
+            yield Item(str(number), text)
+
+
+def _json(text: str, number: int) -> Item:
+    try:
+        row = json.loads(text)
+        found = row["id"] if "id" in row else row["_id"]
+        return Item(str(found), f"{row['title']} {row['text']}" if row.get("title") else str(row["text"]))
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
+        ) from None
+
+
+def store_items(store: TokenStore) -> Iterator[Item]:
+    """Passages of a token store, named document#0, document#1, …; whole documents where none were cut."""
+    if store.passages is None:
+        for number in range(len(store)):
+            yield Item(store.ids[number], "", store.document(number).astype(np.int32))
+        return
+    begins, _ = store.token_ranges(np.arange(len(store)))
+    owners = np.searchsorted(begins, store.passages[:, 0], side="right") - 1
+    last, place = -1, 0
+    for owner, (begin, end) in zip(owners.tolist(), store.passages):
+        place = place + 1 if owner == last else 0
+        last = owner
+        yield Item(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))

@@ -1,0 +1,113 @@
+"""Tokens ahead of the model: windows of texts are tokenised beside it, in processes where it is a GPU.
+
+Results come in order, and only a few windows are ever under way, so memory does not grow. A process sends back one
+array of tokens; starting it costs a second, so few texts are tokenised in a thread instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from liebig.encode.rows import Window
+from liebig.encode.source import Item
+from liebig.text.tokenizer import Tokenizer
+
+AHEAD = 2  # windows under way besides one for each worker
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A window of items, tokenised."""
+
+    ids: list[str]
+    window: Window
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """What is done to a text before it is tokenised."""
+
+    prompt: str = ""
+    lowercase: bool = False
+
+    def text(self, text: str) -> str:
+        full = self.prompt + text
+        return full.lower() if self.lowercase else full
+
+
+_tokenizer: Tokenizer | None = None
+
+
+def _load(folder: str) -> None:
+    """Runs once in every process."""
+    global _tokenizer
+    _tokenizer = Tokenizer.from_folder(folder)
+
+
+def _in_process(texts: Sequence[str]) -> Window:
+    assert _tokenizer is not None, "the process was started without a tokenizer"
+    return Window(*_tokenizer.encode_packed(texts))
+
+
+class Workers:
+    """Processes with the tokenizer of a folder, or a thread where `count` is 0; may serve several runs."""
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path | None, count: int) -> None:
+        self._tokenizer, self._count = tokenizer, count if folder is not None else 0
+        self._pool: Executor = (
+            ProcessPoolExecutor(count, get_context("spawn"), _load, (str(folder),))
+            if self._count
+            else ThreadPoolExecutor(1)
+        )
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def windows(self, groups: Iterable[list[Item]], preparing: Preparing) -> Iterator[Batch]:
+        """Each group of items as a window, in order."""
+        encode = _in_process if self._count else self._here
+        return _ordered(groups, self._pool, encode, preparing, self._count + AHEAD)
+
+    def _here(self, texts: Sequence[str]) -> Window:
+        return Window(*self._tokenizer.encode_packed(texts))
+
+
+def _ordered(
+    groups: Iterable[list[Item]],
+    pool: Executor,
+    encode: Callable[[Sequence[str]], Window],
+    preparing: Preparing,
+    ahead: int,
+) -> Iterator[Batch]:
+    pending: deque[tuple[list[str], Future[Window] | Window]] = deque()
+    for group in groups:
+        if group[0].tokens is not None:
+            pending.append(([item.id for item in group], _joined(group)))
+        else:
+            texts = [preparing.text(item.text) for item in group]
+            pending.append(([item.id for item in group], pool.submit(encode, texts)))
+        if len(pending) > ahead:
+            yield _finished(*pending.popleft())
+    while pending:
+        yield _finished(*pending.popleft())
+
+
+def _finished(ids: list[str], window: Future[Window] | Window) -> Batch:
+    return Batch(ids, window.result() if isinstance(window, Future) else window)
+
+
+def _joined(group: Sequence[Item]) -> Window:
+    """Items that are tokens already."""
+    rows = [item.tokens if item.tokens is not None else np.zeros(0, np.int32) for item in group]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    return Window(np.concatenate(rows).astype(np.int32), offsets)

@@ -1,0 +1,296 @@
+"""Encoding: the vectors of the encoder itself, whatever the windows, shards, interruptions and processes."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from liebig import workspace
+from liebig.data.store_write import write_store
+from liebig.encode import rows
+from liebig.encode.config import EncodeConfig
+from liebig.encode.rows import Frame, Window
+from liebig.encode.run import run
+from liebig.encode.source import Wish, items, lines, store_items
+from liebig.errors import DataError
+from liebig.index.opening import open_index
+from liebig.index.shards import Vectors
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder, Normalize
+from liebig.records import Document, Section
+from liebig.text.tokenizer import Tokenizer
+
+WORDS = (
+    "soil barley nutrient law of the minimum chemistry agriculture corpus condenses retriever fox dog lazy"
+)
+WORDS = WORDS.split(" ")
+
+
+def sentences(n, seed=0, longest=30):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, longest))) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A tiny encoder with a query prompt, in a folder."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer.train(sentences(50), vocab_size=120, max_length=32)
+    backbone = Backbone.create(
+        layers=2, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
+    )
+    Encoder(backbone, tokenizer, pooling="mean", prompts={"query": "law: "}, max_length=24).save(folder)
+    return folder
+
+
+@pytest.fixture
+def collection(tmp_path):
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    rows = [{"id": f"p{i}", "title": "soil" if i % 3 else "", "text": t} for i, t in enumerate(sentences(50))]
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queries = [{"id": f"q{i}", "text": text} for i, text in enumerate(sentences(7, seed=1, longest=5))]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    return folder
+
+
+def encoded(out, **values):
+    with workspace.stage(
+        out, kind="encode", recipe={}, inputs={}, resume=values.pop("resume", False)
+    ) as folder:
+        run(EncodeConfig.model_validate({"device": "cpu", "type": "fp32", **values}), folder)
+    return whole(out)
+
+
+def whole(path):
+    """Ids and vectors of a folder."""
+    ids, parts = [], []
+    for names, vectors in Vectors.open(path).chunks(1000):
+        ids += names
+        parts.append(vectors)
+    return ids, np.concatenate(parts)
+
+
+def texts_of(collection, what):
+    return list(items(collection, Wish(what)))
+
+
+@pytest.mark.parametrize("what, prompt", [("passages", "passage"), ("queries", "query")])
+def test_vectors_are_the_encoders_own(tmp_path, model, collection, what, prompt):
+    ids, vectors = encoded(tmp_path / "v", source=collection, model=model, what=what)
+    wanted = texts_of(collection, what)
+    assert ids == [item.id for item in wanted]
+    direct = Encoder.load(model).encode_texts([item.text for item in wanted], prompt=prompt)
+    np.testing.assert_allclose(vectors, direct, atol=2e-6)
+
+
+def test_windows_shards_and_budgets_change_nothing(tmp_path, model, collection):
+    one = encoded(tmp_path / "a", source=collection, model=model)
+    for number, (shard, window, budget) in enumerate([(7, 3, 40), (10, 100, 1), (16, 8, 4096)]):
+        other = encoded(
+            tmp_path / f"b{number}", source=collection, model=model, shard=shard, window=window, budget=budget
+        )
+        assert other[0] == one[0]
+        np.testing.assert_allclose(other[1], one[1], atol=2e-6)
+        assert len(list((tmp_path / f"b{number}" / "shards").iterdir())) == -(-50 // shard)
+
+
+@pytest.mark.parametrize("kind, error", [("fp16", 1e-3), ("int8", 1e-2)])
+def test_types_round_within_their_error(tmp_path, model, collection, kind, error):
+    exact = encoded(tmp_path / "a", source=collection, model=model, unit=True)[1]
+    assert (
+        np.abs(encoded(tmp_path / "b", source=collection, model=model, unit=True, type=kind)[1] - exact).max()
+        < error
+    )
+    np.testing.assert_allclose(np.linalg.norm(exact, axis=1), 1, rtol=1e-5)
+
+
+def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
+    from liebig.encode import run as module
+
+    wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
+    written = []
+
+    def stop(path, *rest):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, *rest)
+
+    write = module.write_shard
+    monkeypatch.setattr(module, "write_shard", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(tmp_path / "v", source=collection, model=model, shard=10)
+    assert len(written) == 3
+    monkeypatch.setattr(module, "write_shard", lambda path, *rest: (written.append(path), write(path, *rest)))
+    got = encoded(tmp_path / "v", source=collection, model=model, shard=10, resume=True)
+    assert len(written) == 5
+    assert got[0] == wanted[0]
+    np.testing.assert_allclose(got[1], wanted[1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path, model, collection):
+    wanted = encoded(tmp_path / "one", source=collection, model=model, shard=8)
+    script = tmp_path / "both.py"
+    script.write_text(SCRIPT)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--standalone",
+        str(script),
+    ]
+    arguments = [str(tmp_path / "two"), str(collection), str(model)]
+    done = subprocess.run(
+        command + arguments,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    ids, vectors = whole(tmp_path / "two")
+    assert ids == wanted[0]
+    np.testing.assert_allclose(vectors, wanted[1], atol=1e-6)
+
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from liebig import workspace
+from liebig.encode.config import EncodeConfig
+from liebig.encode.run import run
+from liebig.workspace import Folder
+
+out, collection, model = map(Path, sys.argv[1:])
+config = EncodeConfig(source=collection, model=model, device="cpu", type="fp32", shard=8)
+if os.environ["RANK"] == "0":
+    with workspace.stage(out, kind="encode", recipe={}, inputs={}, resume=False) as folder:
+        run(config, folder)
+else:
+    run(config, Folder(out.with_name(out.name + ".partial"), out, False))
+"""
+
+
+def test_workers_tokenise_the_same(tmp_path, model, collection):
+    one = encoded(tmp_path / "a", source=collection, model=model, window=8)
+    two = encoded(tmp_path / "b", source=collection, model=model, window=8, workers=1)
+    assert one[0] == two[0]
+    np.testing.assert_allclose(one[1], two[1], atol=1e-6)
+
+
+def test_long_texts_become_pieces_that_fold(tmp_path, model, collection):
+    ids, vectors = encoded(
+        tmp_path / "v", source=collection, model=model, long="max", max_length=12, overlap=2
+    )
+    assert len(ids) > 50
+    assert {id.rpartition("#")[0] for id in ids} == {f"p{i}" for i in range(50)}
+    first = encoded(tmp_path / "f", source=collection, model=model, long="first", max_length=12)[1]
+    firsts = [i for i, id in enumerate(ids) if id.endswith("#0")]
+    np.testing.assert_allclose(vectors[firsts], first, atol=2e-6)
+    mean = encoded(tmp_path / "m", source=collection, model=model, long="mean", max_length=12, overlap=2)
+    assert mean[0] == [f"p{i}" for i in range(50)]
+    of_p0 = [i for i, id in enumerate(ids) if id.startswith("p0#")]
+    np.testing.assert_allclose(mean[1][0], vectors[of_p0].mean(0), atol=2e-6)
+    assert open_index(tmp_path / "v").about["pieces"] is True
+
+
+FRAME = Frame(np.array([101], np.int32), np.array([102], np.int32), np.array([7], np.int32), 8)
+
+
+def test_pieces_cover_every_token_with_the_overlap_asked_for():
+    window = Window(np.arange(30, dtype=np.int32), np.array([0, 5, 25, 25, 30]))
+    pieces = rows.all_pieces(window, FRAME, overlap=2, most=None)
+    assert pieces.text.tolist() == [0, 1, 1, 1, 1, 1, 1, 2, 3]
+    of_long = [(int(s), int(s + n)) for t, s, n in zip(pieces.text, pieces.start, pieces.size) if t == 1]
+    assert of_long == [(5, 11), (9, 14), (12, 17), (15, 20), (18, 23), (21, 25)]
+    assert rows.lengths(pieces, FRAME).max() <= FRAME.length
+    assert rows.all_pieces(window, FRAME, 2, most=2).text.tolist() == [0, 1, 1, 2, 3]
+
+
+def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
+    window = Window(np.arange(1, 11, dtype=np.int32), np.array([0, 10]))
+    pieces = rows.all_pieces(window, FRAME, overlap=0, most=None)
+    tokens, offsets = rows.row(window, pieces, FRAME, np.array([1, 0]))
+    assert tokens.tolist() == [101, 7, 7, 8, 9, 10, 102, 101, 1, 2, 3, 4, 5, 6, 102]
+    assert offsets.tolist() == [0, 7, 15]
+
+
+def test_budgets_hold_and_longest_come_first():
+    sizes = np.array([3, 9, 4, 4, 1])
+    groups = rows.by_budget(sizes, 8)
+    assert [group.tolist() for group in groups] == [[1], [2, 3], [0, 4]]
+
+
+def test_a_token_store_gives_its_documents(tmp_path, model):
+    tokenizer = Tokenizer.from_folder(model)
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
+    write_store(tmp_path / "store", documents, tokenizer)
+    ids, vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model)
+    assert ids == [f"d{i}" for i in range(9)]
+    direct = Encoder.load(model).encode_texts(sentences(9), prompt="")
+    np.testing.assert_allclose(vectors, direct, atol=2e-6)
+
+
+def test_a_store_of_another_tokenizer_is_refused(tmp_path, model):
+    other = Tokenizer.train(["a b c d e f g"] * 3, vocab_size=40)
+    write_store(tmp_path / "store", [Document("d", "", (Section("", ("a b",)),))], other)
+    with pytest.raises(DataError, match="another tokenizer"):
+        encoded(tmp_path / "v", source=tmp_path / "store", model=model)
+
+
+def test_passages_of_a_store_are_numbered_in_their_documents():
+    class Store:
+        ids = ["a", "b"]
+        passages = np.array([[0, 3], [3, 5], [5, 6]])
+        tokens = np.arange(6, dtype=np.uint16)
+
+        def __len__(self):
+            return 2
+
+        def token_ranges(self, documents):
+            return np.array([0, 5]), np.array([5, 6])
+
+    found = list(store_items(Store()))
+    assert [item.id for item in found] == ["a#0", "a#1", "b#0"]
+    assert found[1].tokens.tolist() == [3, 4]
+
+
+def test_any_file_and_standard_input_are_read(tmp_path, model):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
+    assert [(i.id, i.text) for i in items(tmp_path / "corpus.jsonl", Wish())] == [("x", "Soil law")]
+    found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n')))
+    assert [(i.id, i.text) for i in found] == [("1", "plain words"), ("3", "json")]
+    with pytest.raises(DataError, match="line 1"):
+        list(lines(io.StringIO('{"id": 3}\n')))
+
+
+def test_titles_go_before_texts_as_asked():
+    from liebig.records import Passage
+
+    passage = Passage("p", "text", "title")
+    assert Wish(title="separator", separator="[SEP]").text(passage) == "title [SEP] text"
+    assert Wish(title="no").text(passage) == "text"
+
+
+def test_an_id_that_occurs_twice_is_refused(tmp_path, model):
+    (tmp_path / "c.jsonl").write_text('{"_id": "x", "text": "law"}\n' * 1 + '{"_id": "y", "text": "soil"}\n')
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    (folder / "passages.jsonl").write_text('{"id": "x", "text": "law"}\n{"id": "x", "text": "soil"}\n')
+    with pytest.raises(DataError, match="twice"):
+        encoded(tmp_path / "v", source=folder, model=model, shard=1)
+
+
+def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
+    tokenizer = Tokenizer.train(sentences(50), vocab_size=120, max_length=32)
+    backbone = Backbone.create(layers=1, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32)
+    Encoder(backbone, tokenizer, tail=[Normalize()], similarity="cosine").save(tmp_path / "m")
+    vectors = encoded(tmp_path / "v", source=collection, model=tmp_path / "m")[1]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)

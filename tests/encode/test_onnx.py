@@ -1,0 +1,66 @@
+"""The export to ONNX gives the encoder's vectors; int8 nearly."""
+
+import json
+
+import numpy as np
+import pytest
+
+from liebig import workspace
+from liebig.encode.config import EncodeConfig, OnnxConfig
+from liebig.encode.run import run
+from liebig.errors import ModelError
+from liebig.index.shards import Vectors
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder
+from liebig.text.tokenizer import Tokenizer
+
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+TEXTS = [
+    "the law of the minimum",
+    "barley",
+    "soil and chemistry of agriculture " * 3,
+    "a fox",
+    "dogs, lazy dogs",
+] * 4
+
+
+def encoder(pooling="mean"):
+    tokenizer = Tokenizer.train(TEXTS, vocab_size=90, max_length=32)
+    backbone = Backbone.create(
+        layers=2, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
+    )
+    return Encoder(backbone, tokenizer, pooling=pooling)
+
+
+def vectors_of(out, model, source):
+    with workspace.stage(out, kind="encode", recipe={}, inputs={}, resume=False) as folder:
+        run(EncodeConfig(source=source, model=model, device="cpu", type="fp32"), folder)
+    return np.concatenate([part for _, part in Vectors.open(out).chunks(100)])
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_exported_vectors_equal_the_encoders(tmp_path, pooling):
+    from liebig.encode.onnx import run as export
+
+    model = encoder(pooling)
+    model.save(tmp_path / "model")
+    source = tmp_path / "c"
+    source.mkdir()
+    rows = [{"id": str(i), "text": text} for i, text in enumerate(TEXTS)]
+    (source / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wanted = vectors_of(tmp_path / "torch", tmp_path / "model", source)
+    for int8, error in ((False, 1e-5), (True, 0.15)):
+        with workspace.stage(tmp_path / f"onnx{int8}", kind="onnx", recipe={}, inputs={}) as folder:
+            export(OnnxConfig(model=tmp_path / "model", int8=int8), folder)
+        got = vectors_of(tmp_path / f"v{int8}", tmp_path / f"onnx{int8}", source)
+        cosine = (got * wanted).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(wanted, axis=1)
+        assert np.abs(got - wanted).max() < error * np.abs(wanted).max()
+        assert cosine.min() > 0.99
+
+
+def test_other_poolings_are_refused(tmp_path):
+    from liebig.encode.onnx import export
+
+    with pytest.raises(ModelError, match="max pooling"):
+        export(encoder("max"), tmp_path / "m")
