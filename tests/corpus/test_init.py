@@ -132,7 +132,7 @@ def test_strict_has_nothing_against_clean_data(tmp_path):
             "line 2: the line holds a NUL",
         ),
         ("collection.tsv", b"1\tx\n2\ty\tz\n", "line 2: the line has 3 tab-separated columns"),
-        ("corpus.jsonl.gz", gzip.compress(b'{"_id": "1", "text": "x"}\n' * 1)[:-4], "cut short"),
+        ("corpus.jsonl.gz", gzip.compress(b'{"_id": "1", "text": "x"}\n' * 1, mtime=0)[:-4], "cut short"),
         ("corpus.jsonl.xz", lzma.compress(b'{"_id": "1", "text": "x"}\n')[:-4], "cut short"),
         ("collection.tsv", b"", "the file is empty"),
     ],
