@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from processes import together
-from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
+from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 from liebig import losses
 from liebig.train.batch import Batch
@@ -21,7 +21,12 @@ from liebig.train.reduce import clip, reduce_gradients, trainable
 from liebig.train.sharding import shard, whole
 from liebig.train.step import OutOfMemory, step
 
-CASES = {"toy": (Toy, spans, 9), "local": (Local, spans, 9), "sided": (TwoSided, groups, 7)}
+CASES = {
+    "toy": (Toy, spans, 9),
+    "local": (Local, spans, 9),
+    "learnt": (Learnt, spans, 9),
+    "sided": (TwoSided, groups, 7),
+}
 BUDGETS = (None, 1, 27)
 
 
@@ -139,8 +144,10 @@ def test_one_process_out_of_memory_stops_all_of_them_together(folder: Path, size
 
 
 def divided(world: World) -> dict[str, Any]:
+    """FSDP; parameters of the contrastive loss itself it cannot divide, so that case is not among these."""
     found: dict[str, Any] = {}
-    for name, (make, batches, n) in CASES.items():
+    for name in ("toy", "local", "sided"):
+        make, batches, n = CASES[name]
         for budget in BUDGETS:
             objective = make()
             shard(objective, world)

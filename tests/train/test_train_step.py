@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, mean, spans
+from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, mean, spans
 
 from liebig.rng import key
 from liebig.train.batch import Batch
@@ -30,7 +30,7 @@ def plain(objective: Objective, batch: Batch) -> dict[str, torch.Tensor]:
     return gradients(objective)
 
 
-@pytest.mark.parametrize("make", [Toy, Local, TwoSided])
+@pytest.mark.parametrize("make", [Toy, Local, Learnt, TwoSided])
 @pytest.mark.parametrize("budget", [None, ONE_EXAMPLE, THREE_EXAMPLES, 10_000])
 def test_chunks_of_any_size_give_the_gradient_of_the_whole(make: type[Toy], budget: int | None) -> None:
     objective, batch = make(), groups() if make is TwoSided else spans()
@@ -114,9 +114,10 @@ def test_the_step_leaves_others_random_numbers_alone() -> None:
     assert torch.equal(torch.manual_seed(3) and torch.rand(2), before)
 
 
+@pytest.mark.parametrize("make", [Toy, Local, Learnt])
 @pytest.mark.parametrize("budget", [None, THREE_EXAMPLES])
-def test_the_scale_multiplies_every_part_of_the_gradient_once(budget: int | None) -> None:
-    objective, batch = Toy(), spans()
+def test_the_scale_multiplies_every_part_of_the_gradient_once(make: type[Toy], budget: int | None) -> None:
+    objective, batch = make(), spans()
     step(objective, batch, chunk_tokens=budget)
     once = gradients(objective)
     step(objective, batch, chunk_tokens=budget, scale=1024.0)

@@ -50,7 +50,7 @@ class Toy(Objective):
         self.head = nn.Linear(WIDTH, VOCABULARY).double()
         self.drop = nn.Dropout(dropout)
         self.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
-        self.temperature = temperature
+        self.temperature: float | Tensor = temperature
         self.weights = {"mlm": mlm_weight, "correct": 0.0, "contrast": 1.3}
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -83,6 +83,14 @@ class Local(Toy):
     """The masked-token term alone: no contrast, one pass."""
 
     contrastive = False
+
+
+class Learnt(Toy):
+    """A temperature that is learnt: a parameter of the contrastive loss itself, outside the model."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__(dropout)
+        self.temperature = nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
 
 
 class TwoSided(Toy):

@@ -144,13 +144,16 @@ class _Run:
         return kept
 
     def _contrast(self, whole: Batch) -> Sequence[Tensor]:
-        """The gradient of the contrastive loss with respect to the vectors of each chunk, unscaled."""
+        """The gradient of the contrastive loss with respect to the vectors of each chunk, scaled.
+
+        Parameters that the loss itself has (a temperature) get theirs here, so the scale belongs here too.
+        """
         vectors = torch.cat(self.seen).requires_grad_()
         with _alone_in_memory(self.world), torch.autocast(self.world.device.type, enabled=False):
             found = self.objective.contrast(vectors, self.constants, whole, self.world)
             assert isinstance(found, Contrast), "contrast returns a Contrast"
             weight = self.objective.weights.get("contrast", 1.0)
-            (found.loss * weight).backward()
+            (found.loss * (weight * self.scale)).backward()
         self._add("contrast", found.loss)
         self.metrics.update({name: value.detach().double() for name, value in found.metrics.items()})
         assert vectors.grad is not None, "the contrastive loss does not depend on the vectors"
@@ -168,14 +171,14 @@ class _Run:
             self._add(name, mean)
             weight = self.objective.weights.get(name, 1.0)
             if weight and mean.requires_grad:
-                parts.append(_full(mean) * weight)
+                parts.append(_full(mean) * (weight * self.scale))
         if cache is not None and found.vectors is not None:
             vectors = _full(found.vectors)
             parts.append((vectors * cache).sum())
             self._replayed(vectors.detach(), self.seen[i])
         if parts:
             synchronise(self.objective, last)
-            (torch.stack(parts).sum() * self.scale).backward()
+            torch.stack(parts).sum().backward()
 
     def _replayed(self, again: Tensor, before: Tensor) -> None:
         """How far the second pass is from the first: rounding, unless randomness was drawn in another order."""
