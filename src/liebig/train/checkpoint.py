@@ -154,6 +154,13 @@ class Checkpoints:
         except (OSError, ValueError, KeyError):
             return None
 
+    def mark(self, best: Best | None) -> None:
+        """Say which checkpoint is the best; None: none is."""
+        if best is None:
+            (self.folder / BEST).unlink(missing_ok=True)
+        else:
+            atomic_write(self.folder / BEST, json.dumps(asdict(best)).encode())
+
     def tidy(self) -> None:
         """Remove what interrupted writers left, here and in the folder of the run."""
         for path in [*self.folder.glob(".*.tmp"), *self.folder.parent.glob(".*.tmp")]:
@@ -165,7 +172,7 @@ class Checkpoints:
     def _save(self, snapshot: Snapshot, best: Best | None) -> None:
         write(self.path(snapshot.step), snapshot)
         if best is not None:
-            atomic_write(self.folder / BEST, json.dumps(asdict(best)).encode())
+            self.mark(best)
         kept = {*self.steps()[-self.keep :], self.best()}
         for step in self.steps():
             if step not in kept:

@@ -80,8 +80,11 @@ def load_checkpoint(objective: nn.Module, folder: Path, which: str = "best") -> 
             f"there is no {which} checkpoint", file=folder, fix="train with an evaluation first"
         )
     snapshot = read(checkpoints.path(step))
-    tensors = {**snapshot.tensors["objective"], **snapshot.tensors.get("ema", {})}
-    put_module(objective, tensors, checkpoints.path(step))
+    put_module(objective, snapshot.tensors["objective"], checkpoints.path(step))
+    # Averages go in by parameter, not by name: a tied weight has two names in the state and one average.
+    parameters = dict(objective.named_parameters())
+    for name, mean in snapshot.tensors.get("ema", {}).items():
+        fill(parameters[name], mean)
     return step
 
 

@@ -1,0 +1,64 @@
+"""The best checkpoint: kept, found again after a kill, loaded with its averages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from train_toy import VOCABULARY, WIDTH, Toy, spans
+
+from liebig.train.batch import Batch
+from liebig.train.checkpoint import Checkpoints
+from liebig.train.config import AdamWConfig, LoopConfig
+from liebig.train.loop import train
+from liebig.train.state import load_checkpoint
+
+
+class Tied(Toy):
+    """The head's matrix is the embedding, as in every masked language model: one weight under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False).double()
+        self.head.weight = self.encoder.embed.weight
+
+
+def run(objective: Toy, folder: Path, values: list[float], broken: bool = False, **settings: Any) -> None:
+    """Six steps with an evaluation after each, whose value is given."""
+
+    def batches(step: int) -> Batch:
+        if broken and step == 3:
+            raise OSError("pulled the plug")
+        return spans(5, step=step)
+
+    loop = LoopConfig(steps=6, workers=0, checkpoint_every=1, eval_every=1, chunk_tokens="whole", **settings)
+    train(
+        objective,
+        batches,
+        folder,
+        loop=loop,
+        optim=AdamWConfig(lr=0.05),
+        evaluate=lambda o: {"value": values[int(o.steps) - 1]},
+    )
+
+
+def test_the_best_of_tied_and_averaged_weights_is_the_average_under_both_names(tmp_path: Path) -> None:
+    objective, best = Tied(), Tied()
+    run(objective, tmp_path, [1, 2, 3, 4, 5, 6], ema=0.5)
+    assert load_checkpoint(best, tmp_path) == 6
+    assert best.head.weight is best.encoder.embed.weight
+    for name, x in objective.state_dict().items():
+        assert torch.equal(best.state_dict()[name], x), name
+
+
+def test_a_run_killed_before_the_best_was_marked_still_knows_it(tmp_path: Path) -> None:
+    values = [1, 2, 9, 4, 5, 6]
+    with pytest.raises(OSError, match="pulled the plug"):
+        run(Toy(), tmp_path, values, broken=True)
+    (tmp_path / "checkpoints" / "best.json").unlink()  # the checkpoint is written first, its mark second
+    run(Toy(), tmp_path, values)
+    assert Checkpoints(tmp_path / "checkpoints").best() == 3
+    assert load_checkpoint(Toy(), tmp_path) == 3
