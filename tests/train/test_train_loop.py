@@ -310,6 +310,13 @@ def test_tensorboard_gets_the_log_and_a_missing_tracker_is_named(
 ) -> None:
     run(Toy(), tmp_path / "a", steps=1, trackers=("tensorboard",))
     assert list((tmp_path / "a" / "tensorboard").glob("events*"))
+    (tmp_path / "a" / "plan.json").unlink()
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "torch.utils.tensorboard.SummaryWriter", lambda folder, purge_step: asked.append(purge_step)
+    )
+    run(Toy(), tmp_path / "a", steps=1, trackers=("tensorboard",))
+    assert asked == [2], "curves of steps that are done again are taken back"
     monkeypatch.setitem(__import__("sys").modules, "trackio", None)
     with pytest.raises(MissingDependency, match="trackio"):
         run(Toy(), tmp_path / "b", trackers=("trackio",))

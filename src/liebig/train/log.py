@@ -31,7 +31,7 @@ class RunLog:
         folder.mkdir(parents=True, exist_ok=True)
         _cut(folder / LOG, step)
         self._log, self._timing = (folder / LOG).open("a"), (folder / TIMING).open("a")
-        self._trackers = [TRACKERS[name](folder) for name in trackers]
+        self._trackers = [TRACKERS[name](folder, step) for name in trackers]
 
     def line(self, step: int, **values: Any) -> None:
         """One line of the log; numbers in it go to the trackers too."""
@@ -124,12 +124,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]
     return found
 
 
-def _tensorboard(folder: Path) -> Tracker:
+def _tensorboard(folder: Path, step: int) -> Tracker:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingDependency("tensorboard", "track", "the tracker tensorboard") from None
-    writer = SummaryWriter(str(folder / "tensorboard"))
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def track(step: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
@@ -139,7 +139,7 @@ def _tensorboard(folder: Path) -> Tracker:
     return track
 
 
-def _trackio(folder: Path) -> Tracker:
+def _trackio(folder: Path, step: int) -> Tracker:
     try:
         import trackio
     except ImportError:
@@ -148,4 +148,4 @@ def _trackio(folder: Path) -> Tracker:
     return lambda step, numbers: trackio.log(dict(numbers), step=step)
 
 
-TRACKERS: dict[str, Callable[[Path], Tracker]] = {"tensorboard": _tensorboard, "trackio": _trackio}
+TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {"tensorboard": _tensorboard, "trackio": _trackio}

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from liebig.errors import TrainingError
 from liebig.rng import key
 from liebig.train import optim as optimisers, schedule as schedules
 from liebig.train.batch import Batch
@@ -83,6 +84,11 @@ def train(
             run.prepare(batches, schedule or ScheduleConfig())
             stopped = run.all_steps(batches, evaluate, stop)
             done = True
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(
+                "memory ran out outside the chunks: weights, gradients, moments and evaluation need more than there is",
+                fix="use a smaller model, or divide it over processes with shard = true",
+            ) from error
         finally:
             run.close(done)
     return Trained(run.step, run.tokens, run.judge.best, stopped)
@@ -221,8 +227,11 @@ class _Training:
         )
 
     def _announce(self, said: str) -> None:
-        """Something about the step under way."""
-        self.recorder.announce(self.step + 1, said)
+        """Something about the step under way; before the first one there is no log to write it to."""
+        if self.total:
+            self.recorder.announce(self.step + 1, said)
+        else:
+            self.recorder.remark(said)
 
     def _evaluated(self, evaluate: Evaluate | None) -> bool:
         """Evaluate if it is time; is this the best model so far?"""
@@ -308,6 +317,9 @@ class _Training:
         self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
         self.judge.load(facts["judge"])
         self.recorder.load(facts["recorder"])
+        if self.world.first:
+            # The mark is written after the checkpoint: a kill in between leaves it one evaluation behind.
+            self.checkpoints.mark(self.judge.best)
         if facts["processes"] != self.world.size:
             self.recorder.remark(
                 f"the run began with {facts['processes']} processes and goes on with {self.world.size}: "
@@ -328,14 +340,17 @@ class _Training:
             moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
             return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
 
-        def rate(tokens: int | None) -> float:
+        def rate() -> float:
             if self.loop.workers == 0:
-                return dry_rate(lambda number: self._run(first(number), number, tokens), self.world)
-            made = [first(number) for number in range(4)]  # workers build batches meanwhile, so that costs no time
-            return dry_rate(lambda number: self._run(made[number % 4], number, tokens), self.world)
+                return dry_rate(lambda number: self._gradient(first(number), number)(None), self.world)
+            made = [
+                first(number) for number in range(4)
+            ]  # workers build batches meanwhile, so that costs no time
+            return dry_rate(lambda number: self._gradient(made[number % 4], number)(None), self.world)
 
-        plan = make_plan(self.folder, length, self.loop.chunk_tokens, find, rate, self.world)
-        self.total, self.budget.tokens = plan.total, plan.chunk_tokens
+        self.total = make_plan(
+            self.folder, length, self.loop.chunk_tokens, self.budget, find, rate, self.world
+        )
 
     def close(self, done: bool) -> None:
         if self.feed is not None:

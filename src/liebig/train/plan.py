@@ -18,6 +18,7 @@ import torch
 
 from liebig.errors import TrainingError
 from liebig.train.distributed import World
+from liebig.train.memory import Budget
 from liebig.workspace import atomic_write
 
 PLAN = "plan.json"
@@ -59,22 +60,28 @@ def make_plan(
     folder: Path,
     length: Length,
     chunk_tokens: int | Literal["auto", "whole"],
+    budget: Budget,
     find: Callable[[], int],
-    rate: Callable[[int | None], float],
+    rate: Callable[[], float],
     world: World,
-) -> Plan:
-    """The plan in the folder, or a new one: `find` a budget if asked to, measure the `rate` if needed."""
+) -> int:
+    """The steps of the plan in the folder, or of a new one; sets the `budget`.
+
+    `find` is asked for a budget if need be, and `rate` for the steps a second, which may halve the budget.
+    """
     path = folder / PLAN
     if world.any(path.is_file()):
-        return Plan(**json.loads(path.read_text(encoding="utf-8")))
+        plan = Plan(**json.loads(path.read_text(encoding="utf-8")))
+        budget.tokens = plan.chunk_tokens
+        return plan.total
     began = time.monotonic()
-    tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
-    total = length.total(lambda: rate(tokens), began)
-    plan = Plan(int(world.told({"total": total})["total"]), tokens)
+    budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
+    total = length.total(rate, began)
+    plan = Plan(int(world.told({"total": total})["total"]), budget.tokens)
     if world.first:
         atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
     world.barrier()
-    return plan
+    return plan.total
 
 
 def dry_rate(gradient: Callable[[int], object], world: World) -> float:

@@ -67,7 +67,9 @@ class Recorder:
         if self._log is None:
             return
         found = update.result
-        self._means.add({"loss": found.loss, "norm": update.norm})
+        self._means.add({"loss": found.loss})
+        if update.made:  # the norm of an overflow says nothing, and no number in JSON can say it
+            self._means.add({"norm": update.norm})
         self._means.add({f"losses/{name}": x for name, x in found.losses.items()})
         self._means.add({f"metrics/{name}": x for name, x in found.metrics.items()})
         self._tokens += found.counts["tokens"]
@@ -80,7 +82,9 @@ class Recorder:
             return
         means = self._means.take()
         losses, metrics = _group(means, "losses/"), _group(means, "metrics/")
-        self._log.line(step, loss=means["loss"], losses=losses, metrics=metrics, norm=means["norm"], **facts)
+        self._log.line(
+            step, loss=means["loss"], losses=losses, metrics=metrics, norm=means.get("norm"), **facts
+        )
         speed = self._speed(waited)
         self._log.timing(step, chunks=chunks, **speed, **_memory(self._world.device))
         rate = quantity(speed["tokens_per_second"])

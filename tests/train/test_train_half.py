@@ -1,0 +1,91 @@
+"""Runs in fp16, and runs that are out of memory where no chunk can help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from train_toy import Toy, spans
+
+from liebig.errors import TrainingError
+from liebig.train import optim
+from liebig.train.batch import Batch
+from liebig.train.config import AdamWConfig, LoopConfig
+from liebig.train.loop import train
+from liebig.train.objective import Represented
+
+
+class Loud(Toy):
+    """Gradients so large that the first scales overflow fp16."""
+
+    def __init__(self) -> None:
+        super().__init__(mlm_weight=300.0)
+        self.float()
+
+
+def run(objective: Toy, folder: Path, until: int = 8, **settings: Any) -> None:
+    def batches(step: int) -> Batch:
+        if step == until:
+            raise OSError("pulled the plug")
+        return spans(5, step=step)
+
+    values = {"steps": 8, "workers": 0, "log_every": 1, "checkpoint_every": 2, "chunk_tokens": 30} | settings
+    train(objective, batches, folder, loop=LoopConfig(**values), optim=AdamWConfig(lr=0.01))
+
+
+def strict(line: str) -> dict[str, Any]:
+    """A line of the log as any JSON reader takes it."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"{word} is not JSON")
+
+    found: dict[str, Any] = json.loads(line, parse_constant=refuse)
+    return found
+
+
+def test_overflows_of_fp16_are_left_out_logged_as_json_and_resumed_bit_for_bit(tmp_path: Path) -> None:
+    straight, resumed = Loud(), Loud()
+    run(straight, tmp_path / "a", precision="fp16")
+    with pytest.raises(OSError, match="pulled the plug"):
+        run(Loud(), tmp_path / "b", until=5, precision="fp16")
+    run(resumed, tmp_path / "b", precision="fp16")
+    lines = [strict(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
+    assert lines[0]["norm"] is None, "the first scale overflows"
+    assert lines[-1]["norm"] > 0
+    assert straight.steps < 8, "after_step belongs to updates that were made"
+    assert (tmp_path / "a" / "log.jsonl").read_bytes() == (tmp_path / "b" / "log.jsonl").read_bytes()
+    for name, x in straight.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], x), name
+
+
+def test_measuring_the_rate_halves_the_budget_too_and_the_run_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            if chunk.n > 3:
+                raise torch.OutOfMemoryError("full")
+            return super().represent(chunk)
+
+    objective = Full()
+    run(objective, tmp_path, until=10**9, steps=None, minutes=0.005, chunk_tokens="whole")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["chunk_tokens"] is not None
+    assert plan["total"] == objective.steps
+    assert "out of memory" in capsys.readouterr().err
+    lines = [strict(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines[0]["chunk_tokens"] == plan["chunk_tokens"]
+
+
+def test_moments_that_do_not_fit_are_an_error_with_a_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: optim.Optimiser, *_: object) -> NoReturn:
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(optim.Optimiser, "update", full)
+    with pytest.raises(TrainingError, match=r"outside the chunks.*shard = true"):
+        run(Toy(), tmp_path)
