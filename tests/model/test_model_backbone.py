@@ -166,11 +166,15 @@ def test_a_family_that_is_not_known_runs_padded_by_its_own_forward() -> None:
     torch.manual_seed(0)
     config = DebertaV2Config(
         vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        relative_attention=True, pos_att_type=["p2c", "c2p"], max_position_embeddings=64,
+        relative_attention=True, pos_att_type=["p2c", "c2p"], max_position_embeddings=64, type_vocab_size=2,
+        initializer_range=0.2,
     )  # fmt: skip
     backbone, packed = Backbone(DebertaV2ForMaskedLM(config).eval()), random_row()
     assert not backbone.packed
     assert (backbone(packed).last - own_states(backbone.model, packed)).abs().max() < 1e-5
+    typed = random_row(segments=True)
+    assert (backbone(typed).last - own_states(backbone.model, typed)).abs().max() < 1e-5
+    assert not torch.allclose(backbone(typed).last, backbone(packed).last, atol=1e-2), "token types count"
     assert backbone(packed, layers=(0, 2)).layers[2].shape == (packed.total, 32)
     with pytest.raises(ModelError, match="not known well enough"):
         backbone.new_layers(1)

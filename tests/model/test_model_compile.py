@@ -106,6 +106,18 @@ def test_layers_of_one_shape_share_one_compiled_form() -> None:
     assert counters["stats"]["unique_graphs"] == 2  # embeddings and one layer
 
 
+def test_sharded_layers_are_called_themselves_and_never_through_the_lean_form() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    compile_traced(backbone)
+    called: list[int] = []
+    for layer in backbone.kind.layers(backbone.body):
+        layer.unshard = lambda: None  # type: ignore[assignment]  # what tells a layer divided by FSDP
+        layer.register_forward_pre_hook(lambda *_: called.append(1))  # where FSDP makes its weights whole
+    with torch.no_grad():
+        assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
+    assert len(called) == 2 * backbone.n_layers, "once by us, once by the model's own forward"
+
+
 def test_the_compiled_loss_is_the_plain_one() -> None:
     backbone = tiny("bert").double()
     states, labels = torch.randn(7, 32, dtype=torch.float64), torch.arange(7)

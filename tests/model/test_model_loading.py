@@ -97,6 +97,53 @@ def test_a_malicious_pickle_is_refused_and_not_run(write: object, tmp_path: Path
     assert not mark.exists()
 
 
+def shards(folder: Path) -> dict[str, str]:
+    """The folder's weights in several files, and which weight lies in which."""
+    (folder / "model.safetensors").unlink()
+    with quiet():
+        tiny("bert").model.save_pretrained(str(folder), max_shard_size="8KB")
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    places: dict[str, str] = index["weight_map"]
+    assert len(set(places.values())) > 2
+    return places
+
+
+def test_weights_in_several_files_are_all_read(tmp_path: Path) -> None:
+    saved(tmp_path)
+    places = shards(tmp_path)
+    assert torch.equal(Backbone.load(tmp_path)(random_row()).last, tiny("bert")(random_row()).last)
+    (tmp_path / next(iter(places.values()))).unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        Backbone.load(tmp_path)
+
+
+@pytest.mark.parametrize("listed", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_a_malicious_pickle_among_several_files_is_refused_and_not_run(listed: str, tmp_path: Path) -> None:
+    saved(tmp_path)
+    places, mark = shards(tmp_path), tmp_path / "it ran"
+    first = next(iter(places))
+    torch.save({first: Bomb(mark)}, tmp_path / "bomb.bin")
+    (tmp_path / "model.safetensors.index.json").unlink()
+    index = {"metadata": {"total_size": 1}, "weight_map": {**places, first: "bomb.bin"}}
+    (tmp_path / listed).write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"cannot be read|missing"):
+        Backbone.load(tmp_path)
+    assert not mark.exists()
+
+
+def test_an_attention_kernel_named_by_the_folder_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path)
+    edit_config(tmp_path, attn_implementation="someone/kernel", _attn_implementation="someone/kernel")
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "transformers.modeling_utils.lazy_import_flash_attention", lambda *a, **_: asked.append(a)
+    )
+    assert torch.equal(Backbone.load(tmp_path)(random_row()).last, tiny("bert")(random_row()).last)
+    assert not asked
+
+
 def test_code_in_the_folder_is_refused_and_not_run(tmp_path: Path) -> None:
     saved(tmp_path)
     mark = tmp_path / "it ran"

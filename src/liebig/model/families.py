@@ -284,12 +284,24 @@ class Whole(Family):
     def whole(self, body: Any, packed: Packed) -> list[Tensor]:
         """Embedding output and every layer's output from the model's own forward."""
         pad = getattr(body.config, "pad_token_id", None) or 0
+        has_types = getattr(body.config, "type_vocab_size", 0) > 1
         by_bucket = []
-        for tokens, bucket in zip(packed.plan.gather(packed.tokens), packed.plan.buckets, strict=True):
+        parts = zip(
+            packed.plan.gather(packed.tokens),
+            packed.plan.gather(packed.segment_ids),
+            packed.plan.buckets,
+            strict=True,
+        )
+        for tokens, types, bucket in parts:
             real = torch.ones_like(tokens, dtype=torch.bool) if bucket.real is None else bucket.real
             tokens = tokens.masked_fill(~real, pad)
+            typed = {"token_type_ids": types} if has_types and packed.segments is not None else {}
             out = body(
-                input_ids=tokens, attention_mask=real.long(), output_hidden_states=True, return_dict=True
+                input_ids=tokens,
+                attention_mask=real.long(),
+                output_hidden_states=True,
+                return_dict=True,
+                **typed,
             )
             by_bucket.append([*out.hidden_states[:-1], out.last_hidden_state])
         return [packed.plan.scatter(list(parts)) for parts in zip(*by_bucket, strict=True)]

@@ -43,6 +43,8 @@ def load_model(folder: Path) -> Loaded:
     check_folder(folder)
     with quiet(), readable(folder):
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+        # A name of a kernel there would be fetched from the hub and run; attention is ours to choose anyway.
+        config._attn_implementation = None
         has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
         loader = AutoModelForMaskedLM if has_head else AutoModel
         with no_score_dropout(config):
