@@ -179,3 +179,89 @@ def test_the_digest_of_a_folder_follows_its_contents_only(tmp_path):
     first, second = make(tmp_path / "one"), make(tmp_path / "two")
     assert workspace.digest(first) == workspace.digest(second)
     assert workspace.digest(make(tmp_path / "three", text="other")) != workspace.digest(first)
+
+
+def test_the_manifest_of_another_program_protects_its_folder(tmp_path):
+    web = tmp_path / "out" / "manifest.json"
+    web.parent.mkdir()
+    web.write_text('{"name": "a web page", "icons": []}')
+    with pytest.raises(WorkspaceError, match="in the way"):
+        make(tmp_path / "out")
+    assert os.listdir(web.parent) == ["manifest.json"]
+    assert workspace.digest(web.parent) == workspace.digest(web.parent)
+
+
+def test_a_damaged_folder_of_ours_does_not_block_its_repair(tmp_path):
+    out = make(tmp_path / "out")
+    text = (out / "manifest.json").read_text()
+    (out / "manifest.json").write_text(text[:60])
+    assert workspace.verify(make(tmp_path / "out", text="again")).recipe == {"text": "again"}
+
+
+@pytest.mark.parametrize("name", ["out.partial", "out.old"])
+def test_folders_of_similar_names_are_left_alone(tmp_path, name):
+    kept = tmp_path / name / "kept.txt"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    if name.endswith("partial"):
+        with pytest.raises(WorkspaceError, match="in the way"):
+            make(tmp_path / "out")
+    else:
+        make(make(tmp_path / "out"), text="other")
+    assert kept.read_text() == "mine"
+
+
+def test_what_a_stage_reads_is_never_written(tmp_path):
+    source = make(tmp_path / "source")
+    for out in (source, source / "inner", tmp_path / "source" / "a" / ".." / "inner"):
+        with pytest.raises(WorkspaceError, match="one lies in the other"):
+            make(out, inputs={"source": source})
+    with pytest.raises(WorkspaceError, match="one lies in the other"):
+        make(source, inputs={"source": source / "a"})
+    assert workspace.verify(source)
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_a_link_leads_to_the_folder_that_is_written(tmp_path):
+    disk, link = tmp_path / "disk" / "big", tmp_path / "link"
+    disk.mkdir(parents=True)
+    link.symlink_to(disk)
+    make(link)
+    make(link, text="again")
+    assert link.is_symlink()
+    assert workspace.verify(disk).recipe == {"text": "again"}
+    assert os.listdir(disk.parent) == ["big"]
+
+
+def test_an_impossible_place_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (Path("/"), tmp_path / "file", tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
+        with pytest.raises(WorkspaceError):
+            make(out)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_damaged_inputs_are_refused_before_anything_opens_them(tmp_path):
+    source = make(tmp_path / "source")
+    (source / "a/b.txt").write_text("hellO")
+    for damaged in (source, source / "a", source / "a" / "b.txt"):
+        with pytest.raises(CorruptError, match=r"a/b\.txt does not match"):
+            make(tmp_path / "out", inputs={"source": damaged})
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_a_folder_that_is_being_emptied_is_not_taken_up(tmp_path, monkeypatch):
+    interrupt(tmp_path / "out", {"a": 1})
+    removed = []
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: removed.append(path.name))
+    workspace._clear(tmp_path / "out.partial")
+    assert removed[0] == ".intent.json"
+
+
+@pytest.mark.parametrize("part", ["outputs", "sizes", "inputs"])
+def test_a_manifest_with_parts_of_the_wrong_kind_is_corrupt(tmp_path, part):
+    out = make(tmp_path / "out")
+    value = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(value | {part: 3}))
+    with pytest.raises(CorruptError, match="not a manifest"):
+        workspace.verify(out)

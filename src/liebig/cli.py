@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from liebig import __version__, config as recipes, pipeline
+from liebig import __version__, config as recipes, pipeline, workspace
 from liebig.config import Config
 from liebig.errors import LiebigError, RecipeError
 from liebig.pipeline import Stage
@@ -26,6 +26,18 @@ from liebig.stages import STAGES
 
 GROUPS = {"analyse": "Look into models, vectors and results."}
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
+_SPACE = "free some space and run the same command again, which goes on from what is finished"
+_ACCESS = "allow it to be read, or written, or name another place"
+FIXES = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EACCES: _ACCESS,
+    errno.EPERM: _ACCESS,
+    errno.EROFS: _ACCESS,
+    errno.ENAMETOOLONG: "use shorter names",
+    errno.ELOOP: "mend the links, which lead in a circle",
+    errno.EIO: "the disk does not work; use another",
+}
 EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; liebig show --schema '{name}' lists them all."
 
 
@@ -47,12 +59,10 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             say("liebig: interrupted. What was finished is kept: run the same command again to go on.")
             raise typer.Exit(130) from None
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+            if error.errno not in FIXES:
                 raise
             where = f"{error.filename}: " if error.filename else ""
-            say(
-                f"liebig: {where}{os.strerror(error.errno)}. To fix it: free some space, or give another --out."
-            )
+            say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: {FIXES[error.errno]}.")
             raise typer.Exit(2) from None
 
     wrapper.__doc__ = function.__doc__
@@ -173,8 +183,8 @@ def _run(stage: Stage, config: Config, out: Path) -> None:
     if int(os.environ.get("RANK", "0")) == 0:
         pipeline.run_stage(stage, config, out)
     else:
-        partial = out.with_name(out.name + ".partial")
-        stage.run(config, pipeline.workspace.Folder(partial, out, resumed=False))
+        whole, partial = workspace.places(out)
+        stage.run(config, workspace.Folder(partial, whole, resumed=False))
 
 
 def run(

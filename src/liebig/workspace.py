@@ -2,7 +2,8 @@
 
 Work happens in `<out>.partial`, under a lock; at the end every file is hashed into `manifest.json`, synced,
 and the folder renamed to `<out>`. An interrupted stage leaves its partial folder, and the same recipe over the
-same inputs takes it up again. "Up to date" is decided by hashes, never by times. Cost: one read of the files.
+same inputs takes it up again. "Up to date" is decided by hashes, never by times. What is not ours is never replaced
+or removed. Cost: one read of the files that go in and one of those that come out.
 """
 
 from __future__ import annotations
@@ -88,9 +89,9 @@ def stage(
     Bad input (a LiebigError) leaves nothing behind; training that broke off, a lack of memory, Ctrl-C and a kill
     leave the partial folder, to be looked at and taken up again.
     """
-    out = Path(os.path.abspath(out))
-    partial = out.with_name(out.name + ".partial")
-    _refuse_foreign(out)
+    out, partial = places(out)
+    _refuse_foreign(out, partial)
+    _refuse_overlap(out, inputs)
     intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
     with _locked(partial) as lock:
         resumed = resume and _read_json(partial / INTENT) == intent
@@ -105,6 +106,7 @@ def stage(
             yield Folder(partial, out, resumed)
         except LiebigError as error:
             if not resumed and not isinstance(error, TrainingError | ResourceError):
+                _clear(partial)
                 shutil.rmtree(partial, ignore_errors=True)
             raise
         _finish(partial, intent, seed, started)
@@ -113,11 +115,21 @@ def stage(
         (out / lock.name).unlink()
 
 
+def places(out: Path) -> tuple[Path, Path]:
+    """The folder itself, with links followed so that both lie on one disk, and the folder it is made in."""
+    out = Path(os.path.realpath(out))
+    if not out.name:
+        raise WorkspaceError(
+            "the root of the disk cannot be a run folder", file=out, fix="give another --out"
+        )
+    return out, out.with_name(out.name + ".partial")
+
+
 def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str) -> None:
     """Hash and sync every file, then write the manifest."""
     files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
     names = {p.relative_to(partial).as_posix(): p for p in files}
-    for path in files:
+    for path in (*files, *(p for p in partial.rglob("*") if p.is_dir())):
         _sync(path)
     manifest = Manifest(
         kind=intent["kind"],
@@ -141,11 +153,13 @@ def read_manifest(folder: Path) -> Manifest:
     if value is None:
         raise CorruptError("the folder has no readable manifest.json", file=folder, fix="run its stage again")
     try:
-        return Manifest(**value)
-    except TypeError:
-        raise CorruptError(
-            "manifest.json is not a manifest", file=folder, fix="run its stage again"
-        ) from None
+        manifest = Manifest(**value)
+        whole = manifest.outputs.keys() == manifest.sizes.keys() and isinstance(manifest.inputs, dict)
+    except (TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise CorruptError("manifest.json is not a manifest", file=folder, fix="run its stage again")
+    return manifest
 
 
 def verify(folder: Path, *, hashes: bool = True) -> Manifest:
@@ -171,15 +185,39 @@ def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Ma
 
 
 def digest(path: Path) -> str:
-    """A file's sha256; a stage folder's manifest digest; for any other folder a hash over names and contents."""
-    if path.is_file():
-        return _hash_file(path)
-    if not path.is_dir():
+    """A file's sha256; a stage folder's manifest digest; for any other folder a hash over names and contents.
+
+    What a stage wrote is held against its manifest first, so that no native library ever opens damaged files.
+    """
+    if not path.is_file() and not path.is_dir():
         raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
-    if (path / MANIFEST).is_file():
-        return read_manifest(path).digest
-    files = sorted(p for p in path.rglob("*") if p.is_file())
-    return _hash_json({p.relative_to(path).as_posix(): _hash_file(p) for p in files})
+    if _is_ours(path):
+        return verify(path).digest
+    hashes = {name: _hash_file(file) for name, file in _files(path)}
+    _hold_against_manifest(path, hashes)
+    return hashes[""] if path.is_file() else _hash_json(hashes)
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """A file under the name "", or the files of a folder by their names."""
+    if path.is_file():
+        return [("", path)]
+    return [(p.relative_to(path).as_posix(), p) for p in sorted(path.rglob("*")) if p.is_file()]
+
+
+def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
+    """A file or folder inside a stage folder is what the stage's manifest says of it."""
+    path = Path(os.path.realpath(path))
+    home = next((parent for parent in path.parents if _is_ours(parent)), None)
+    if home is None:
+        return
+    outputs, base = read_manifest(home).outputs, path.relative_to(home)
+    for name, found in hashes.items():
+        wanted = outputs.get((base / name).as_posix())
+        if wanted is not None and wanted != found:
+            raise CorruptError(
+                f"{base / name} does not match the manifest", file=home, fix="run its stage again"
+            )
 
 
 def atomic_write(path: Path, data: bytes) -> None:
@@ -213,28 +251,56 @@ def _locked(partial: Path) -> Iterator[Path]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
         except BlockingIOError:
+            held = False
+        if not held:  # by another, or it has just finished and taken the file away
             raise WorkspaceError(
                 "another process is writing this folder",
                 file=partial,
                 fix="wait for it, or give another --out",
-            ) from None
+            )
         yield path
 
 
-def _refuse_foreign(out: Path) -> None:
-    """An existing folder is only ever replaced when a stage made it."""
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).is_file()):
-        raise WorkspaceError(
-            "is in the way: it was not written by Liebig, so it is not replaced",
-            file=out,
-            fix="give another --out",
-        )
+def _refuse_foreign(out: Path, partial: Path) -> None:
+    """Only what a stage made is ever replaced or taken up."""
+    for path, ours in ((out, _is_ours(out)), (partial, (partial / LOCK).is_file())):
+        if path.is_file() or (path.is_dir() and any(path.iterdir()) and not ours):
+            raise WorkspaceError(
+                "is in the way: it was not written by Liebig, so it is not replaced",
+                file=path,
+                fix="give another --out",
+            )
+    above = next(parent for parent in out.parents if parent.exists())
+    if not above.is_dir():
+        raise WorkspaceError("is a file, not a folder", file=above, fix="give another --out")
+
+
+def _refuse_overlap(out: Path, inputs: Mapping[str, Path]) -> None:
+    """A stage that replaces what it reads would lose data; one that writes into a finished folder, too."""
+    for name, path in inputs.items():
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(out) or (out.is_relative_to(real) and _is_ours(real)):
+            raise WorkspaceError(
+                f"cannot be written while {name} = {path} is read: one lies in the other",
+                file=out,
+                fix="give an --out beside it",
+            )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder's manifest is a stage's, even a damaged one; other programs have a manifest.json too."""
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except OSError:
+        return False
+    return b'"kind"' in text and b'"recipe"' in text
 
 
 def _swap(partial: Path, out: Path) -> None:
     """Put the finished folder in place; an older one is moved aside first and removed last."""
-    old = out.with_name(out.name + ".old")
+    old = out.with_name(f".{out.name}.liebig.old")  # no name that a person gives to a copy
     shutil.rmtree(old, ignore_errors=True)
     if out.exists():
         os.replace(out, old)
@@ -244,6 +310,8 @@ def _swap(partial: Path, out: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
+    """Empty a partial folder but for its lock; the intent goes first, so that what remains is never taken up."""
+    (folder / INTENT).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name == LOCK:
             continue

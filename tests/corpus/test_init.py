@@ -279,3 +279,11 @@ def test_memory_stays_small_however_long_the_corpus(tmp_path):
     grown = int(done.stdout.split("GROWN")[1])
     unit = 1 if sys.platform == "darwin" else 1024
     assert grown * unit < 25 << 20
+
+
+def test_a_collection_is_not_written_into_the_folder_it_is_read_from(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("One sentence of text.")
+    with pytest.raises(DataError, match="lies in it"):
+        init(tmp_path / "texts" / "collection", tmp_path / "texts")
+    assert [p.name for p in (tmp_path / "texts").iterdir()] == ["a.txt"]

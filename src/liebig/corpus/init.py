@@ -35,6 +35,7 @@ STRIDE = 256
 def run(config: InitConfig, folder: Folder) -> None:
     """Read the paths into a collection, print what a careful person would look at, and keep it as summary.json."""
     found = [one for path in config.paths for one in find(path, config.format)]
+    _refuse_inside(config.paths, folder)
     options = Options(split=config.split, tokenizer=config.tokenizer, topic=config.topic)
     _clear(folder.path)
     census = Census()
@@ -80,6 +81,15 @@ def _within(
                 return
             continue
         yield item
+
+
+def _refuse_inside(paths: Sequence[Path | str], folder: Folder) -> None:
+    """A collection inside the folder it is read from would be read with it the next time."""
+    for path in paths:
+        if isinstance(path, Path) and folder.out.is_relative_to(path.resolve()):
+            raise DataError(
+                f"this folder is read, and {folder.out} lies in it", file=path, fix="give an --out beside it"
+            )
 
 
 def _clear(folder: Path) -> None:
