@@ -98,6 +98,16 @@ def test_what_is_said_overrides_what_is_known(tmp_path: Path) -> None:
     assert (loaded.pooling, loaded.similarity, loaded.max_length) == ("mean", "cosine", 7)
 
 
+def test_a_folder_of_sentence_transformers_keeps_what_it_says(tmp_path: Path) -> None:
+    backbone = tiny("bert", vocab_size=tokenizer().vocab_size)
+    original = Encoder(backbone, tokenizer(), pooling="mean", similarity="cosine", max_length=9)
+    original.save(tmp_path / "theirs")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "out")
+    loaded = Encoder.load(tmp_path / "out")
+    assert (loaded.pooling, loaded.similarity, loaded.max_length) == ("mean", "cosine", 9)
+    assert np.array_equal(loaded.encode_texts(TEXTS), original.encode_texts(TEXTS))
+
+
 class Bomb:
     def __init__(self, mark: Path) -> None:
         self.mark = mark

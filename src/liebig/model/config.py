@@ -56,7 +56,10 @@ class ImportConfig(Config):
     pooling: Literal["auto", "cls", "mean"] = Field(
         "auto", description="how vectors are made; auto knows it from the kind of checkpoint"
     )
-    similarity: Literal["dot", "cosine"] = Field("dot", description="how vectors are compared")
+    similarity: Literal["auto", "dot", "cosine"] = Field(
+        "auto",
+        description="how vectors are compared; auto is what a sentence-transformers folder says, otherwise dot",
+    )
     max_length: PositiveInt | None = Field(
         None, description="longest text in tokens; what the model has room for if not given"
     )

@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ def import_checkpoint(
     *,
     tokenizer: Path | None = None,
     pooling: str = "auto",
-    similarity: Similarity = "dot",
+    similarity: Similarity | Literal["auto"] = "auto",
     max_length: int | None = None,
 ) -> Imported:
     """Converts `source` into a model folder at `out`."""
@@ -60,7 +60,8 @@ def import_checkpoint(
             heads["condenser"] = condenser_head(source / "model.pt", encoder.backbone)
     if pooling != "auto":
         encoder.pooling = pooling
-    encoder.similarity = similarity
+    if similarity != "auto":
+        encoder.similarity = similarity
     encoder.max_length = min(max_length or encoder.max_length, encoder.backbone.max_positions)
     save_encoder(encoder, out, heads)
     return Imported(kind, encoder.pooling, tuple(heads), encoder.describe())
