@@ -15,7 +15,7 @@ from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, grad
 from liebig import losses
 from liebig.train.batch import Batch
 from liebig.train.config import ASAMConfig, LoopConfig
-from liebig.train.distributed import ALONE, World
+from liebig.train.distributed import ALONE, World, connect
 from liebig.train.loop import train
 from liebig.train.reduce import clip, reduce_gradients, trainable
 from liebig.train.sharding import shard, whole
@@ -165,6 +165,21 @@ def test_sharded_parameters_get_the_same_gradient(folder: Path) -> None:
             expected, _ = alone[case]
             assert_equal_gradients(grads, expected, 1e-10)
             torch.testing.assert_close(norm, torch.cat([g.flatten() for g in expected.values()]).norm())
+
+
+def test_a_process_of_a_second_node_is_known_by_its_global_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[str] = []
+    facts = {"is_torchelastic_launched": True, "get_node_local_rank": 1, "get_rank": 5, "get_world_size": 8}
+    for name, value in facts.items():
+        monkeypatch.setattr(f"torch.distributed.{name}", lambda value=value: value)
+    monkeypatch.setattr(
+        "torch.distributed.init_process_group", lambda backend, timeout: joined.append(backend)
+    )
+    world = connect(cpu=True)
+    assert (world.rank, world.size, world.local_rank) == (5, 8, 1)
+    assert world.share(16) == (10, 12)
+    assert not world.first
+    assert joined == ["gloo"]
 
 
 def test_alone_gathers_nothing_and_counts_itself() -> None:

@@ -80,6 +80,23 @@ def test_measuring_the_rate_halves_the_budget_too_and_the_run_keeps_it(
     assert lines[0]["chunk_tokens"] == plan["chunk_tokens"]
 
 
+def test_a_run_out_of_memory_and_then_killed_goes_on_with_the_budget_it_had(tmp_path: Path) -> None:
+    class Full(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            if self.steps >= 1 and chunk.n > 3:
+                raise torch.OutOfMemoryError("full")
+            return super().represent(chunk)
+
+    straight, resumed = Full(dropout=0.2), Full(dropout=0.2)
+    run(straight, tmp_path / "a", chunk_tokens="whole")
+    with pytest.raises(OSError, match="pulled the plug"):
+        run(Full(dropout=0.2), tmp_path / "b", until=5, chunk_tokens="whole")
+    run(resumed, tmp_path / "b", chunk_tokens="whole")
+    assert (tmp_path / "a" / "log.jsonl").read_bytes() == (tmp_path / "b" / "log.jsonl").read_bytes()
+    for name, x in straight.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], x), name
+
+
 def test_moments_that_do_not_fit_are_an_error_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

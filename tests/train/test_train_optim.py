@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from train_toy import Toy, gradients, spans
+from train_toy import Toy, TwoSided, gradients, groups, spans
 
 from liebig.errors import TrainingError
 from liebig.train import optim, schedule
+from liebig.train.batch import Batch
 from liebig.train.config import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
 from liebig.train.ema import EMA
 from liebig.train.objective import Objective
@@ -84,6 +85,20 @@ def test_sharpness_takes_the_gradient_at_its_formulas_point(
     assert result.result.loss == gradient_of(sharp, budget)(None).loss, (
         "the loss is that of the starting point"
     )
+
+
+def test_sharpness_sees_the_same_constants_at_both_points() -> None:
+    class Counted(TwoSided):
+        calls = 0
+
+        def constants(self, chunk: Batch) -> torch.Tensor:
+            self.calls += 1
+            return super().constants(chunk)
+
+    objective, batch = Counted(), groups()
+    optimiser = optim.build(SAMConfig(rho=0.3), objective)
+    update = optimiser.update(lambda c: step(objective, batch, chunk_tokens=27, constants=c), LR)
+    assert objective.calls == update.result.chunks > 1
 
 
 def test_weights_come_back_when_the_second_gradient_fails() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, mean, spans
 
 from liebig.rng import key
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE
-from liebig.train.objective import Objective
+from liebig.train.distributed import ALONE, World
+from liebig.train.objective import Contrast, Objective
 from liebig.train.step import OutOfMemory, step
 
 ONE_EXAMPLE, THREE_EXAMPLES = 1, 27
@@ -134,6 +135,19 @@ def test_in_bf16_the_cached_step_is_the_whole_one_up_to_rounding(budget: int) ->
     assert all(g.dtype == torch.float32 for g in whole.values())
     assert result.metrics["replay"] == 0
     assert_equal_gradients(gradients(objective), whole, 0.02)
+
+
+def test_under_autocast_the_contrast_and_its_products_are_float32() -> None:
+    seen = []
+
+    class Products(Toy):
+        def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
+            scores = vectors @ vectors.T
+            seen.extend([vectors.dtype, scores.dtype])
+            return Contrast(scores.logsumexp(dim=1).mean())
+
+    step(Products().float(), spans(), chunk_tokens=THREE_EXAMPLES, dtype=torch.bfloat16)
+    assert seen == [torch.float32, torch.float32]
 
 
 def test_constants_of_an_earlier_call_are_used_again() -> None:
