@@ -65,7 +65,9 @@ def main(n: int = 256) -> None:
     """Corpus, questions, and which place each question is about."""
     dice = random.Random(7)
     places = [place(number, dice) for number in range(n)]
-    questions = [(f"q{i}-{k}", text, p["_id"]) for i, (p, asked) in enumerate(places) for k, text in enumerate(asked)]
+    questions = [
+        (f"q{i}-{k}", text, p["_id"]) for i, (p, asked) in enumerate(places) for k, text in enumerate(asked)
+    ]
     write("corpus.jsonl", (json.dumps(p) for p, _ in places))
     write("queries.jsonl", (json.dumps({"_id": name, "text": text}) for name, text, _ in questions))
     (HERE / "qrels").mkdir(exist_ok=True)
