@@ -17,10 +17,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from liebig import __version__, config as recipes, pipeline, workspace
 from liebig.config import Config
 from liebig.errors import LiebigError, RecipeError
+from liebig.explain import nearest
 from liebig.pipeline import Stage
 from liebig.stages import STAGES
 
@@ -90,7 +92,7 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
             groups[group] = typer.Typer(no_args_is_help=True, rich_markup_mode=markup)
             app.add_typer(groups[group], name=group, help=GROUPS[group])
         groups[group].command(name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
-    for function in (run, show, demo):
+    for function in (run, show, search, demo):
         app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
     return app
 
@@ -117,7 +119,7 @@ def _command(stage: Stage) -> Callable[..., None]:
 
     def command(words: list[str], out: Path, **flags: Any) -> None:
         recipe, overrides, values = split_words(stage, words)
-        values |= {name: _typed(flag) for name, flag in flags.items() if flag is not None}
+        values |= {name: _typed(flag, options[name]) for name, flag in flags.items() if flag is not None}
         _run(stage, recipes.load(stage.config, recipe, overrides, values), out)
 
     words_help = "A recipe (.toml), KEY=VALUE overrides" + (
@@ -148,8 +150,19 @@ def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter
     )
 
 
-def _typed(flag: Any) -> Any:
-    return recipes.literal(flag) if isinstance(flag, str) else flag
+def _typed(flag: Any, field: FieldInfo) -> Any:
+    """The value of a flag; words and paths are what they are, even when they look like a number."""
+    if not isinstance(flag, str) or _is_text(field.annotation):
+        return flag
+    return recipes.literal(flag)
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_is_text(part) for part in get_args(annotation) if part is not NoneType)
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    return annotation in (str, Path) or get_origin(annotation) is Literal
 
 
 def _shown(value: Any) -> str:
@@ -233,9 +246,35 @@ def show(
         typer.echo(recipes.dump(item.config))
 
 
+def search(
+    words: Annotated[
+        list[str], typer.Argument(metavar="INDEX... QUESTION", help="One or two indexes, and the question.")
+    ],
+    k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
+    model: Annotated[
+        str | None, typer.Option(help="Model of the question [default: the index's own].")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A collection with the texts, where no index has them.")
+    ] = None,
+) -> None:
+    """Ask an index a question in the terminal; two indexes, such as BM25 and vectors, stand side by side.
+
+    Example:
+
+        liebig search runs/bm25 runs/index "how do I merge two sorted lists"
+    """
+    from liebig.search.terminal import search_here
+
+    *indexes, question = words
+    if not indexes:
+        raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
+    search_here([Path(index) for index in indexes], question, k=k, model=model, texts=texts)
+
+
 def _stage(name: str) -> Stage:
     if name not in STAGES:
-        raise RecipeError(f"{name!r} is no stage", fix=f"use one of {', '.join(sorted(STAGES))}")
+        raise RecipeError(f"{name!r} is no stage", fix=nearest(name, sorted(STAGES)))
     return STAGES[name]
 
 

@@ -6,6 +6,7 @@ from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, 
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.init_config import ConvertConfig, InitConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
+from liebig.encode.config import EncodeConfig, OnnxConfig
 from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
 from liebig.index.config import IndexConfig
 from liebig.lexical.config import BM25Config
@@ -13,7 +14,7 @@ from liebig.model.config import ImportConfig
 from liebig.pipeline import Stage
 from liebig.pretrain.config import PretrainConfig
 from liebig.report.config import ReportConfig
-from liebig.search.config import MineConfig
+from liebig.search.config import MineConfig, SearchConfig
 from liebig.workspace import Folder
 
 
@@ -55,6 +56,24 @@ def _import(config: ImportConfig, folder: Folder) -> None:
 
 def _bm25(config: BM25Config, folder: Folder) -> None:
     from liebig.lexical.run import run
+
+    run(config, folder)
+
+
+def _encode(config: EncodeConfig, folder: Folder) -> None:
+    from liebig.encode.run import run
+
+    run(config, folder)
+
+
+def _onnx(config: OnnxConfig, folder: Folder) -> None:
+    from liebig.encode.onnx import run
+
+    run(config, folder)
+
+
+def _retrieve(config: SearchConfig, folder: Folder) -> None:
+    from liebig.search.run import run
 
     run(config, folder)
 
@@ -182,12 +201,36 @@ _ALL = (
         positional="collection",
     ),
     Stage(
+        "encode",
+        EncodeConfig,
+        _encode,
+        "Turn passages or queries into shards of vectors; an interrupted run goes on with the next shard.",
+        "liebig encode runs/collection --model runs/condenser/model --out runs/vectors",
+        positional="source",
+    ),
+    Stage(
+        "onnx",
+        OnnxConfig,
+        _onnx,
+        "Export a model for ONNX Runtime, in fp32 or int8.",
+        "liebig onnx runs/condenser/model --out runs/onnx",
+        positional="model",
+    ),
+    Stage(
         "index",
         IndexConfig,
         _index,
         "Index vectors: exact by default, FAISS or Milvus past the memory of one machine.",
         "liebig index runs/vectors --out runs/index",
         positional="vectors",
+    ),
+    Stage(
+        "retrieve",
+        SearchConfig,
+        _retrieve,
+        "Search all queries of a collection, by BM25, vectors or both, into TREC runs.",
+        "liebig retrieve runs/collection --bm25 runs/bm25 --dense runs/index --split test --out runs/retrieved",
+        positional="collection",
     ),
     Stage(
         "mine",
