@@ -6,24 +6,29 @@ the dotted path, the value and the nearest right name. Reading costs a few milli
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from liebig.errors import RecipeError
+from liebig.explain import explain, models_in, tag
 
 C = TypeVar("C", bound="Config")
 BUNDLED = "liebig:"
+NONE = "none"
 
 
 class Input:
     """Marks a path that a stage reads, so that its contents count in the manifest."""
+
+
+class Unrecorded:
+    """Marks a field that says how a stage runs and not what it writes: it is left out of the manifest."""
 
 
 def _bundled(value: Any) -> Any:
@@ -46,6 +51,23 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _none_in_words(cls, tree: Any) -> Any:
+        """TOML cannot say None: the word `none` does, for a field that has another default."""
+        if not isinstance(tree, Mapping):
+            return tree
+        silent = [name for name, value in tree.items() if value == NONE and _says_none(cls, name)]
+        return {**tree, **dict.fromkeys(silent)} if silent else tree
+
+
+def _says_none(model: type[BaseModel], name: str) -> bool:
+    """Whether a field can be None but is something else, or has to be given, when a recipe is silent."""
+    field = model.model_fields.get(name)
+    if field is None or NoneType not in get_args(field.annotation):
+        return False
+    return field.is_required() or field.default is not None
+
 
 def load(
     model: type[C],
@@ -61,12 +83,27 @@ def load(
     return parse(model, tree, file=path)
 
 
-def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None) -> C:
-    """A validated recipe, or one sentence about the first thing that is wrong with it."""
+def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None, prefix: str = "") -> C:
+    """A validated recipe, or one sentence about the first thing that is wrong; `prefix` stands before its path."""
+    full = _with_default_kinds(model, tree)
+    _refuse_booleans(model, full, file, prefix)
     try:
-        return model.model_validate(_with_default_kinds(model, tree))
+        return model.model_validate(full)
     except ValidationError as error:
-        raise RecipeError(_sentence(model, error), file=file, fix=_fix(model, error)) from None
+        what, fix = explain(model, error, full, prefix)
+        raise RecipeError(what, file=file, fix=fix) from None
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """What a manifest keeps of a recipe: everything that decides what is written."""
+    tree = config.model_dump(mode="json")
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if any(isinstance(mark, Unrecorded) for mark in field.metadata):
+            del tree[name]
+        elif isinstance(value, Config):
+            tree[name] = recorded(value)
+    return tree
 
 
 def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
@@ -100,13 +137,26 @@ def _with_default_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict
         value = full.get(name)
         if not isinstance(value, Mapping):
             continue
-        inner = _models(field.annotation)
+        inner = models_in(field.annotation)
         if "kind" not in value and isinstance(field.default, Config) and hasattr(field.default, "kind"):
             full[name] = value = {"kind": field.default.kind, **value}
-        chosen = [m for m in inner if len(inner) == 1 or _tag(m) == value.get("kind")]
+        chosen = [m for m in inner if len(inner) == 1 or tag(m) == value.get("kind")]
         if len(chosen) == 1 and get_origin(field.annotation) is not dict:
             full[name] = _with_default_kinds(chosen[0], value)
     return full
+
+
+def _refuse_booleans(model: type[BaseModel], tree: Mapping[str, Any], file: Path | None, prefix: str) -> None:
+    """`true` is no number, although Python takes it for 1."""
+    for name, value in tree.items():
+        annotation = model.model_fields[name].annotation if name in model.model_fields else bool
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, bool) and "bool" not in str(annotation):
+            raise RecipeError(f"{path} = {str(value).lower()}: true and false mean nothing here", file=file)
+        inner = [m for m in models_in(annotation) if isinstance(value, Mapping)]
+        for chosen in [m for m in inner if len(inner) == 1 or tag(m) == value.get("kind")]:
+            if get_origin(annotation) is not dict:
+                _refuse_booleans(chosen, value, file, path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -121,6 +171,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError("the recipe is not UTF-8 text", file=path, fix="save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"the recipe is not valid TOML: {error}", file=path) from None
+    except RecursionError:
+        raise RecipeError("the recipe is nested too deeply to be read", file=path) from None
 
 
 def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
@@ -157,9 +209,24 @@ def literal(text: str) -> Any:
 
 
 def dump(config: Config) -> str:
-    """The recipe as TOML, so that load(dump(config)) == config. Fields that are None are left out."""
-    lines = list(_table(config.model_dump(mode="json", exclude_none=True), ()))
+    """The recipe as TOML, so that load(dump(config)) == config. Fields that are None by default are left out."""
+    lines = list(_table(_tree(config), ()))
     return "\n".join(lines).strip() + "\n"
+
+
+def _tree(config: Config) -> dict[str, Any]:
+    """The values of a recipe with `none` where it has to be said."""
+    tree = config.model_dump(mode="json", exclude_none=True)
+    for name, value in config:
+        if value is None and _says_none(type(config), name):
+            tree[name] = NONE
+        elif isinstance(value, Config):
+            tree[name] = _tree(value)
+        elif isinstance(value, tuple | list):
+            tree[name] = [_tree(v) if isinstance(v, Config) else j for v, j in zip(value, tree[name])]
+        elif isinstance(value, dict):
+            tree[name] |= {k: _tree(v) for k, v in value.items() if isinstance(v, Config)}
+    return tree
 
 
 def _table(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
@@ -203,77 +270,3 @@ def _string(text: str) -> str:
 def schema(model: type[Config]) -> str:
     """The JSON schema of a recipe, for editors."""
     return json.dumps(model.model_json_schema(), indent=2) + "\n"
-
-
-def _sentence(model: type[Config], error: ValidationError) -> str:
-    first = error.errors()[0]
-    path = ".".join(map(str, _walk(model, first["loc"])[1]))
-    value = first.get("input")
-    kind = first["type"]
-    if kind == "extra_forbidden":
-        return f"{path} is not a key of this recipe (value {value!r})"
-    if kind == "missing":
-        return f"{path} is missing"
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        found = first.get("ctx", {}).get("tag")
-        wanted = first.get("ctx", {}).get("expected_tags", "")
-        which = f"has kind {found!r}" if found else "has no kind"
-        return f"{path} {which}" + (f"; it can be {wanted}" if wanted else "")
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{path} = {value!r}: {message[0].lower() + message[1:]}" if path else message
-
-
-def _fix(model: type[Config], error: ValidationError) -> str | None:
-    """The nearest right name or choice."""
-    first = error.errors()[0]
-    context = first.get("ctx", {})
-    if first["type"] == "extra_forbidden":
-        *parents, name = first["loc"]
-        names = sorted({field for m in _walk(model, parents)[0] for field in m.model_fields})
-        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-        return f"write {near[0]}" if near else (f"use one of {', '.join(names)}" if names else None)
-    choices = context.get("expected_tags") or context.get("expected")
-    if choices and isinstance(choices, str):
-        names = [part.strip(" '") for part in choices.replace(" or ", ",").split(",")]
-        given = str(context.get("tag", first.get("input")))
-        near = difflib.get_close_matches(given, names, n=1, cutoff=0.4)
-        return f"write {near[0]!r}" if near else f"use one of {', '.join(names)}"
-    return None
-
-
-def _walk(
-    model: type[BaseModel], location: Sequence[int | str]
-) -> tuple[list[type[BaseModel]], list[int | str]]:
-    """Follow an error's location through the models; the tags that pydantic puts into it are left out."""
-    models: list[type[BaseModel]] = [model]
-    path: list[int | str] = []
-    for part in location:
-        tagged = [m for m in models if _tag(m) == part and part not in m.model_fields]
-        if tagged:
-            models = tagged
-            continue
-        path.append(part)
-        models = [
-            found
-            for m in models
-            if part in m.model_fields
-            for found in _models(m.model_fields[str(part)].annotation)
-        ] or models
-    return models, path
-
-
-def _tag(model: type[BaseModel]) -> str | None:
-    field = model.model_fields.get("kind")
-    choices = (
-        get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
-    )
-    return choices[0] if choices else None
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models inside an annotation: itself, members of a union, elements of a list or values of a dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in (Union, UnionType, Annotated, list, tuple, dict):
-        return [found for part in get_args(annotation) for found in _models(part)]
-    return []

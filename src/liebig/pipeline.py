@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from liebig import workspace
-from liebig.config import Config, assign, inputs, parse, read_toml
+from liebig.config import Config, assign, inputs, parse, read_toml, recorded
 from liebig.errors import RecipeError
+from liebig.explain import nearest
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Stage:
     help: str
     example: str
     positional: str | None = None
+    plan: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,8 @@ class Planned:
     @property
     def up_to_date(self) -> bool:
         """Whether the folder is there, unharmed, and made by this recipe from these inputs."""
-        recipe = self.config.model_dump(mode="json")
         return workspace.is_up_to_date(
-            self.out, kind=self.stage.name, recipe=recipe, inputs=inputs(self.config)
+            self.out, kind=self.stage.name, recipe=recorded(self.config), inputs=inputs(self.config)
         )
 
 
@@ -83,14 +84,14 @@ def _planned(
         raise RecipeError(f"stages.{name} is not a table", file=path, fix=f"write [stages.{name}]")
     fields = dict(fields)
     kind = fields.pop("kind", name)
-    if kind not in table:
+    if not isinstance(kind, str) or kind not in table:
         raise RecipeError(
             f"stages.{name}.kind = {kind!r} is no stage",
             file=path,
-            fix=f"use one of {', '.join(sorted(table))}",
+            fix=nearest(str(kind), sorted(table)),
         )
     stage = table[kind]
-    config = parse(stage.config, _resolve(fields, done, path, name), file=path)
+    config = parse(stage.config, _resolve(fields, done, path, name), file=path, prefix=f"stages.{name}")
     return Planned(name, stage, config, out / name)
 
 
@@ -117,7 +118,7 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
     with workspace.stage(
         out,
         kind=stage.name,
-        recipe=config.model_dump(mode="json"),
+        recipe=recorded(config),
         inputs=inputs(config),
         seed=getattr(config, "seed", None),
     ) as folder:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from liebig import workspace
-from liebig.config import inputs, parse
+from liebig.config import inputs, parse, recorded
 from liebig.corpus import prepare as preparing
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.prepare_passages import by_tokens, by_words
@@ -50,7 +50,7 @@ def vocabulary(tmp_path_factory):
 
 def prepared(collection: Path, vocabulary: Path, out: Path, **values) -> TokenStore:
     config = parse(PrepareConfig, {"collection": str(collection), "tokenizer": str(vocabulary), **values})
-    recipe = config.model_dump(mode="json")
+    recipe = recorded(config)
     with workspace.stage(out, kind="prepare", recipe=recipe, inputs=inputs(config)) as folder:
         run(config, folder)
     return TokenStore.open(out)

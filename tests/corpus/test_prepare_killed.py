@@ -23,7 +23,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from liebig import workspace
-from liebig.config import inputs, parse
+from liebig.config import inputs, parse, recorded
 from liebig.corpus import prepare
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.run import run
@@ -35,7 +35,7 @@ if __name__ == "__main__":
         "collection": str(world / "collection"), "tokenizer": str(world / "tokenizer"),
         "passages": {"kind": "tokens", "length": 40}, "processes": processes,
     })
-    with workspace.stage(out, kind="prepare", recipe=config.model_dump(mode="json"), inputs=inputs(config)) as folder:
+    with workspace.stage(out, kind="prepare", recipe=recorded(config), inputs=inputs(config)) as folder:
         run(config, folder)
 """
 

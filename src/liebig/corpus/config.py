@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from liebig.config import Config, InputPath
+from liebig.config import Config, InputPath, Unrecorded
 
 P = TypeVar("P", "TokenPassages", "WordPassages")
 
@@ -53,9 +53,6 @@ class PrepareConfig(Config):
         None, description="Language of the text, for its abbreviations, e.g. de [default: English]."
     )
     passages: Passages | None = Field(None, description="Cut passages too: by tokens or by words.")
-    processes: int | None = Field(
-        None,
-        ge=1,
-        exclude=True,
-        description="How many processes; the result is the same [default: one a core].",
+    processes: Annotated[int | None, Unrecorded()] = Field(
+        None, ge=1, description="How many processes; the result is the same [default: one a core]."
     )

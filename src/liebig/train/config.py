@@ -57,7 +57,8 @@ class ScheduleConfig(Config):
 
     @model_validator(mode="after")
     def _one_warmup(self) -> ScheduleConfig:
-        if {"warmup_ratio", "warmup_steps"} <= self.model_fields_set and self.warmup_steps is not None:
+        usual = type(self).model_fields["warmup_ratio"].default
+        if self.warmup_steps is not None and self.warmup_ratio != usual:
             raise ValueError("give warmup_steps or warmup_ratio, not both")
         return self
 
