@@ -1,0 +1,1 @@
+"""Fine-tuning on labels: contrastive, from a teacher, similarity tasks, and adaptive batch scheduling."""

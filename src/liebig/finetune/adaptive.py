@@ -1,0 +1,152 @@
+"""The sampler that schedules: before an epoch, batches are made from what the model finds hard, and kept in a file.
+
+`schedule/epoch-N.npy` holds the order of an epoch, a function of seed, epoch and the vectors at its start; a run that
+goes on reads it instead of making another. The first process makes it, the others read. The similarity of the first
+epoch may come from a run (BM25), later ones from the towers as they are. Hardness of each epoch, and of random batches
+beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positives once an epoch, and the schedule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from io import BytesIO
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from liebig import rng
+from liebig.data.lines import space_fields, text_lines
+from liebig.data.sources import DiskSource
+from liebig.errors import DataError
+from liebig.finetune.contrastive import Retriever
+from liebig.finetune.examples import Examples
+from liebig.finetune.hardness import Similarity, Vectors, from_run, hardness
+from liebig.finetune.samplers import Sampler, steps_of
+from liebig.finetune.schedule import Improve, Schedule, beam, greedy, schedule
+from liebig.finetune.texts import Texts
+from liebig.progress import Progress
+from liebig.train.distributed import World
+from liebig.workspace import atomic_write
+
+Longs = NDArray[np.int64]
+SAMPLE = 200
+"""Random batches that the hardness of a schedule is held against."""
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """How schedules are made: batch, candidates, search, order and seed."""
+
+    batch: int
+    candidates: int | Literal["auto", "all"]
+    improve: Improve
+    order: Literal["shuffled", "hard-first"]
+    seed: int
+
+    def sampler(self, n: int, folder: Path, similarity: Callable[[int], Similarity], world: World) -> Sampler:
+        """A sampler whose epochs are scheduled when they begin; `similarity(epoch)` is asked once an epoch."""
+
+        def begin(epoch: int) -> None:
+            if world.first and not _path(folder, epoch).exists():
+                self.store(folder, epoch, similarity(epoch))
+            world.barrier()
+
+        @lru_cache(maxsize=2)
+        def order(epoch: int) -> Longs:
+            found: Longs = np.load(_path(folder, epoch))
+            return found
+
+        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begin)
+
+    def store(self, folder: Path, epoch: int, similarity: Similarity) -> None:
+        """Make the schedule of an epoch and write it whole."""
+        seed = int(rng.key(self.seed, epoch) >> 1)
+        with Progress(f"scheduling epoch {epoch}", len(similarity) // self.batch, "batches") as bar:
+            found = schedule(
+                similarity,
+                self.batch,
+                seed=seed,
+                candidates=self.candidates,
+                improve=self.improve,
+                advance=bar.advance,
+            )
+            usual = random_hardness(similarity, self.batch, seed)
+            bar.say(f"hardness of a batch {mean(found):.4g}, of a random one {usual:.4g}")
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "batches": len(found.batches),
+            "hardness": mean(found),
+            "random": usual,
+            "rest": len(found.rest),
+        }
+        atomic_write(_path(folder, epoch).with_suffix(".json"), json.dumps(facts, indent=2).encode())
+        out = BytesIO()
+        np.save(out, found.order(self.order, seed))
+        atomic_write(_path(folder, epoch), out.getvalue())
+
+
+def mean(found: Schedule) -> float:
+    """Hardness of a batch, on average."""
+    return found.total / max(1, len(found.batches))
+
+
+def random_hardness(similarity: Similarity, batch: int, seed: int, sample: int = SAMPLE) -> float:
+    """The same for random batches, a sample of them."""
+    n = len(similarity)
+    order = np.argsort(rng.uniform(rng.key(seed, 19), np.arange(n)), kind="stable")
+    picked = [order[i * batch : (i + 1) * batch] for i in range(min(sample, n // batch))]
+    values = [hardness(similarity, torch.from_numpy(b).to(similarity.device)) for b in picked]
+    return float(np.mean(values)) if values else 0.0
+
+
+def model_similarity(
+    objective: Retriever, examples: Examples, queries: Texts, passages: Texts, unit: bool
+) -> Similarity:
+    """From the towers as they are: each example's query and first positive."""
+    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    device = objective.tower("query").device
+    q = objective.tower("query").encode_tokens(queries.sequences(range(len(queries))), unit=unit)
+    once, back = np.unique(firsts, return_inverse=True)
+    p = objective.tower("passage").encode_tokens(passages.sequences(once), unit=unit)[back]
+    twin = torch.from_numpy(twins(examples))
+    return Vectors.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
+
+
+def run_similarity(run: Path, examples: Examples) -> Similarity:
+    """From a TREC run of the training queries: what it scores of other examples' positives."""
+    holders: dict[str, list[int]] = {}
+    for example in range(len(examples)):
+        holders.setdefault(examples.passages[examples.positives[example][0]], []).append(example)
+    numbers = {name: i for i, name in enumerate(examples.queries)}
+    return from_run(read_run(run), numbers, holders, twins(examples))
+
+
+def read_run(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Query, passage and score of every line of a TREC run."""
+    for number, line in text_lines(DiskSource(path)):
+        fields = space_fields(line)
+        try:
+            yield fields[0], fields[2], float(fields[4])
+        except (IndexError, ValueError):
+            raise DataError("this is no line of a TREC run", file=path, line=number) from None
+
+
+def twins(examples: Examples) -> Longs:
+    """A number for each example, equal where first positives have the same text."""
+    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    return examples.content[firsts]
+
+
+def searching(kind: Literal["greedy", "beam"], k: int) -> Improve:
+    """Greedy swaps, or beam search of width k."""
+    return greedy if kind == "greedy" else partial(beam, k=k)
+
+
+def _path(folder: Path, epoch: int) -> Path:
+    return folder / f"epoch-{epoch:03d}.npy"

@@ -1,0 +1,250 @@
+"""The recipe of `liebig finetune`: a model, labelled data, what is learned from it, and which examples meet.
+
+Objectives and ways of batching are told apart by `kind`; combinations that make no sense are refused with a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from liebig.config import Config, InputPath
+from liebig.measures.names import parse
+from liebig.model.config import BackboneConfig, NewBackbone
+from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
+
+
+class ContrastiveConfig(Config):
+    """InfoNCE: the positive against all other passages of the batch (coCondenser, Eq. 14)."""
+
+    kind: Literal["contrastive"] = Field(default="contrastive", description="InfoNCE over the batch")
+    temperature: float = Field(default=1.0, gt=0, description="Scores are divided by it")
+    similarity: Literal["dot", "cosine"] = Field(default="dot", description="How vectors are compared")
+    mask: bool = Field(
+        default=True, description="Passages judged relevant, or of the positive's text, are no negatives"
+    )
+    widths: tuple[int, ...] = Field(
+        default=(), description="Matryoshka: the loss at each of these numbers of dimensions"
+    )
+
+
+class DistillConfig(Config):
+    """Learn a teacher's scores, which the groups file holds."""
+
+    kind: Literal["distill"] = Field(default="distill", description="A teacher's scores")
+    loss: Literal["kl", "margin-mse"] = Field(default="kl", description="What is compared with the teacher")
+    over: Literal["batch", "group"] = Field(
+        default="batch", description="The student's softmax runs over the batch or the query's own group"
+    )
+    temperature: float = Field(default=1.0, gt=0, description="The student's scores are divided by it")
+    teacher_temperature: float = Field(
+        default=1.0, gt=0, description="The teacher's scores are divided by it"
+    )
+    hard: float = Field(default=0.0, ge=0, description="Weight of InfoNCE on the labels beside it")
+    similarity: Literal["dot", "cosine"] = Field(default="dot", description="How vectors are compared")
+    mask: bool = Field(
+        default=True, description="Passages judged relevant, or of the positive's text, are no negatives"
+    )
+    widths: tuple[int, ...] = Field(
+        default=(), description="Matryoshka: the loss at each of these numbers of dimensions"
+    )
+
+
+class LtrConfig(Config):
+    """A head with parameters on the pair, softmax over the group (ABS paper, Eq. 14): can rerank only."""
+
+    kind: Literal["ltr"] = Field(default="ltr", description="A scoring head on query and passage")
+
+
+class CosineConfig(Config):
+    """(cosine − score)² on scored pairs (STS; Condenser 4.2)."""
+
+    kind: Literal["cosine"] = Field(default="cosine", description="Regression of the cosine on scored pairs")
+    scale: float = Field(default=5.0, gt=0, description="Scores are divided by it: 5 for STS-b")
+
+
+class TripletConfig(Config):
+    """Triplet loss on tuples of texts (section distinction; Condenser 4.2)."""
+
+    kind: Literal["triplet"] = Field(
+        default="triplet", description="Nearer to the positive than the negative"
+    )
+    margin: float = Field(default=5.0, gt=0, description="By how much nearer")
+    distance: Literal["euclidean", "cosine"] = Field(default="euclidean", description="How far is measured")
+
+
+Objective = Annotated[
+    ContrastiveConfig | DistillConfig | LtrConfig | CosineConfig | TripletConfig, Field(discriminator="kind")
+]
+
+
+class RandomConfig(Config):
+    """A new random order every epoch."""
+
+    kind: Literal["random"] = Field(default="random", description="A new random order every epoch")
+
+
+class SequentialConfig(Config):
+    """The order of the file, every epoch."""
+
+    kind: Literal["sequential"] = Field(default="sequential", description="The order of the file")
+
+
+class AdaptiveConfig(Config):
+    """Adaptive batch scheduling: examples whose passages are hard for each other's queries meet."""
+
+    kind: Literal["adaptive"] = Field(default="adaptive", description="Adaptive batch scheduling")
+    search: Literal["greedy", "beam"] = Field(default="greedy", description="How batches are improved")
+    beam: int = Field(default=3, ge=1, description="Beam search: removals, additions and states kept")
+    candidates: int | Literal["auto", "all"] = Field(
+        default="auto",
+        description="Pairs nearest to a batch that may join it, both ways; all; or auto by its size",
+    )
+    order: Literal["shuffled", "hard-first"] = Field(
+        default="shuffled", description="Order of the batches within an epoch"
+    )
+    run: InputPath | None = Field(
+        default=None,
+        description="A TREC run of the training queries (BM25), the similarity of the first epoch",
+    )
+    run_always: bool = Field(default=False, description="The run is the similarity of every epoch")
+
+    @model_validator(mode="after")
+    def _has_a_run(self) -> AdaptiveConfig:
+        if self.run_always and self.run is None:
+            raise ValueError("run_always needs a run")
+        if isinstance(self.candidates, int) and self.candidates < 1:
+            raise ValueError("candidates is at least 1")
+        return self
+
+
+Batching = Annotated[RandomConfig | SequentialConfig | AdaptiveConfig, Field(discriminator="kind")]
+
+
+class DevConfig(Config):
+    """Evaluation while training, by exact search or on each query's own candidates."""
+
+    split: str | None = Field(default=None, description="The split to evaluate on; none if not given")
+    collection: InputPath | None = Field(
+        default=None, description="Its collection, if it is not that of the training data"
+    )
+    over: Literal["all", "candidates"] = Field(
+        default="all", description="Rank all passages, or each query's positives among its group's negatives"
+    )
+    groups: tuple[InputPath, ...] = Field(
+        default=(), description="Folders of liebig mine with the split's candidates [default: the collection]"
+    )
+    candidates: int = Field(default=99, ge=1, description="Negatives drawn for each query")
+    passages: int | None = Field(
+        default=None, ge=1, description="Search the judged passages and so many others, drawn at random"
+    )
+    measures: tuple[str, ...] = Field(
+        default=("RR@10", "nDCG@10", "R@100"), description="Measures; the first decides which model is best"
+    )
+
+    @field_validator("measures")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            parse(name)
+        return names
+
+
+class FinetuneConfig(Config):
+    """Train a retriever on labelled queries, or an encoder on scored pairs and triplets."""
+
+    model: BackboneConfig = Field(description="The encoder to start from.")
+    tokenizer: InputPath | None = Field(default=None, description="Tokenizer folder, for a new model only.")
+    collection: InputPath = Field(description="A collection with queries, passages and judgements or groups.")
+    split: str = Field(default="train", description="The split to train on.")
+    groups: tuple[InputPath, ...] = Field(
+        default=(),
+        description="Folders of liebig mine, joined [default: groups or judgements of the collection].",
+    )
+    relevant: int = Field(default=1, description="The least grade that makes a passage a positive.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Train on so many examples only, drawn by seed."
+    )
+    limit_seed: int = Field(
+        default=0, ge=0, description="Seed of that draw; smaller draws lie in larger ones."
+    )
+    objective: Objective = Field(default=ContrastiveConfig(), description="What is learned.")
+    batching: Batching = Field(default=RandomConfig(), description="Which examples meet in a batch.")
+    negatives: int = Field(default=7, ge=0, description="Negatives of a query in a step.")
+    positives: int = Field(default=1, ge=1, description="Positives of a query in a step, at the most.")
+    rotate: bool = Field(
+        default=True, description="Other positives and negatives every epoch, as Tevatron v1."
+    )
+    hard: float = Field(
+        default=1.0, ge=0, le=1, description="Chance that a negative is a mined one and not a random passage."
+    )
+    untied: bool = Field(default=False, description="Queries and passages have encoders of their own.")
+    pooling: Literal["cls", "mean"] | None = Field(
+        default=None, description="How vectors are made [default: as the model's folder says, else cls]."
+    )
+    title: Literal["space", "separator", "no"] = Field(
+        default="space", description="What stands between title and text, as in liebig encode."
+    )
+    query_length: int = Field(default=32, ge=4, description="Tokens of a query, special ones included.")
+    passage_length: int = Field(default=128, ge=4, description="Tokens of a passage, special ones included.")
+    query_prompt: str = Field(default="", description="Text before every query.")
+    passage_prompt: str = Field(default="", description="Text before every passage.")
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
+    optim: OptimConfig = Field(
+        default=AdamWConfig(lr=5e-6), description="The optimiser; asam for few labels."
+    )
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
+    loop: LoopConfig = Field(
+        default=LoopConfig(epochs=3, batch=8), description="Length, batch, precision, checkpoints, logs."
+    )
+    evaluation: DevConfig = Field(default=DevConfig(), description="Evaluation while training.")
+
+    @property
+    def seed(self) -> int:
+        """Everything random follows from it."""
+        return self.loop.seed
+
+    @model_validator(mode="after")
+    def _sensible(self) -> FinetuneConfig:
+        for check in (
+            _tokenizer_of_a_new_model,
+            _pairs_need_no_scheduling,
+            _something_to_contrast,
+            _ltr_reranks,
+        ):
+            check(self)
+        return self
+
+
+def _tokenizer_of_a_new_model(config: FinetuneConfig) -> None:
+    if isinstance(config.model, NewBackbone) != (config.tokenizer is not None):
+        raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
+
+
+def _pairs_need_no_scheduling(config: FinetuneConfig) -> None:
+    kind = config.objective.kind
+    if kind in ("cosine", "triplet"):
+        if isinstance(config.batching, AdaptiveConfig):
+            raise ValueError(f"{kind} looks at each example alone, so which ones meet is of no consequence")
+        if config.untied:
+            raise ValueError(f"{kind} compares texts of one kind: leave untied out")
+
+
+def _something_to_contrast(config: FinetuneConfig) -> None:
+    if (
+        config.loop.batch == 1
+        and config.negatives == 0
+        and config.objective.kind in ("contrastive", "distill")
+    ):
+        raise ValueError(
+            "a batch of one query without negatives has nothing to contrast: give loop.batch = 2"
+        )
+    if config.objective.kind == "ltr" and config.negatives == 0:
+        raise ValueError("ltr ranks the passages of a group: give at least one negative")
+
+
+def _ltr_reranks(config: FinetuneConfig) -> None:
+    dev = config.evaluation
+    if config.objective.kind == "ltr" and dev.split is not None and dev.over == "all":
+        raise ValueError("ltr scores pairs and cannot search: evaluate over candidates")

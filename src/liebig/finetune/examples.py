@@ -1,0 +1,263 @@
+"""Training examples of a collection: queries with their positives and negatives, as arrays of numbers.
+
+Groups files (of the collection, or of `liebig mine`) are read, or judgements where there are none; several files give
+one example a query with the negatives of all. Everything wrong with them is found here, before the first step, and
+said with file and line. Cost: one pass over the files and one over the passages; 8 bytes for each id named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig import rng
+from liebig.data.collection import Collection
+from liebig.data.items import Where
+from liebig.data.lines import text_lines
+from liebig.data.lookup import hash64
+from liebig.data.sources import DiskSource
+from liebig.errors import DataError
+from liebig.records import Group, Passage, Query
+
+Longs = NDArray[np.int64]
+
+
+class Placed(NamedTuple):
+    """A group and where it stands."""
+
+    group: Group
+    where: Where
+
+
+@dataclass
+class Draft:
+    """An example while files are read: ids in order of appearance, with scores where every file has them."""
+
+    query: str
+    where: Where
+    positives: dict[str, float | None] = field(default_factory=dict)
+    negatives: dict[str, float | None] = field(default_factory=dict)
+
+    def add(self, group: Group) -> None:
+        """Take over what a further file says about the query."""
+        for mine, ids, scores in (
+            (self.positives, group.positives, group.positive_scores),
+            (self.negatives, group.negatives, group.negative_scores),
+        ):
+            given: Iterable[float | None] = scores if len(scores) == len(ids) else (None,) * len(ids)
+            mine.update((i, s) for i, s in zip(ids, given) if mine.get(i) is None)
+
+    @property
+    def scored(self) -> bool:
+        """Whether a teacher scored every passage."""
+        return all(s is not None for s in (*self.positives.values(), *self.negatives.values()))
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of numbers, one after the other."""
+
+    values: Longs
+    bounds: Longs
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[int]]) -> Ragged:
+        rows = list(lists)
+        bounds = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
+        flat = np.fromiter((i for row in rows for i in row), np.int64, int(bounds[-1]))
+        return cls(flat, bounds)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, i: int) -> Longs:
+        return self.values[self.bounds[i] : self.bounds[i + 1]]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One example a query. Passages are numbered; `content` is equal for passages of equal text.
+
+    `scores` are a teacher's, positives first, then negatives, where every passage of every example has one.
+    """
+
+    queries: tuple[str, ...]
+    passages: tuple[str, ...]
+    positives: Ragged
+    negatives: Ragged
+    relevant: Ragged  # per example, contents of all that is known to be relevant, sorted
+    content: Longs
+    scores: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def teacher(self, example: int) -> NDArray[np.float32]:
+        """The teacher's scores of an example's positives and negatives."""
+        assert self.scores is not None, "the groups have no scores"
+        start = self.positives.bounds[example] + self.negatives.bounds[example]
+        return self.scores[start : start + len(self.positives[example]) + len(self.negatives[example])]
+
+
+def read_groups(folder: Path, split: str) -> Iterator[Placed]:
+    """The groups of a collection or of a folder of `liebig mine`, each with its line."""
+    path = folder / "groups" / f"{split}.jsonl"
+    if not path.is_file():
+        raise DataError(
+            f"there are no groups of the split {split!r}", file=path, fix="make them with liebig mine"
+        )
+    for (line, _), group in zip(text_lines(DiskSource(path)), Collection(folder).groups(split), strict=True):
+        yield Placed(group, Where(str(path), line))
+
+
+def read_judgements(collection: Collection, split: str, relevant: int) -> Iterator[Placed]:
+    """Every relevant judgement as a group of one positive, with its line."""
+    path = collection.path / "judgements" / f"{split}.tsv"
+    if not path.is_file():
+        raise DataError(f"the split {split!r} has neither groups nor judgements", file=collection.path)
+    for (line, _), found in zip(text_lines(DiskSource(path)), collection.judgements(split), strict=True):
+        if found.relevance >= relevant:
+            yield Placed(Group(found.query, (found.passage,)), Where(str(path), line))
+
+
+def drafts(placed: Iterable[Placed]) -> list[Draft]:
+    """One draft a query; what is wrong in itself is refused with its place."""
+    found: dict[str, Draft] = {}
+    for group, where in placed:
+        if not group.positives:
+            where.refuse(f"the query {group.query!r} has no positive", "give it one, or remove the line")
+        found.setdefault(group.query, Draft(group.query, where)).add(group)
+        draft = found[group.query]
+        both = next(
+            (
+                i
+                for i in (*group.negatives, *group.positives)
+                if i in draft.positives and i in draft.negatives
+            ),
+            None,
+        )
+        if both is not None:
+            where.refuse(
+                f"the passage {both!r} is a positive and a negative of the query {group.query!r}",
+                "remove it from the negatives",
+            )
+    return list(found.values())
+
+
+def subset(found: Sequence[Draft], queries: int | None, seed: int) -> list[Draft]:
+    """A fixed number of examples, drawn by seed; the draw of a smaller number is part of that of a larger one."""
+    if queries is None or queries >= len(found):
+        return list(found)
+    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(len(found))), kind="stable")
+    return [found[i] for i in sorted(order[:queries].tolist())]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Examples, and where their texts are to be had."""
+
+    examples: Examples
+    query_texts: Callable[[], Iterator[Query]]
+    passage_texts: Callable[[], Iterator[Passage]]
+
+
+def read_examples(
+    collection: Collection,
+    split: str,
+    *,
+    groups: Sequence[Path] = (),
+    relevant: int = 1,
+    queries: int | None = None,
+    subset_seed: int = 0,
+) -> Read:
+    """The examples of a split from groups, else from judgements; checked against the collection's texts."""
+    folders = list(groups)
+    if not folders and split in collection.splits_of("groups"):
+        folders = [collection.path]
+    placed = (
+        [p for folder in folders for p in read_groups(folder, split)]
+        if folders
+        else read_judgements(collection, split, relevant)
+    )
+    chosen = subset(drafts(placed), queries, subset_seed)
+    if not chosen:
+        raise DataError(f"the split {split!r} has no example", file=collection.path)
+    judged = _judged(collection, split, relevant)
+    texts = _Named(collection, chosen)
+    examples = _numbered(chosen, texts, judged)
+    return Read(examples, texts.queries_in_order, texts.passages_in_order)
+
+
+class _Named:
+    """The queries and passages that drafts name: where each is first named, checked in one pass over the texts."""
+
+    def __init__(self, collection: Collection, found: Sequence[Draft]) -> None:
+        self.collection = collection
+        self.queries = {draft.query: draft.where for draft in found}
+        self.passages: dict[str, Where] = {}
+        for draft in found:
+            for name in (*draft.positives, *draft.negatives):
+                self.passages.setdefault(name, draft.where)
+        self._check("query", self.queries, collection.queries())
+        self.contents = self._check("passage", self.passages, collection.passages())
+
+    @staticmethod
+    def _check(kind: str, named: Mapping[str, Where], records: Iterable[Query | Passage]) -> dict[str, int]:
+        """The content of each text named, as a hash."""
+        found: dict[str, int] = {}
+        for record in records:
+            if record.id in named:
+                if not record.text.strip():
+                    named[record.id].refuse(f"the {kind} {record.id!r} has an empty text", "remove it")
+                found[record.id] = hash64(" ".join(record.text.split())) & 0x7FFFFFFFFFFFFFFF
+        unknown = [name for name in named if name not in found]
+        if unknown:
+            more = f", and {len(unknown) - 1:,} more are unknown" if len(unknown) > 1 else ""
+            named[unknown[0]].refuse(
+                f"the collection has no {kind} {unknown[0]!r}{more}",
+                "use the collection the file was made from",
+            )
+        return found
+
+    def queries_in_order(self) -> Iterator[Query]:
+        return (self.collection.query(name) for name in self.queries)
+
+    def passages_in_order(self) -> Iterator[Passage]:
+        return (self.collection.passage(name) for name in self.passages)
+
+
+def _judged(collection: Collection, split: str, relevant: int) -> dict[str, list[str]]:
+    """All that is judged relevant, by query; none where the split has no judgements."""
+    found: dict[str, list[str]] = {}
+    if split in collection.splits_of("judgements"):
+        for judgement in collection.judgements(split):
+            if judgement.relevance >= relevant:
+                found.setdefault(judgement.query, []).append(judgement.passage)
+    return found
+
+
+def _numbered(found: Sequence[Draft], texts: _Named, judged: Mapping[str, Sequence[str]]) -> Examples:
+    numbers = {name: i for i, name in enumerate(texts.passages)}
+    content = np.fromiter((texts.contents[name] for name in numbers), np.int64, len(numbers))
+    relevant = (
+        sorted({texts.contents[i] for i in (*draft.positives, *judged.get(draft.query, ())) if i in numbers})
+        for draft in found
+    )
+    scores = None
+    if all(draft.scored for draft in found):
+        flat = [s for draft in found for s in (*draft.positives.values(), *draft.negatives.values())]
+        scores = np.array(flat, np.float32)
+    return Examples(
+        tuple(texts.queries),
+        tuple(numbers),
+        Ragged.of([numbers[i] for i in draft.positives] for draft in found),
+        Ragged.of([numbers[i] for i in draft.negatives] for draft in found),
+        Ragged.of(relevant),
+        content,
+        scores,
+    )

@@ -1,0 +1,249 @@
+"""`liebig finetune`: labelled data and a starting model in, a model folder and a log out.
+
+Reads and checks the examples, tokenises their texts once, builds objective, sampler and evaluation from the recipe,
+trains (taking up what an interrupted run left), and saves the best model of the evaluations, or the last one. An untied
+retriever leaves its passage encoder in `model/` and its query encoder in `query/`. Under torchrun every process runs
+this; the first one writes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from liebig.data.collection import Collection
+from liebig.errors import DataError
+from liebig.finetune import adaptive, similarity
+from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.build import Start, shapes, similarity_of, start
+from liebig.finetune.config import (
+    AdaptiveConfig,
+    CosineConfig,
+    DistillConfig,
+    FinetuneConfig,
+    RandomConfig,
+    TripletConfig,
+)
+from liebig.finetune.contrastive import Retriever
+from liebig.finetune.evaluation import cached, read_candidates, read_search, too_small
+from liebig.finetune.examples import Examples, read_examples
+from liebig.finetune.ltr import Ltr, evaluate_ltr
+from liebig.finetune.samplers import Sampler, random_batches, sequential_batches
+from liebig.finetune.texts import Shape, Texts
+from liebig.measures.names import parse_all
+from liebig.train.batch import Batch
+from liebig.train.distributed import World, connect, disconnect
+from liebig.train.loop import Epochs, train
+from liebig.train.objective import Objective
+from liebig.train.sharding import sharded
+from liebig.train.state import load_checkpoint, put_module, take_module
+from liebig.workspace import Folder
+
+MODEL, QUERY, CACHE, SCHEDULE = "model", "query", "cache", "schedule"
+Say = Callable[[str], None]
+Evaluate = Callable[[Objective], Mapping[str, float]]
+
+
+def run(config: FinetuneConfig, folder: Folder) -> None:
+    """Fine-tune, and save the model."""
+    world = connect()
+    try:
+        finetune(config, folder.path, world)
+        world.barrier()
+    finally:
+        disconnect()
+
+
+@dataclass(frozen=True)
+class Data:
+    """Batches by step, how they are drawn, and the evaluation where there is one."""
+
+    batches: Callable[[int], Batch]
+    sampler: Sampler
+    evaluate: Evaluate | None
+
+
+def finetune(config: FinetuneConfig, folder: Path, world: World) -> None:
+    """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
+    say = _speaker(world)
+    made = start(config)
+    say(made.encoder.describe())
+    local = isinstance(config.objective, CosineConfig | TripletConfig)
+    data = (_read_texts if local else _read_retrieval)(config, made, folder, world, say)
+    train(
+        made.objective,
+        data.batches,
+        folder,
+        loop=config.loop,
+        optim=config.optim,
+        schedule=config.schedule,
+        world=world,
+        epochs=Epochs(data.sampler.steps, data.sampler.begin),
+        evaluate=data.evaluate,
+        label=config.objective.kind,
+    )
+    if data.evaluate is not None:
+        say(f"keeping the weights of step {load_checkpoint(made.objective, folder):,}, the best on dev")
+    save(config, made, folder, world)
+    world.barrier()
+    if world.first:
+        shutil.rmtree(folder / CACHE, ignore_errors=True)
+
+
+def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
+    collection = Collection(config.collection)
+    read = read_examples(
+        collection,
+        config.split,
+        groups=config.groups,
+        relevant=config.relevant,
+        queries=config.limit,
+        subset_seed=config.limit_seed,
+    )
+    examples = read.examples
+    _check(config, examples)
+    say(
+        f"{len(examples):,} queries, {len(examples.passages):,} passages, "
+        f"{len(examples.negatives.values) / len(examples):.1f} negatives a query"
+    )
+    query, passage = shapes(config, made.encoder)
+    queries = Texts.of((query.text(q) for q in read.query_texts()), query)
+    passages = cached(folder / CACHE / "passages", read.passage_texts(), passage, world)
+    sampler = _sampler(config, made.objective, examples, queries, passages, folder, world)
+    choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed)
+    mask = getattr(config.objective, "mask", True)
+    maker = Maker(examples, queries, passages, sampler, choice, world, mask)
+    return Data(maker, sampler, _dev(config, (query, passage), folder, world, say))
+
+
+def _check(config: FinetuneConfig, examples: Examples) -> None:
+    """What the recipe asks of the examples, they must have."""
+    if isinstance(config.objective, DistillConfig) and examples.scores is None:
+        raise DataError(
+            "the groups have no teacher's scores, or not for every passage",
+            file=config.groups[0] if config.groups else config.collection,
+            fix="score them with liebig rerank score, and give liebig mine those scores",
+        )
+    if isinstance(config.objective, DistillConfig) and config.hard < 1.0:
+        raise DataError("random negatives have no teacher's score", fix="set hard = 1")
+
+
+def _sampler(
+    config: FinetuneConfig,
+    objective: Objective,
+    examples: Examples,
+    queries: Texts,
+    passages: Texts,
+    folder: Path,
+    world: World,
+) -> Sampler:
+    choice, n, batch = config.batching, len(examples), config.loop.batch
+    if not isinstance(choice, AdaptiveConfig):
+        return _plain_sampler(config, n, world)
+    unit = similarity_of(config) == "cosine"
+    retriever = objective.retriever if isinstance(objective, Ltr) else objective
+    assert isinstance(retriever, Retriever), "scheduling is for retrievers"
+
+    def find(epoch: int) -> adaptive.Similarity:
+        if choice.run is not None and (epoch == 0 or choice.run_always):
+            return adaptive.run_similarity(choice.run, examples)
+        return adaptive.model_similarity(retriever, examples, queries, passages, unit)
+
+    improve = adaptive.searching(choice.search, choice.beam)
+    how = adaptive.Adaptive(batch, choice.candidates, improve, choice.order, config.seed)
+    return how.sampler(n, folder / SCHEDULE, find, world)
+
+
+def _plain_sampler(config: FinetuneConfig, n: int, world: World) -> Sampler:
+    if isinstance(config.batching, RandomConfig):
+        return random_batches(n, config.loop.batch, config.seed, world.size)
+    return sequential_batches(n, config.loop.batch, world.size)
+
+
+def _dev(
+    config: FinetuneConfig, forms: tuple[Shape, Shape], folder: Path, world: World, say: Say
+) -> Evaluate | None:
+    dev = config.evaluation
+    if dev.split is None:
+        return None
+    collection = Collection(dev.collection or config.collection)
+    measures = parse_all(dev.measures)
+    compared = similarity_of(config)
+    if dev.over == "candidates":
+        found = read_candidates(
+            collection,
+            dev.split,
+            forms,
+            groups=dev.groups,
+            candidates=dev.candidates,
+            measures=measures,
+            similarity=compared,
+        )
+        _warn(len(found.query_ids), say)
+        return (lambda o: evaluate_ltr(found, o)) if config.objective.kind == "ltr" else found
+    searched = read_search(
+        collection,
+        dev.split,
+        forms,
+        folder / CACHE / "dev",
+        world,
+        measures=measures,
+        similarity=compared,
+        passages=dev.passages,
+    )
+    _warn(len(searched.query_ids), say)
+    return searched
+
+
+def _warn(queries: int, say: Say) -> None:
+    warning = too_small(queries)
+    if warning is not None:
+        say(warning)
+
+
+def _read_texts(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
+    """Scored pairs or triplets."""
+    shape = shapes(config, made.encoder)[1]
+
+    def read(collection: Collection, split: str, limit: int | None) -> similarity.Texted:
+        if isinstance(config.objective, CosineConfig):
+            scale = config.objective.scale
+            return similarity.read_pairs(collection, split, shape, scale, limit, config.limit_seed)
+        return similarity.read_triplets(collection, split, shape, limit, config.limit_seed)
+
+    data = read(Collection(config.collection), config.split, config.limit)
+    say(f"{len(data):,} examples")
+    sampler = _plain_sampler(config, len(data), world)
+    dev, evaluate = config.evaluation, None
+    if dev.split is not None:
+        held = read(Collection(dev.collection or config.collection), dev.split, None)
+        _warn(len(held), say)
+        evaluate = similarity.evaluator(held, getattr(config.objective, "distance", "cosine"))
+    return Data(similarity.Maker(data, sampler, world), sampler, evaluate)
+
+
+def save(config: FinetuneConfig, made: Start, folder: Path, world: World) -> None:
+    """Write the model folders; parameters divided over processes are put together first."""
+    if sharded(made.objective):
+        whole = take_module(made.objective)
+        made = start(config) if world.first else made
+        if world.first:
+            put_module(made.objective, whole)
+    if not world.first:
+        return
+    made.passage.save(folder / MODEL)
+    if made.passage is not made.encoder:
+        made.encoder.save(folder / QUERY)
+    if isinstance(made.objective, Ltr):
+        made.objective.save_head(folder / MODEL)
+
+
+def _speaker(world: World) -> Say:
+    def say(text: str) -> None:
+        if world.first:
+            sys.stderr.write(text + "\n")
+
+    return say

@@ -1,0 +1,138 @@
+"""Training data: what is read, how it rotates, and what is refused with file and line."""
+
+import random
+
+import numpy as np
+import pytest
+from finetune_worlds import examples, random_texts, write_collection
+
+from liebig.data.collection import Collection
+from liebig.errors import DataError
+from liebig.finetune import rotation
+from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.examples import read_examples
+from liebig.finetune.samplers import random_batches, sequential_batches
+from liebig.finetune.texts import Shape, Texts, write
+from liebig.records import Passage
+from liebig.text.tokenizer import Tokenizer
+from liebig.train.distributed import World
+
+
+def tevatron(positives, negatives, item, epoch, seed, n):
+    """Tevatron v1's rule, written down from its description."""
+    hashed = hash(item + seed)
+    positive = positives[(hashed + epoch) % len(positives)]
+    size = n - 1
+    offset = epoch * size % len(negatives)
+    shuffled = list(negatives)
+    random.Random(hashed).shuffle(shuffled)
+    return positive, (shuffled * 2)[offset : offset + size]
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, 7])
+@pytest.mark.parametrize("item", [0, 5, 1234])
+def test_rotation_is_tevatrons(epoch, item):
+    positives, negatives = list("abc"), list(range(30))
+    one, some = tevatron(positives, negatives, item, epoch, 42, 8)
+    assert positives[rotation.positives(3, item, epoch, 42)[0]] == one
+    assert [negatives[i] for i in rotation.negatives(30, item, epoch, 42, 7)] == some
+
+
+def test_few_negatives_are_drawn_with_replacement_and_always_the_same():
+    found = rotation.negatives(2, 3, 1, 0, 7)
+    assert len(found) == 7
+    assert set(found) <= {0, 1}
+    assert found == rotation.negatives(2, 3, 1, 0, 7)
+    assert rotation.negatives(0, 3, 1, 0, 7) == []
+
+
+def test_a_share_of_negatives_is_random():
+    drawn = [rotation.softened([0] * 4, 0.1, i, 0, 0, 4, 1000) for i in range(500)]
+    assert np.mean(np.array(drawn) == 0) == pytest.approx(0.1, abs=0.03)
+    assert rotation.softened([5, 6], 1.0, 0, 0, 0, 2, 9) == [5, 6]
+
+
+def test_a_batch_is_a_function_of_the_step_and_shares_make_the_whole():
+    data = examples([[i] for i in range(10)], [[i + 10, i + 11] for i in range(10)], 21)
+    queries, passages = random_texts(10, 1), random_texts(21, 2)
+
+    def maker(world):
+        return Maker(data, queries, passages, random_batches(10, 5, 3), Choice(2, seed=3), world)
+
+    whole, again = maker(World())(3), maker(World())(3)
+    parts = [maker(World(rank, 2))(3) for rank in range(2)]
+    assert whole.sides["passage"].packed.tokens.equal(again.sides["passage"].packed.tokens)
+    for side in ("query", "passage"):
+        tokens = np.concatenate([part.sides[side].packed.tokens.numpy() for part in parts])
+        assert tokens.tolist() == whole.sides[side].packed.tokens.tolist()
+    assert [row for part in parts for row in part.extras["targets"].tolist()] == whole.extras[
+        "targets"
+    ].tolist()
+
+
+def test_every_example_comes_once_an_epoch_and_the_rest_is_a_smaller_batch():
+    sampler = random_batches(23, 5, 0)
+    seen = np.concatenate([sampler(step) for step in range(sampler.steps)])
+    assert sampler.steps == 5
+    assert sorted(seen.tolist()) == list(range(23))
+    assert sequential_batches(10, 4)(0).tolist() == [0, 1, 2, 3]
+    assert sampler(0).tolist() != sampler(sampler.steps).tolist()
+
+
+def test_groups_of_several_files_are_joined_and_scores_kept(tmp_path):
+    one = write_collection(tmp_path / "one", scores=True)
+    other = tmp_path / "other" / "groups"
+    other.mkdir(parents=True)
+    (other / "train.jsonl").write_text('{"query": "q0", "positives": ["p0"], "negatives": ["p9"]}\n')
+    read = read_examples(Collection(one), "train", groups=[one, other.parent])
+    assert [read.examples.passages[i] for i in read.examples.negatives[0]] == ["p1", "p2", "p3", "p4", "p9"]
+    assert read.examples.scores is None
+    alone = read_examples(Collection(one), "train").examples
+    assert alone.teacher(1).tolist() == [5.0, 0.0, -1.0, -2.0, -3.0]
+
+
+def test_judgements_are_enough(tmp_path):
+    folder = write_collection(tmp_path / "c")
+    (folder / "groups" / "train.jsonl").unlink()
+    found = read_examples(Collection(folder), "train").examples
+    assert len(found) == 24
+    assert not len(found.negatives.values)
+
+
+def test_a_smaller_subset_lies_in_a_larger_one(collection):
+    sets = [set(read_examples(Collection(collection), "train", queries=n).examples.queries) for n in (5, 12)]
+    assert (len(sets[0]), len(sets[1])) == (5, 12)
+    assert sets[0] < sets[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"query": "q3", "positives": []}', "has no positive"),
+        ('{"query": "q3", "positives": ["p3"], "negatives": ["p3"]}', "a positive and a negative"),
+        ('{"query": "q3", "positives": ["p99"]}', "no passage 'p99'"),
+        ('{"query": "q99", "positives": ["p3"]}', "no query 'q99'"),
+        ('{"query": "q3", "positives": ["empty"]}', "empty text"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path, line, message):
+    folder = write_collection(tmp_path / "c")
+    with (folder / "passages.jsonl").open("a") as file:
+        file.write('{"id": "empty", "title": "", "text": " "}\n')
+    path = folder / "groups" / "train.jsonl"
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([*rows[:3], "", line]) + "\n")
+    with pytest.raises(DataError, match=message) as caught:
+        read_examples(Collection(folder), "train")
+    assert (str(caught.value.file), caught.value.line) == (str(path), 5)
+
+
+def test_tokens_on_disk_are_those_in_memory(tmp_path):
+    tokenizer = Tokenizer.train(["stone river bread cloud"], "wordpiece", 100, True)
+    shape = Shape(tokenizer, 40, prompt="stone: ", title="separator")
+    texts = [shape.text(Passage(str(i), "river bread " * 3 * i, "cloud")) for i in range(5)]
+    write(tmp_path / "texts", texts, shape)
+    memory, disk = Texts.of(texts, shape), Texts.open(tmp_path / "texts")
+    assert memory.tokens.tolist() == disk.tokens.tolist()
+    assert max(np.diff(disk.offsets)) == 40
+    assert disk.sequences([1])[0].count(tokenizer.sep) == 2

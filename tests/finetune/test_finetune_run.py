@@ -1,0 +1,134 @@
+"""`liebig finetune` end to end on a small collection: what it learns, keeps, refuses and takes up again."""
+
+import json
+
+import numpy as np
+import pytest
+from finetune_worlds import write_collection
+
+from liebig import workspace
+from liebig.config import dump, load, parse
+from liebig.errors import DataError, RecipeError
+from liebig.finetune.config import FinetuneConfig
+from liebig.finetune.evaluation import too_small
+from liebig.finetune.run import run
+from liebig.model.encoder import Encoder
+
+LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
+
+
+def config_of(model, collection, **fields):
+    tree = {
+        "model": {"kind": "folder", "path": str(model)},
+        "collection": str(collection),
+        "negatives": 2,
+        "query_length": 16,
+        "passage_length": 24,
+        "optim": {"lr": 1e-3},
+        "loop": LOOP,
+        "evaluation": {"split": "dev"},
+    }
+    return parse(FinetuneConfig, tree | fields)
+
+
+def finetuned(config, out):
+    with workspace.stage(out, kind="finetune", recipe=config.model_dump(mode="json"), inputs={}) as folder:
+        run(config, folder)
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_retriever_learns_and_its_best_checkpoint_is_what_is_saved(model, collection, tmp_path):
+    log = finetuned(config_of(model, collection), tmp_path / "out")
+    measured = [row["RR@10"] for row in map(flat, log) if "RR@10" in row]
+    assert len(measured) == 2
+    assert max(measured) > 0.2
+    encoder = Encoder.load(tmp_path / "out" / "model")
+    assert (encoder.max_length, encoder.similarity) == (24, "dot")
+    assert not (tmp_path / "out" / "cache").exists()
+
+
+def flat(row):
+    return {**row, **{k: v for part in row.values() if isinstance(part, dict) for k, v in part.items()}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"untied": True, "pooling": "mean", "objective": {"temperature": 0.05, "similarity": "cosine"}},
+        {"objective": {"kind": "distill", "hard": 0.2}},
+        {"objective": {"kind": "distill", "loss": "margin-mse"}, "optim": {"kind": "asam", "lr": 1e-3}},
+        {"objective": {"kind": "ltr"}, "evaluation": {"split": "dev", "over": "candidates", "candidates": 3}},
+        {"evaluation": {"split": "dev", "over": "candidates", "measures": ["RR@100"]}, "hard": 0.5},
+        {"batching": {"kind": "sequential"}, "evaluation": {"split": "dev", "passages": 4}},
+        {"batching": {"kind": "adaptive", "search": "beam"}, "query_prompt": "query: ", "title": "separator"},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_every_choice_trains(model, tmp_path, fields):
+    folder = write_collection(tmp_path / "c", scores=True)
+    finetuned(config_of(model, folder, **fields), tmp_path / "out")
+    saved = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert "model" in saved
+    assert ("query" in saved) == bool(fields.get("untied"))
+
+
+def test_pairs_and_triplets_train(model, tmp_path):
+    for kind, row in (("pairs", {"a": "stone river", "b": "bread", "score": 4.0}), ("tuples", None)):
+        (tmp_path / "c" / kind).mkdir(parents=True)
+        row = row or {"anchor": "stone", "positive": "stone river", "negatives": ["bread cloud"]}
+        for split in ("train", "dev"):
+            lines = [row | {"score": float(i % 6)} if kind == "pairs" else row for i in range(12)]
+            (tmp_path / "c" / kind / f"{split}.jsonl").write_text(
+                "".join(json.dumps(x) + "\n" for x in lines)
+            )
+    for objective in ("cosine", "triplet"):
+        config = config_of(model, tmp_path / "c", objective={"kind": objective})
+        log = finetuned(config, tmp_path / objective)
+        assert any({"Spearman", "Accuracy"} & flat(row).keys() for row in log)
+
+
+def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collection, tmp_path):
+    run_file = tmp_path / "bm25.trec"
+    run_file.write_text(
+        "".join(f"q{i} Q0 p{j} 1 {20 - abs(i - j)} t\n" for i in range(24) for j in range(24))
+    )
+    batching = {"kind": "adaptive", "run": str(run_file)}
+    logs = [finetuned(config_of(model, collection, batching=batching), tmp_path / name) for name in "ab"]
+    for epoch in range(2):
+        orders = [np.load(tmp_path / n / "schedule" / f"epoch-{epoch:03d}.npy") for n in "ab"]
+        assert sorted(orders[0].tolist()) == list(range(24))
+        assert orders[0].tolist() == orders[1].tolist()
+        facts = json.loads((tmp_path / "a" / "schedule" / f"epoch-{epoch:03d}.json").read_text())
+        assert facts["hardness"] > facts["random"]
+    assert len(logs[0]) == len(logs[1])
+
+
+def test_distilling_needs_scores(model, collection, tmp_path):
+    with pytest.raises(DataError, match="no teacher's scores"):
+        finetuned(config_of(model, collection, objective={"kind": "distill"}), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"objective": {"kind": "ltr"}}, "cannot search"),
+        ({"objective": {"kind": "cosine"}, "batching": {"kind": "adaptive"}}, "looks at each example alone"),
+        ({"negatives": 0, "loop": {"batch": 1}}, "nothing to contrast"),
+        ({"tokenizer": "x"}, "brings? .*own|bring their own"),
+        ({"evaluation": {"split": "dev", "measures": ["nonsense"]}}, "nonsense"),
+    ],
+)
+def test_recipes_that_make_no_sense_are_refused(model, collection, fields, message):
+    with pytest.raises((RecipeError, DataError), match=message):
+        config_of(model, collection, **fields)
+
+
+def test_a_recipe_survives_being_written_down(model, collection, tmp_path):
+    config = config_of(model, collection, batching={"kind": "adaptive"}, objective={"widths": [8, 16]})
+    (tmp_path / "recipe.toml").write_text(dump(config))
+    assert load(FinetuneConfig, tmp_path / "recipe.toml") == config
+
+
+def test_a_small_dev_split_is_warned_of():
+    assert "±0.10" in too_small(100)
+    assert too_small(400) is None
