@@ -87,3 +87,19 @@ def test_unknown_keys_are_refused_by_every_stage(name, tmp_path):
     result = invoke(*name.split(), "nonsense_key=1", "--out", str(tmp_path / "out"))
     assert result.exit_code == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_a_stage_without_out_is_one_sentence():
+    result = invoke("init", "stdlib:json")
+    assert result.exit_code == 2
+    assert "--out" in result.stderr
+
+
+def test_plan_prints_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = ROOT / "recipes" / "condenser.toml"
+    result = invoke("run", str(recipe), "--plan")
+    assert result.exit_code == 0
+    assert "steps" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+    assert "liebig run" in invoke("pretrain", str(recipe), "--plan").stderr

@@ -117,10 +117,18 @@ def _command(stage: Stage) -> Callable[..., None]:
         name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)
     }
 
-    def command(words: list[str], out: Path, **flags: Any) -> None:
+    def command(words: list[str], out: Path | None, only_plan: bool = False, **flags: Any) -> None:
         recipe, overrides, values = split_words(stage, words)
         values |= {name: _typed(flag, options[name]) for name, flag in flags.items() if flag is not None}
-        _run(stage, recipes.load(stage.config, recipe, overrides, values), out)
+        if recipe is not None and "stages" in recipes.read_toml(recipe):
+            raise RecipeError("this is a pipeline of stages", file=recipe, fix=f"liebig run {recipe}")
+        config = recipes.load(stage.config, recipe, overrides, values)
+        if only_plan and stage.plan is not None:
+            typer.echo(stage.plan(config))
+        elif out is None:
+            raise RecipeError("there is no folder to write", fix="add --out DIR")
+        else:
+            _run(stage, config, out)
 
     words_help = "A recipe (.toml), KEY=VALUE overrides" + (
         f", {stage.positional}" if stage.positional else ""
@@ -129,8 +137,13 @@ def _command(stage: Stage) -> Callable[..., None]:
         _parameter(
             "words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []
         ),
-        _parameter("out", Path, typer.Option("--out", help="The folder to write.", metavar="DIR")),
+        _parameter(
+            "out", Path | None, typer.Option("--out", help="The folder to write.", metavar="DIR"), None
+        ),
     ]
+    if stage.plan is not None:
+        help_plan = "Print steps, tokens, memory and time, and do nothing."
+        parameters.append(_parameter("only_plan", bool, typer.Option("--plan", help=help_plan), False))
     for name, field in options.items():
         flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)
         names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
@@ -208,6 +221,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")
     ] = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Print what the stages would take, and do nothing.")
+    ] = False,
 ) -> None:
     """Run a recipe's stages in order; skip what is up to date, take up what was interrupted.
 
@@ -216,7 +232,12 @@ def run(
         liebig run recipes/smoke/mlm.toml stages.model.loop.steps=20
     """
     folder = out if out is not None else Path("runs") / recipe.stem
-    pipeline.run(pipeline.plan(STAGES, recipe, overrides or [], folder), say)
+    planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
+    if not only_plan:
+        pipeline.run(planned, say)
+    for item in planned if only_plan else ():
+        if item.stage.plan is not None:
+            typer.echo(f"{item.name}: liebig {item.stage.name}\n{item.stage.plan(item.config)}")
 
 
 def show(

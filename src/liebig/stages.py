@@ -48,6 +48,12 @@ def _pretrain(config: PretrainConfig, folder: Folder) -> None:
     run(config, folder)
 
 
+def _plan_pretrain(config: PretrainConfig) -> str:
+    from liebig.pretrain.plan import plan
+
+    return str(plan(config))
+
+
 def _import(config: ImportConfig, folder: Folder) -> None:
     from liebig.model.run import run
 
@@ -183,6 +189,7 @@ _ALL = (
         _pretrain,
         "Train an encoder on text without labels: mlm, condenser, cocondenser, cotmae, simclr or moco.",
         "liebig pretrain recipe.toml objective.kind=condenser loop.minutes=30 --out runs/condenser",
+        plan=_plan_pretrain,
     ),
     Stage(
         "import",
