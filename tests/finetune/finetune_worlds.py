@@ -14,9 +14,23 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
 
-WORDS = (
-    "stone river bread cloud lamp garden winter copper letter engine forest mirror salt wheel tower".split()
-)
+WORDS = [
+    "stone",
+    "river",
+    "bread",
+    "cloud",
+    "lamp",
+    "garden",
+    "winter",
+    "copper",
+    "letter",
+    "engine",
+    "forest",
+    "mirror",
+    "salt",
+    "wheel",
+    "tower",
+]
 VOCAB = 61
 
 

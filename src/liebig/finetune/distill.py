@@ -67,7 +67,7 @@ class MarginMSE:
         scores = group_scores(meeting, self.similarity)
         there = members[:, 1:] >= 0
         rows = there.nonzero()[:, 0]
-        per_query = there.sum(dim=1).clamp(min=1)[rows]
+        per_query = there.sum(dim=1).clamp(min=1)[rows].to(scores)
         error = losses.margin_mse(
             scores[rows, 0] / per_query.sqrt(),
             scores[:, 1:][there] / per_query.sqrt(),

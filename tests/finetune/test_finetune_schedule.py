@@ -1,0 +1,137 @@
+"""Adaptive batch scheduling: hardness by hand, against the paper's greedy as plainly as it can be written."""
+
+import numpy as np
+import pytest
+import torch
+
+from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
+from liebig.finetune.schedule import State, beam, greedy, schedule
+
+
+def pairs(n, width=16, seed=0, clusters=40):
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(clusters, width))
+    base = centres[random.integers(0, clusters, n)] + random.normal(size=(n, width))
+    vectors = [(base + random.normal(size=(n, width)) * 0.7) / width**0.5 for _ in range(2)]
+    return [torch.from_numpy(v.astype(np.float32)) for v in vectors]
+
+
+def vectors(n, seed=0, twin=None, **options):
+    queries, passages = pairs(n, seed=seed, **options)
+    return Vectors.of(queries, passages, torch.arange(n) if twin is None else twin)
+
+
+def table_of(similarity):
+    return similarity.block(torch.arange(len(similarity)))
+
+
+def brute_force(queries, passages, batch, seed):
+    """Eq. 1–4 in loops over a whole matrix; the total hardness of an epoch."""
+    scores = (queries @ passages.T).double().numpy()
+    np.fill_diagonal(scores, 0)
+    table = scores + scores.T
+    left = np.random.default_rng(seed).permutation(len(table))
+    total = 0.0
+    while len(left) >= batch:
+        inside, outside = left[:batch].copy(), left[batch:].copy()
+        while len(outside):
+            adds = table[np.ix_(inside, inside)].sum(1)
+            out = adds.argmin()
+            gains = table[np.ix_(outside, np.delete(inside, out))].sum(1)
+            come = gains.argmax()
+            if gains[come] <= adds[out] + 1e-9:
+                break
+            inside[out], outside[come] = outside[come], inside[out]
+        total += table[np.ix_(inside, inside)].sum() / 2
+        left = np.random.default_rng(seed).permutation(outside)
+    return total
+
+
+def test_hardness_is_the_sum_of_scores_between_different_pairs():
+    queries, passages = pairs(6)
+    scores = queries @ passages.T
+    expected = float(scores.sum() - scores.diagonal().sum())
+    assert hardness(Vectors.of(queries, passages, torch.arange(6)), torch.arange(6)) == pytest.approx(
+        expected
+    )
+
+
+def test_what_a_pair_adds_is_the_sum_of_its_row_and_twins_add_nothing():
+    twin = torch.tensor([0, 1, 2, 0, 3, 1, 0, 4])
+    similarity, members = vectors(8, twin=twin), torch.tensor([1, 3, 4])
+    table = table_of(similarity)
+    assert table[0, 3] == table[1, 5] == table[2, 2] == 0
+    torch.testing.assert_close(similarity.toward(members), table[:, members].sum(dim=1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(similarity.take(members).toward(torch.tensor([0])), table[members, 1])
+
+
+def test_a_run_gives_the_same_as_its_dense_matrix():
+    random = np.random.default_rng(0)
+    rows, columns = (random.random((9, 9)) < 0.4).nonzero()
+    values, twin = random.random(len(rows)).astype(np.float32), np.array([0, 1, 2, 3, 3, 4, 5, 6, 7])
+    similarity = Sparse.of(rows, columns, values, twin)
+    dense = np.zeros((9, 9), np.float32)
+    dense[rows, columns] = values
+    dense[twin[:, None] == twin[None, :]] = 0
+    expected, members = torch.from_numpy(dense + dense.T), torch.tensor([2, 5, 7])
+    torch.testing.assert_close(table_of(similarity), expected)
+    torch.testing.assert_close(similarity.toward(members), expected[:, members].sum(dim=1))
+    torch.testing.assert_close(table_of(similarity.take(members)), expected[members][:, members])
+
+
+def test_a_run_is_read_for_the_positives_of_other_queries():
+    hits = [("a", "x", 3.0), ("a", "y", 2.0), ("b", "x", 1.0), ("?", "x", 9.0), ("b", "z", 9.0)]
+    found = from_run(hits, {"a": 0, "b": 1}, {"x": [0], "y": [1]}, np.arange(2))
+    assert table_of(found).tolist() == [[0.0, 3.0], [3.0, 0.0]]
+
+
+@pytest.mark.parametrize("improve", [greedy, beam])
+def test_every_accepted_swap_raises_hardness(improve):
+    table = table_of(vectors(200))
+    after = improve(State.of(table, torch.arange(200) < 16))
+    assert len(after.history) > 3
+    assert all(a < b for a, b in zip(after.history, after.history[1:]))
+    assert after.value == pytest.approx(float(table[after.inside][:, after.inside].sum()) / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("candidates", ["auto", "all"])
+def test_total_hardness_is_that_of_the_papers_greedy_or_more(candidates):
+    similarity = vectors(2000)
+    found = schedule(similarity, 32, candidates=candidates).total
+    assert found >= 0.995 * brute_force(*pairs(2000), 32, 0)
+
+
+def test_beam_search_finds_at_least_what_greedy_finds():
+    wins = 0
+    for seed in range(10):
+        similarity = vectors(120, seed=seed)
+        found = [schedule(similarity, 16, seed=seed, improve=how).hardness[0] for how in (greedy, beam)]
+        wins += found[1] >= found[0] * (1 - 1e-6)
+    assert wins >= 9
+
+
+@pytest.mark.parametrize("how", ["shuffled", "hard-first"])
+def test_every_pair_comes_once_and_two_runs_are_the_same(how):
+    one, two = (schedule(vectors(205), 16, seed=4).order(how, 1) for _ in range(2))
+    assert sorted(one.tolist()) == list(range(205))
+    assert one.tolist() == two.tolist()
+    other = schedule(vectors(205), 16, seed=5).order(how, 1)
+    assert one.tolist() != other.tolist()
+
+
+def test_the_hardest_batch_can_come_first():
+    found = schedule(vectors(160), 16)
+    first = found.order("hard-first", 0)[:16]
+    assert sorted(first.tolist()) == sorted(found.batches[int(np.argmax(found.hardness))].tolist())
+
+
+def test_pairs_that_share_a_positive_are_not_drawn_together_for_it():
+    queries, passages = pairs(64, clusters=8)
+    twin = torch.arange(64) // 8 * 8
+    alike = Vectors.of(queries, passages[twin], torch.arange(64))
+    apart = Vectors.of(queries, passages[twin], twin)
+
+    def together(similarity):
+        return sum(len(b) - len(set((b // 8).tolist())) for b in schedule(similarity, 8).batches)
+
+    assert together(apart) < together(alike)
