@@ -1,0 +1,75 @@
+"""`liebig pretrain` under torchrun: two processes killed and started again end like one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liebig import config, pipeline
+from liebig.stages import STAGES
+from liebig.train.log import read_log
+from liebig.workspace import verify
+
+RECIPE = """
+model = {{ kind = "new", layers = 2, width = 32, heads = 2, max_positions = 64, dropout = 0.0 }}
+stores = [{{ path = "{store}" }}]
+source = {{ kind = "spans" }}
+objective = {{ kind = "cocondenser" }}
+max_length = 32
+loop = {{ steps = 24, batch = 9, log_every = 4, checkpoint_every = 4, eval_every = 12, chunk_tokens = 200 }}
+evaluation = {{ share = 0.1 }}
+"""
+
+
+def launch(recipe: Path, out: Path) -> subprocess.Popen[str]:
+    """torchrun with two processes of the command."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    command += ["-m", "liebig", "pretrain", str(recipe), "--out", str(out)]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(number) for number in found]
+
+
+def losses(folder: Path) -> list[Any]:
+    return [(line["step"], line["loss"]) for line in read_log(folder) if "loss" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_path: Path) -> None:
+    recipe, out = tmp_path / "recipe.toml", tmp_path / "two"
+    recipe.write_text(RECIPE.format(store=smoke / "store"))
+    first = launch(recipe, out)
+    partial = tmp_path / "two.partial"
+    while not (partial / "checkpoints" / "step-00000008").exists():
+        assert first.poll() is None, first.communicate()[1][-2000:]
+        time.sleep(0.02)
+    for number in [*workers(first), first.pid]:
+        os.kill(number, signal.SIGKILL)
+    first.communicate()
+    assert not out.exists()
+    second = launch(recipe, out)
+    said = second.communicate(timeout=300)[1]
+    assert second.returncode == 0, said[-2000:]
+    assert said.count("cocondenser: 24/24 steps") == 1, "the first process speaks alone"
+    events = [json.loads(line) for line in (out / "timing.jsonl").read_text().splitlines()]
+    assert any("resumed after step" in line.get("event", "") for line in events)
+    verify(out)
+    stage = STAGES["pretrain"]
+    pipeline.run_stage(stage, config.load(stage.config, recipe, [], {}), tmp_path / "one")
+    two, one = losses(out), losses(tmp_path / "one")
+    assert [step for step, _ in two] == [step for step, _ in one]
+    assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], rel=1e-4)
