@@ -58,6 +58,8 @@ def test_the_log_holds_every_loss_metric_and_setting_of_a_step(tmp_path: Path) -
     assert {"accuracy", "alignment", "spread", "uniformity"} <= set(last["metrics"])
     assert last["loss"] == pytest.approx(0.7 * last["losses"]["mlm"] + 1.3 * last["losses"]["contrast"])
     assert (last["epoch"], last["chunk_tokens"], last["tokens"]) == (2.0, 40, found.tokens)
+    assert 0 < last["lr"] < OPTIM.lr
+    assert last["norm"] > 0
     timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
     assert {"tokens_per_second", "seconds_per_step", "waiting", "chunks", "time"} <= set(timing[-1])
 
@@ -282,6 +284,14 @@ def test_minutes_fix_the_steps_before_the_first_and_write_them_down(tmp_path: Pa
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan == {"total": found.step, "chunk_tokens": None}
     assert objective.steps == found.step, "measuring moves nothing"
+
+
+def test_a_run_in_minutes_killed_before_its_first_checkpoint_keeps_its_steps(tmp_path: Path) -> None:
+    loop = LoopConfig(minutes=10, workers=0, chunk_tokens="whole")
+    (tmp_path / "plan.json").write_text('{"total": 7, "chunk_tokens": 40}')
+    found = train(Toy(), batches, tmp_path, loop=loop)
+    assert found.step == 7
+    assert {line["chunk_tokens"] for line in read_log(tmp_path)} == {40}
 
 
 def test_compile_is_asked_of_the_objective(tmp_path: Path) -> None:
