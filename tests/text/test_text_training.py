@@ -161,3 +161,9 @@ def test_rare_words_are_dropped_when_too_many_are_held():
 
 def test_half_characters_do_not_stop_training():
     assert Tokenizer.train(["a \ud800 b"] * 3, "wordpiece", 60).vocab_size > 5
+
+
+def test_a_rare_letter_stays_in_the_alphabet_of_a_corpus_that_repeats_itself():
+    texts = ["word soup without end " * 50_000, "Quiz a jazzy fox: 42!"]
+    tokenizer = Tokenizer.train(texts, "wordpiece", 400)
+    assert tokenizer.unk not in tokenizer.encode("quiz a jazzy fox: 42!")

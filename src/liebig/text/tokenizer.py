@@ -3,15 +3,16 @@
 A thin value around the `tokenizers` library, which reads a description and never runs code from a folder.
 `encode_batch` gives ids without special tokens; `wrap` and `wrap_pair` add them as the tokenizer's own template
 does (read off once, by encoding a probe), so that token stores hold bare text and views stay index arithmetic.
-What `save` writes, `AutoTokenizer.from_pretrained` loads with the same ids. Cost: the library's own, about half a
-million tokens a second and core; three times that for BERT's and RoBERTa's tokenizers (`memo.py`).
+A text cannot name a special token: "[MASK]" in a document is a bracket, a word and a bracket. What `save` writes,
+`AutoTokenizer.from_pretrained` loads with the same ids (for such texts, with `split_special_tokens=True`).
+Cost: the library's own, about half a million tokens a second and core; three times that for BERT's and RoBERTa's
+tokenizers (`memo.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +47,7 @@ class Tokenizer:
         self.core = loaded.core
         self.core.no_truncation()
         self.core.no_padding()
+        self.core.encode_special_tokens = True  # "[MASK]" written in a document is text, not a command
         self._config = dict(loaded.config)
         self._roles = dict(loaded.roles)
 
@@ -108,7 +110,14 @@ class Tokenizer:
         if self._memo is not None:
             return self._memo.encode(texts)
         found = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [array("i", encoding.ids).tobytes() for encoding in found]
+        return [self._plain(np.array(encoding.ids, dtype=np.int32)).tobytes() for encoding in found]
+
+    def _plain(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """SentencePiece's models hold special tokens as pieces, so that a text can spell one: it is unknown."""
+        named = self.special[ids]
+        if named.any() and "unk" in self._roles:
+            ids[named] = self.unk
+        return ids
 
     @cached_property
     def _memo(self) -> Memo | None:

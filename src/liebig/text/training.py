@@ -153,12 +153,18 @@ def _spelled(words: Counter[str], marks_inside: bool) -> _Spelled:
 
 
 def _covering(spelled: _Spelled, most: int) -> NDArray[np.int64]:
-    """The most frequent symbols that make up `COVERAGE` of the text, at most `most`; first those that start."""
+    """The most frequent symbols that make up `COVERAGE` of the text, at most `most`; first those that start.
+
+    ASCII is always among them: a rare letter must not turn every word that has it into [UNK].
+    """
     symbols, inverse = np.unique(spelled.symbols, return_inverse=True)
     counts = np.bincount(inverse, weights=np.repeat(spelled.counts, np.diff(spelled.offsets)))
     ranked = np.argsort(-counts, kind="stable")
     covered = np.cumsum(counts[ranked]) / counts.sum()
-    kept = symbols[ranked[: min(int(np.searchsorted(covered, COVERAGE)) + 1, most)]]
+    ascii_symbols = symbols[symbols < 2 * 128]
+    most = max(most - len(ascii_symbols), 0)
+    frequent = symbols[ranked[: int(np.searchsorted(covered, COVERAGE)) + 1]]
+    kept = np.concatenate((ascii_symbols, frequent[frequent >= 2 * 128][:most]))
     return kept[np.lexsort((kept, kept % 2))]
 
 
