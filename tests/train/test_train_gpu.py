@@ -61,6 +61,19 @@ def test_on_a_gpu_a_run_finds_its_budget_and_resumes_with_it(tmp_path: Path) -> 
     assert read_log(tmp_path)[-1]["chunk_tokens"] >= 4096
 
 
+def test_on_a_gpu_compile_is_asked_of_the_objective_once(tmp_path: Path) -> None:
+    class Compiled(Toy):
+        asked = 0
+
+        def compile(self, *args: object, **kwargs: object) -> None:
+            self.asked += 1
+
+    objective = Compiled().float()
+    loop = LoopConfig(steps=2, workers=0, chunk_tokens="whole", compile=True)
+    train(objective, lambda step: spans(4, step=step), tmp_path, loop=loop, world=GPU)
+    assert objective.asked == 1
+
+
 def test_on_a_gpu_a_loss_that_is_not_finite_stops_the_run_at_its_step(tmp_path: Path) -> None:
     class Broken(Local):
         def represent(self, chunk: Batch) -> Represented:

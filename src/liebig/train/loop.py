@@ -117,7 +117,7 @@ class _Training:
         objective.to(world.device).train()
         if loop.shard and world.size > 1:
             shard(objective, world)
-        if loop.compile:
+        if loop.compile and world.device.type == "cuda":
             objective.compile()
         precision = choose(loop.precision, world.device)
         self.dtype, self.scaler, self.budget = (
@@ -138,6 +138,8 @@ class _Training:
     def prepare(self, batches: Batches, schedule: ScheduleConfig) -> None:
         """Take up what the folder holds, or fix what has to be fixed before the first step."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.loop.compile and self.world.device.type != "cuda":
+            self.recorder.remark("not compiled: without a GPU that takes a minute and gains nothing")
         snapshot = self._newest()
         if snapshot is not None:
             self._restore(snapshot)
