@@ -235,10 +235,19 @@ def test_a_link_leads_to_the_folder_that_is_written(tmp_path):
 
 def test_an_impossible_place_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    for out in (Path("/"), tmp_path / "file", tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for out in (
+        Path("/"),
+        loop,
+        Path(os.devnull),
+        tmp_path / "file",
+        tmp_path / "file" / "out",
+        tmp_path / "file" / "a" / "out",
+    ):
         with pytest.raises(WorkspaceError):
             make(out)
-    assert os.listdir(tmp_path) == ["file"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "loop"]
 
 
 def test_damaged_inputs_are_refused_before_anything_opens_them(tmp_path):

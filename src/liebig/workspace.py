@@ -118,10 +118,9 @@ def stage(
 def places(out: Path) -> tuple[Path, Path]:
     """The folder itself, with links followed so that both lie on one disk, and the folder it is made in."""
     out = Path(os.path.realpath(out))
-    if not out.name:
-        raise WorkspaceError(
-            "the root of the disk cannot be a run folder", file=out, fix="give another --out"
-        )
+    if not out.name or out.is_symlink():
+        what = "links lead in a circle" if out.name else "the root of the disk cannot be a run folder"
+        raise WorkspaceError(what, file=out, fix="give another --out")
     return out, out.with_name(out.name + ".partial")
 
 
@@ -266,7 +265,7 @@ def _locked(partial: Path) -> Iterator[Path]:
 def _refuse_foreign(out: Path, partial: Path) -> None:
     """Only what a stage made is ever replaced or taken up."""
     for path, ours in ((out, _is_ours(out)), (partial, (partial / LOCK).is_file())):
-        if path.is_file() or (path.is_dir() and any(path.iterdir()) and not ours):
+        if path.exists() and not ours and (not path.is_dir() or any(path.iterdir())):
             raise WorkspaceError(
                 "is in the way: it was not written by Liebig, so it is not replaced",
                 file=path,

@@ -287,3 +287,11 @@ def test_a_collection_is_not_written_into_the_folder_it_is_read_from(tmp_path):
     with pytest.raises(DataError, match="lies in it"):
         init(tmp_path / "texts" / "collection", tmp_path / "texts")
     assert [p.name for p in (tmp_path / "texts").iterdir()] == ["a.txt"]
+
+
+def test_a_piped_summary_has_a_line_for_every_line(tmp_path, capsys):
+    init(
+        tmp_path / "c",
+        put(tmp_path / "in.jsonl", rows({"_id": "1", "title": "", "text": "many words " * 30})),
+    )
+    assert "many words " * 20 in capsys.readouterr().out

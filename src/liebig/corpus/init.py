@@ -7,6 +7,7 @@ items stream into the collection's files and past the census. Memory: about 30 b
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def run(config: InitConfig, folder: Folder) -> None:
         raise DataError("there is nothing to read in it", file=", ".join(map(str, config.paths)))
     summary = summarise(folder.path, found, writer, census)
     folder.write_json("summary.json", summary)
-    show(summary, Console(emoji=False, highlight=False))
+    show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
     if config.strict and summary["warnings"]:
         first = summary["warnings"][0]["sentence"]
         raise DataError(
