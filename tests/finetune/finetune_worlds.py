@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from liebig.finetune.examples import Examples, Ragged
-from liebig.finetune.texts import Texts
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.labelled.examples import Examples, Ragged
+from liebig.train.labelled.texts import Texts
 
 WORDS = [
     "stone",

@@ -8,14 +8,14 @@ from finetune_worlds import examples, random_texts, write_collection
 
 from liebig.data.collection import Collection
 from liebig.errors import DataError
-from liebig.finetune import rotation
 from liebig.finetune.batches import Choice, Maker
-from liebig.finetune.examples import read_examples
-from liebig.finetune.samplers import random_batches, sequential_batches
-from liebig.finetune.texts import Shape, Texts, write
 from liebig.records import Passage
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
+from liebig.train.labelled import rotation
+from liebig.train.labelled.examples import read_examples
+from liebig.train.labelled.samplers import random_batches, sequential_batches
+from liebig.train.labelled.texts import Shape, Texts, write
 
 
 def tevatron(positives, negatives, item, epoch, seed, n):

@@ -8,8 +8,8 @@ from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import InfoNCE, Retriever
 from liebig.finetune.distill import MarginMSE, SoftLabels
 from liebig.finetune.ltr import Ltr
-from liebig.finetune.samplers import sequential_batches
 from liebig.train.distributed import ALONE
+from liebig.train.labelled.samplers import sequential_batches
 from liebig.train.step import step
 
 POSITIVES, NEGATIVES = [[0], [1], [2], [3]], [[4, 5], [6, 7], [8, 9], [10, 11]]

@@ -21,17 +21,18 @@ import torch
 from numpy.typing import NDArray
 
 from liebig import rng
-from liebig.data.lines import space_fields, text_lines
+from liebig.data.items import Options
 from liebig.data.sources import DiskSource
-from liebig.errors import DataError
+from liebig.data.trec import read_run
 from liebig.finetune.contrastive import Retriever
-from liebig.finetune.examples import Examples
 from liebig.finetune.hardness import Similarity, Vectors, from_run, hardness
-from liebig.finetune.samplers import Sampler, steps_of
 from liebig.finetune.schedule import Improve, Schedule, beam, greedy, schedule
-from liebig.finetune.texts import Texts
 from liebig.progress import Progress
+from liebig.records import Hit
 from liebig.train.distributed import World
+from liebig.train.labelled.examples import Examples
+from liebig.train.labelled.samplers import Sampler, steps_of
+from liebig.train.labelled.texts import Texts
 from liebig.workspace import atomic_write
 
 Longs = NDArray[np.int64]
@@ -124,17 +125,14 @@ def run_similarity(run: Path, examples: Examples) -> Similarity:
     for example in range(len(examples)):
         holders.setdefault(examples.passages[examples.positives[example][0]], []).append(example)
     numbers = {name: i for i, name in enumerate(examples.queries)}
-    return from_run(read_run(run), numbers, holders, twins(examples))
+    return from_run(_hits(run), numbers, holders, twins(examples))
 
 
-def read_run(path: Path) -> Iterator[tuple[str, str, float]]:
+def _hits(path: Path) -> Iterator[tuple[str, str, float]]:
     """Query, passage and score of every line of a TREC run."""
-    for number, line in text_lines(DiskSource(path)):
-        fields = space_fields(line)
-        try:
-            yield fields[0], fields[2], float(fields[4])
-        except (IndexError, ValueError):
-            raise DataError("this is no line of a TREC run", file=path, line=number) from None
+    for item in read_run(DiskSource(path), Options()):
+        assert isinstance(item.record, Hit), "a run holds hits"
+        yield item.record.query, item.record.passage, item.record.score
 
 
 def twins(examples: Examples) -> Longs:

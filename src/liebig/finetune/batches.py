@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liebig.finetune import rotation
-from liebig.finetune.examples import Examples
-from liebig.finetune.samplers import Sampler
-from liebig.finetune.texts import Texts
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
+from liebig.train.labelled import rotation
+from liebig.train.labelled.examples import Examples
+from liebig.train.labelled.samplers import Sampler
+from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
 TARGETS, EXCLUDE, MEMBERS, TEACHER = "targets", "exclude", "members", "teacher"

@@ -19,12 +19,12 @@ from liebig.finetune.config import (
 from liebig.finetune.contrastive import InfoNCE, Loss, Retriever
 from liebig.finetune.distill import MarginMSE, SoftLabels
 from liebig.finetune.ltr import Ltr
-from liebig.finetune.texts import Shape
 from liebig.model.build import make_backbone
 from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Encoder, Similarity
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.labelled.texts import Shape
 from liebig.train.objective import Objective
 
 

@@ -19,8 +19,6 @@ from liebig import rng
 from liebig.data.collection import Collection
 from liebig.errors import DataError
 from liebig.finetune.contrastive import Retriever
-from liebig.finetune.examples import Draft, drafts, read_groups
-from liebig.finetune.texts import Shape, Texts, write
 from liebig.losses.contrastive import Similarity
 from liebig.measures.blocks import Block, from_mapping, from_matrix
 from liebig.measures.engine import evaluate
@@ -30,6 +28,8 @@ from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.records import Passage
 from liebig.train.distributed import World
+from liebig.train.labelled.examples import Draft, drafts, read_groups
+from liebig.train.labelled.texts import Shape, Texts, write
 from liebig.train.objective import Objective
 
 DEPTH = 100

@@ -29,13 +29,13 @@ from liebig.finetune.config import (
 )
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.evaluation import cached, read_candidates, read_search, too_small
-from liebig.finetune.examples import Examples, read_examples
 from liebig.finetune.ltr import Ltr, evaluate_ltr
-from liebig.finetune.samplers import Sampler, random_batches, sequential_batches
-from liebig.finetune.texts import Shape, Texts
 from liebig.measures.names import parse_all
 from liebig.train.batch import Batch
 from liebig.train.distributed import World, connect, disconnect
+from liebig.train.labelled.examples import Examples, read_examples
+from liebig.train.labelled.samplers import Sampler, random_batches, sequential_batches
+from liebig.train.labelled.texts import Shape, Texts
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
 from liebig.train.sharding import sharded

@@ -22,12 +22,12 @@ from liebig.data.items import Where
 from liebig.data.lines import text_lines
 from liebig.data.sources import DiskSource
 from liebig.errors import DataError
-from liebig.finetune.samplers import Sampler
-from liebig.finetune.texts import Shape, Texts
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.model.encoder import Encoder
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
+from liebig.train.labelled.samplers import Sampler
+from liebig.train.labelled.texts import Shape, Texts
 from liebig.train.objective import Objective, Represented
 
 Distance = Literal["euclidean", "cosine"]

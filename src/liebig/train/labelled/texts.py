@@ -34,6 +34,7 @@ class Shape:
     prompt: str = ""
     title: Title = "space"
     lowercase: bool = False
+    bare: bool = False  # without special tokens: one half of a pair
 
     def text(self, record: Query | Passage) -> str:
         """The text as the tokenizer sees it; the same as `liebig encode` makes of a record and a prompt."""
@@ -46,6 +47,8 @@ class Shape:
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of texts, cut and wrapped."""
+        if self.bare:
+            return [ids[: self.length] for ids in self.tokenizer.encode_batch(texts)]
         room = self.length - len(self.tokenizer.wrap([]))
         return [self.tokenizer.wrap(ids[:room]) for ids in self.tokenizer.encode_batch(texts)]
 
