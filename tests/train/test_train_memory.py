@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from train_toy import spans
+from train_toy import Toy, spans
 
+from liebig.errors import TrainingError
 from liebig.train import memory
+from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.memory import Budget, find_budget, fitting
-from liebig.train.step import OutOfMemory
+from liebig.train.objective import Represented
+from liebig.train.step import OutOfMemory, step
 
 
 def test_the_budget_is_halved_until_the_step_fits_and_each_time_it_is_said() -> None:
@@ -37,14 +40,18 @@ def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:
     assert find_budget(lambda tokens: None, spans(), ALONE) == memory.CPU_TOKENS
 
 
-@pytest.mark.parametrize(("fits", "room", "best"), [(40_000, 10**9, 32768), (10**6, 20_000, 16384)])
+@pytest.mark.parametrize(
+    ("fits", "room", "careful", "best"),
+    [(40_000, 10**9, False, 32768), (10**6, 20_000, False, 16384), (20_000, 20_000, True, 16384)],
+)
 def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
-    monkeypatch: pytest.MonkeyPatch, fits: int, room: int, best: int
+    monkeypatch: pytest.MonkeyPatch, fits: int, room: int, careful: bool, best: int
 ) -> None:
     state = {"now": 0.0, "used": 0}
 
     def gradient(tokens: int) -> None:
         if tokens > fits:
+            assert not careful, "nothing that does not fit is tried"
             raise OutOfMemory
         state["used"] = tokens
         state["now"] += 1 + 1e6 / tokens
@@ -56,4 +63,19 @@ def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(memory.time, "monotonic", lambda: state["now"])
     batch = SimpleNamespace(tokens=10**6)
-    assert find_budget(gradient, batch, World(device=torch.device("cuda"))) == best
+    assert find_budget(gradient, batch, World(device=torch.device("cuda")), careful=careful) == best
+
+
+def test_processes_that_share_parameters_stop_with_a_fix_instead_of_waiting_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(Toy):
+        def represent(self, chunk: Batch) -> Represented:
+            raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr("liebig.train.step.sharded", lambda objective: True)
+    for meeting in ("counts", "largest", "smallest"):
+        monkeypatch.setattr(World, meeting, lambda self, value: value)
+    monkeypatch.setattr(World, "any", lambda self, flag: pytest.fail("waits for processes that never come"))
+    with pytest.raises(TrainingError, match="fewer chunk_tokens"):
+        step(Full(), spans(), World(rank=0, size=2))

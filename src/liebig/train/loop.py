@@ -340,7 +340,13 @@ class _Training:
         def find() -> int:
             batch = first(0)
             moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
-            return find_budget(lambda tokens: self._run(batch, 0, tokens), batch, self.world, moments)
+            return find_budget(
+                lambda tokens: self._run(batch, 0, tokens),
+                batch,
+                self.world,
+                moments,
+                careful=sharded(self.objective),
+            )
 
         def rate() -> float:
             if self.loop.workers == 0:

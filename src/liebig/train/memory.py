@@ -60,12 +60,17 @@ def fitting(
 
 
 def find_budget(
-    gradient: Callable[[int | None], StepResult], batch: Batch, world: World, reserve: int = 0
+    gradient: Callable[[int | None], StepResult],
+    batch: Batch,
+    world: World,
+    reserve: int = 0,
+    *,
+    careful: bool = False,
 ) -> int:
     """A good chunk budget for this device, by trying: twice as many tokens while memory lasts, fastest wins.
 
     `reserve`: bytes that will be needed later (optimiser state). Without a GPU a fixed number is right.
-    Gradients are computed and thrown away; no weight moves.
+    `careful` tries nothing that could run out of memory. Gradients are thrown away; no weight moves.
     """
     if world.device.type != "cuda":
         return CPU_TOKENS
@@ -74,10 +79,11 @@ def find_budget(
     tokens, best = SMALLEST_TRIAL, (float("inf"), SMALLEST_TRIAL)
     while True:
         taken = _trial(gradient, tokens, world)
-        if taken is None or world.any(torch.cuda.max_memory_reserved(world.device) > room):
+        used = torch.cuda.max_memory_reserved(world.device)
+        if taken is None or world.any(used > room):
             break
         best = min(best, (taken, tokens))
-        if tokens >= whole:
+        if tokens >= whole or (careful and world.any(2 * used > room)):
             break
         tokens *= 2
     torch.cuda.empty_cache()

@@ -106,7 +106,7 @@ class _Run:
 
     def accumulated(self) -> None:
         """No contrast: each chunk's own terms, one after the other."""
-        with _agreed(self.world):
+        with _agreed(self.world, sharded(self.objective)):
             for i in range(len(self.pieces)):
                 found = self._represent(i)
                 if found.vectors is not None:
@@ -116,10 +116,10 @@ class _Run:
     def cached(self, whole: Batch) -> None:
         """The three passes; see the head of this file."""
         last = len(self.pieces) - 1
-        with _agreed(self.world):
+        with _agreed(self.world, sharded(self.objective)):
             kept = self._first_pass(last)
         cache = self._contrast(whole)
-        with _agreed(self.world):
+        with _agreed(self.world, sharded(self.objective)):
             self._backward(last, kept, cache[last], last=last == 0)
             del kept
             for i in range(last):
@@ -244,8 +244,11 @@ def _is_full(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def _agreed(world: World) -> Iterator[None]:
-    """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes."""
+def _agreed(world: World, divided: bool) -> Iterator[None]:
+    """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes.
+
+    Processes that share parameters meet in every layer, where the others now wait: there is no way back.
+    """
     failed = False
     try:
         yield
@@ -253,6 +256,11 @@ def _agreed(world: World) -> Iterator[None]:
         failed = _is_full(error)
         if not failed:
             raise
+    if failed and divided and world.size > 1:
+        raise TrainingError(
+            "a chunk does not fit in memory, and processes that share parameters cannot turn back together",
+            fix="use fewer chunk_tokens",
+        )
     if world.any(failed):
         raise OutOfMemory
 
