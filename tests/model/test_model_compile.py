@@ -154,6 +154,25 @@ def test_dropout_of_the_lean_layer_is_dropout() -> None:
     assert torch.equal(stack.drop(dropout.eval(), x, first, 0), x)
 
 
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_every_dropout_of_every_layer_has_noise_of_its_own(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("liebig.model.backbone.compiled", lambda function, **_: function)
+    seen: list[tuple[int, ...]] = []
+
+    def noted(dropout: object, x: Tensor, route: dict[str, Tensor], which: int) -> Tensor:
+        seen.append(tuple(route["packed_noise"][which].tolist()))
+        return x
+
+    monkeypatch.setattr(stack, "drop", noted)
+    backbone = tiny(family, dropout=0.1).train()
+    backbone.compile()
+    for _ in range(2):
+        backbone(random_row())
+    assert len(seen) == len(set(seen)) == 2 * backbone.n_layers * (2 if family == "bert" else 1)
+
+
 def test_the_same_random_state_drops_the_same_with_and_without_gradient() -> None:
     backbone, packed = tiny("bert"), random_row()
     backbone.set_dropout(0.5)
