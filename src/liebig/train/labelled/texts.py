@@ -23,6 +23,8 @@ from liebig.text.tokenizer import Tokenizer
 Title = Literal["space", "separator", "no"]
 Longs = NDArray[np.int64]
 AT_ONCE = 4096
+MARK = "\x1e"
+"""Between title and text where a separator token is to stand; a character no text has."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,30 @@ class Shape:
     bare: bool = False  # without special tokens: one half of a pair
 
     def text(self, record: Query | Passage) -> str:
-        """The text as the tokenizer sees it; the same as `liebig encode` makes of a record and a prompt."""
+        """The text with prompt and title; a separator token stands as `MARK` until it is tokenised."""
         body = record.text
         if isinstance(record, Passage) and record.title and self.title != "no":
-            (mark,) = self.tokenizer.tokens([self.tokenizer.sep]) if self.title == "separator" else ("",)
-            body = f"{record.title} {mark} {body}" if mark else f"{record.title} {body}"
+            body = record.title + (MARK if self.title == "separator" else " ") + body
         full = self.prompt + body
         return full.lower() if self.lowercase else full
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of texts, cut and wrapped."""
+        rows = self._ids(texts)
         if self.bare:
-            return [ids[: self.length] for ids in self.tokenizer.encode_batch(texts)]
+            return [ids[: self.length] for ids in rows]
         room = self.length - len(self.tokenizer.wrap([]))
-        return [self.tokenizer.wrap(ids[:room]) for ids in self.tokenizer.encode_batch(texts)]
+        return [self.tokenizer.wrap(ids[:room]) for ids in rows]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids without special tokens, but for the separator; text itself can never be one."""
+        if self.title != "separator":
+            return self.tokenizer.encode_batch(texts)
+        parts = [text.split(MARK, 1) for text in texts]
+        ids = iter(self.tokenizer.encode_batch([part for both in parts for part in both]))
+        return [
+            next(ids) if len(both) == 1 else [*next(ids), self.tokenizer.sep, *next(ids)] for both in parts
+        ]
 
 
 @dataclass(frozen=True)
