@@ -1,10 +1,14 @@
 """Speed of the measures: nDCG@10, RR@10 and R@1000 of one run, by Liebig, by plain Python, and by ranx where installed.
 
     python bench/measures.py [--queries 6980] [--hits 1000] [--skip ranx]
+    python bench/measures.py --memory --queries 200000 --hits 10
 
 Makes a run file of the size of MS MARCO's small dev set (made-up ids and scores, one to three relevant passages a
 query), then times each way from the file to the three numbers, in CPU seconds of one process, the best of three calls
 (two for ranx, one for plain Python). The last line is the ratio of the best other way to Liebig.
+
+With `--memory`, `liebig evaluate` runs in a process of its own on a run and judgements of that size (one relevant
+passage a query), and the largest memory it had is printed.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from __future__ import annotations
 import argparse
 import math
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -95,6 +101,24 @@ def timed(label: str, call: Callable[[], dict[str, float]], calls: int = 3) -> f
     return cpu
 
 
+def memory(folder: Path, queries: int, hits: int) -> None:
+    """The largest memory of `liebig evaluate`; every query has the hits of the first under its own name."""
+    lines = b"".join(b"QUERY Q0 %d %d %.6f bench\n" % (7 * i, i + 1, 90 - i / 100) for i in range(hits))
+    run, qrels = folder / "run.trec", folder / "qrels.trec"
+    with run.open("wb") as out:
+        out.writelines(lines.replace(b"QUERY", b"%d" % (1_000_000 + i)) for i in range(queries))
+    with qrels.open("wb") as out:
+        out.writelines(b"%d 0 %d 1\n" % (1_000_000 + i, 7 * (i % hits)) for i in range(queries))
+    command = [sys.executable, "-m", "liebig", "evaluate", str(run), str(qrels), "--samples", "100"]
+    subprocess.run([*command, "--out", str(folder / "out")], check=True, stdout=subprocess.DEVNULL)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    size = run.stat().st_size / 2**20
+    print(
+        f"{queries} queries × {hits} hits, run file of {size:,.0f} MiB: {used.ru_utime:.0f} CPU s", end=", "
+    )
+    print(f"peak {used.ru_maxrss / 1024:,.0f} MiB")
+
+
 def main() -> None:
     """Time every way on one file."""
     arguments = argparse.ArgumentParser(
@@ -103,8 +127,12 @@ def main() -> None:
     arguments.add_argument("--queries", type=int, default=6980)
     arguments.add_argument("--hits", type=int, default=1000)
     arguments.add_argument("--skip", action="append", default=[], choices=["ranx", "python"])
+    arguments.add_argument("--memory", action="store_true")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if options.memory:
+            memory(Path(folder), options.queries, options.hits)
+            return
         run, qrels, grades = make(Path(folder), options.queries, options.hits)
         size = run.stat().st_size / 2**20
         print(f"{options.queries} queries × {options.hits} hits, run file of {size:,.0f} MiB")

@@ -154,7 +154,7 @@ def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> N
         (
             shells.run_neighbours,
             NeighboursConfig,
-            {"first": ["a.trec"], "second": []},
+            {"first": ["a.trec", "b.trec"], "second": ["a.trec"]},
             "different numbers of runs",
         ),
         (
@@ -182,3 +182,21 @@ def test_what_does_not_fit_is_said(
     with pytest.raises(RecipeError, match=what) as error:
         call(shell, config, tmp_path / "out", **paths)
     assert isinstance(error.value, LiebigError)
+
+
+def test_runs_of_different_queries_have_no_neighbours_to_compare(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.trec").write_text(f"query-{name} Q0 d1 1 1.0 t\n")
+    values = {"first": [tmp_path / "one.trec"], "second": [tmp_path / "two.trec"]}
+    with pytest.raises(LiebigError, match="no query in common"):
+        call(shells.run_neighbours, NeighboursConfig, tmp_path / "out", **values)
+
+
+def test_depths_come_in_rising_order(tmp_path: Path) -> None:
+    run = tmp_path / "one.trec"
+    run.write_text("q1 Q0 d1 1 1.0 t\n")
+    values = {"first": [run], "second": [run], "k": [20, 10], "n": [1]}
+    found = read(
+        call(shells.run_neighbours, NeighboursConfig, tmp_path / "out", **values) / "neighbours.json"
+    )
+    assert found[0]["k"] == [10, 20]

@@ -116,3 +116,14 @@ def test_a_curve_has_a_column_for_each_size(world: Path) -> None:
 def test_a_curve_needs_one_size_a_result(world: Path) -> None:
     with pytest.raises(RecipeError, match="1 sizes for 2 results"):
         run_curve(world / "curve", results=[world, world], sizes=["1000"])
+
+
+def test_a_measure_that_was_not_evaluated_cannot_be_shown(world: Path) -> None:
+    folders = [
+        run_evaluate(world / name, collections=[world / f"{name}.trec", world / "cities"], measures=["RR@10"])
+        for name in ("bad", "good")
+    ]
+    with pytest.raises(DataError, match="do not all have AP"):
+        run_compare(world / "out", runs=folders, measures=["AP"])
+    with pytest.raises(RecipeError, match="no result has AP"):
+        run_curve(world / "curve", results=folders, sizes=["1", "2"], measures=["AP"])

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from evaluate_world import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 
+from liebig.errors import RecipeError
+from liebig.evaluate.model import pick_device
 from liebig.evaluate.results import read_per_query, read_results
 from liebig.evaluate.runfile import open_run
 from liebig.model.backbone import Backbone
@@ -117,3 +119,9 @@ def test_section_triplets_are_said_to_be_built(tmp_path: Path, model: Path) -> N
     task = read_results(out).tasks[0]
     assert task.split == "built-sections"
     assert set(np.unique(read_per_query(out, task).of("Accuracy"))) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("device", ["banana", "cuda:99", "cuda:x"])
+def test_a_device_that_is_not_there_is_said(device: str) -> None:
+    with pytest.raises(RecipeError, match="no device"):
+        pick_device(device)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from evaluate_world import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, write_run
+from rich.console import Console
 
 from liebig.config import load
 from liebig.errors import DataError, RecipeError
@@ -15,6 +17,7 @@ from liebig.evaluate.config import EvaluateConfig
 from liebig.evaluate.results import TaskResult, read_per_query, read_results
 from liebig.evaluate.run import group_means
 from liebig.evaluate.suites import FORUMS
+from liebig.evaluate.table import rich_table
 from liebig.statistics import Interval
 
 
@@ -197,3 +200,30 @@ def entry(suite: str, mean: float) -> TaskResult:
 
 def _first(out: Path) -> tuple[Path, TaskResult]:
     return out, read_results(out).tasks[0]
+
+
+def test_a_folder_stands_for_its_only_run(tmp_path: Path, collection: Path) -> None:
+    file = write_run(tmp_path / "found" / "bm25.trec", GOOD)
+    outs = [
+        run_evaluate(tmp_path / f"out{i}", collections=[system, collection])
+        for i, system in enumerate((file, file.parent))
+    ]
+    assert read_results(outs[0]).tasks == read_results(outs[1]).tasks
+    write_run(tmp_path / "found" / "dense.trec", BAD)
+    with pytest.raises(DataError, match=r"several runs: bm25\.trec, dense\.trec"):
+        run_evaluate(tmp_path / "out", collections=[file.parent, collection])
+
+
+def test_a_folder_without_run_or_model_is_said_to_be_neither(tmp_path: Path, collection: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataError, match="neither a run nor a model"):
+        run_evaluate(tmp_path / "out", collections=[tmp_path / "nothing", collection])
+
+
+def test_words_of_a_table_stay_on_a_narrow_terminal() -> None:
+    table = rich_table(
+        "", ["set", "from", *("nDCG@10",) * 4], [["a system", "this run", *("0.5 [0.4, 0.6]",) * 4]]
+    )
+    text = StringIO()
+    Console(file=text, width=60).print(table)
+    assert all(words in text.getvalue() for words in ("a system", "this run"))

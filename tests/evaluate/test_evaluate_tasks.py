@@ -59,6 +59,13 @@ def test_pairs_of_the_plain_csv_are_read(tmp_path: Path) -> None:
     assert list(read_task(path).pairs) == [ScoredPair("A, b.", "C d.", 3.0), ScoredPair("E.", "F.", 1.0)]
 
 
+def test_a_file_named_after_its_split_goes_by_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "stsb" / "test.csv"
+    path.parent.mkdir()
+    path.write_text("a,b,3.0\nc,d,1.0\n")
+    assert read_task(path).label == "stsb-test"
+
+
 def document(name: str, *sections: tuple[str, list[str]]) -> Document:
     return Document(
         name, name, tuple(Section(heading, tuple(paragraphs)) for heading, paragraphs in sections)

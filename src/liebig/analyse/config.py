@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from liebig.config import Config, InputPath
+
+Depth = Annotated[int, Field(ge=1)]
 
 
 class AttentionConfig(Config):
@@ -27,12 +31,16 @@ class AttentionConfig(Config):
 class NeighboursConfig(Config):
     """`liebig analyse neighbours`: nb-recall^n@k between the retrievers of two training stages."""
 
-    first: tuple[InputPath, ...] = Field(description="Runs of the first stage, one a system.")
-    second: tuple[InputPath, ...] = Field(description="Runs of the second stage, in the same order.")
+    first: tuple[InputPath, ...] = Field(min_length=1, description="Runs of the first stage, one a system.")
+    second: tuple[InputPath, ...] = Field(
+        min_length=1, description="Runs of the second stage, in the same order."
+    )
     names: tuple[str, ...] = Field((), description="Names of the systems, in order.")
-    n: tuple[int, ...] = Field((50, 100), description="How many hits of the second stage should be covered.")
-    k: tuple[int, ...] = Field(
-        (10, 20, 50, 100, 200, 500, 1000), description="Depths of the first stage, in rising order."
+    n: tuple[Depth, ...] = Field(
+        (50, 100), min_length=1, description="How many hits of the second stage should be covered."
+    )
+    k: tuple[Depth, ...] = Field(
+        (10, 20, 50, 100, 200, 500, 1000), min_length=1, description="Depths of the first stage."
     )
 
 

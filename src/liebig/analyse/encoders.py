@@ -70,8 +70,10 @@ def _positive_pairs(scorer: ModelScorer, task: Task) -> tuple[NDArray[np.float32
     best = {name: _best(task.judgements.grades(name)) for name in task.queries}
     texts = {p.id: passage_text(p) for p in task.passages() if p.id in set(best.values())}
     pairs = [(query.text, texts[best[name]]) for name, query in task.queries.items() if best[name] in texts]
+    distinct = list(dict.fromkeys(text for _, text in pairs))
+    vectors = dict(zip(distinct, scorer.embed(distinct, "passage")))
     asked = scorer.embed([query for query, _ in pairs], "query")
-    return asked, scorer.embed([text for _, text in pairs], "passage")
+    return asked, np.stack([vectors[text] for _, text in pairs]) if pairs else asked
 
 
 def _best(grades: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ from liebig.analyse.sample import draw, named_texts, section_texts
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.plots import Axes, Series, lines, write_svg
 from liebig.evaluate.questions import ranked_ids
-from liebig.evaluate.runfile import open_run
+from liebig.evaluate.runfile import needed_run, open_run
 from liebig.evaluate.scoring import system_name
 from liebig.evaluate.table import markdown, rich_table, show
 from liebig.evaluate.task import read_task
@@ -29,6 +29,7 @@ def run_attention(config: AttentionConfig, folder: Folder) -> None:
     from liebig.analyse.encoders import attentions
 
     names = system_names(config.models, config.names)
+    origins = _origins(names, config.origins)
     texts = draw(section_texts(config.texts), config.count, config.seed)
     if not texts:
         raise DataError(
@@ -38,7 +39,6 @@ def run_attention(config: AttentionConfig, folder: Folder) -> None:
     for name, path in zip(names, config.models):
         found = attentions(path, texts, config.max_length, config.device)
         curves[name] = attention.average(track(found, f"attention of {name}", len(texts), "texts"))
-    origins = _origins(names, config.origins)
     moved = {name: attention.movement(curves[origin], curves[name]) for name, origin in origins.items()}
     svg = lines(
         "attention", _attention_series(curves, origins), Axes("layer", "entropy of CLS attention (nats)")
@@ -61,13 +61,18 @@ def run_neighbours(config: NeighboursConfig, folder: Folder) -> None:
             "the two stages have different numbers of runs", fix="give one run of each stage a system"
         )
     names = system_names(config.second, config.names)
+    ks = sorted(set(config.k))
     found: list[dict[str, Any]] = []
     for name, first, second in zip(names, config.first, config.second):
         later = _ranked(second, max(config.n))
         earlier = _ranked(first, max(config.k))
+        if not later.keys() & earlier.keys():
+            raise DataError(
+                f"it has no query in common with {second}", file=first, fix="search the same queries"
+            )
         for n in config.n:
-            values = neighbours.curve(earlier, later, n, config.k)
-            found.append({"system": name, "n": n, "k": list(config.k), "queries": len(values)})
+            values = neighbours.curve(earlier, later, n, ks)
+            found.append({"system": name, "n": n, "k": ks, "queries": len(values)})
             found[-1]["recall"] = values.mean(axis=0).tolist()
     series = [
         Series(
@@ -82,7 +87,7 @@ def run_neighbours(config: NeighboursConfig, folder: Folder) -> None:
     write_svg(folder.path / "neighbours.svg", lines("neighbours", series, Axes("k", "nb-recall", log_x=True)))
     folder.write_json("neighbours.json", found)
     rows = [[one["system"], str(one["n"]), *(f"{value:.3f}" for value in one["recall"])] for one in found]
-    _write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in config.k)], rows)
+    _write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in ks)], rows)
 
 
 def run_space(config: SpaceConfig, folder: Folder) -> None:
@@ -158,7 +163,7 @@ def system_names(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
 
 
 def _ranked(path: Path, depth: int) -> dict[str, list[str]]:
-    return ranked_ids(open_run(path / "run.trec" if path.is_dir() else path), depth)
+    return ranked_ids(open_run(needed_run(path)), depth)
 
 
 def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from liebig.analyse.errors import Example, Group, all_groups, content_words, extremes, first_relevant
 from liebig.errors import DataError
 from liebig.evaluate.questions import ranked_ids
-from liebig.evaluate.runfile import open_run
+from liebig.evaluate.runfile import needed_run, open_run
 from liebig.evaluate.scoring import Bootstrap, Matching, measures_for, score_run
 from liebig.evaluate.task import Task
 
@@ -44,7 +44,7 @@ def compare_runs(
         raise DataError(
             f"the text of query {missing[0]!r} is missing", file=task.path, fix="use the whole collection"
         )
-    a, b = (_side(task, path / "run.trec" if path.is_dir() else path, measure) for path in runs)
+    a, b = (_side(task, needed_run(path), measure) for path in runs)
     relevant = [_relevant(task, query, a, b) for query in queries]
     found = {side.first(query) for side in (a, b) for query in queries}
     texts = _texts(task, found | set(relevant))

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.config import CompareConfig
 from liebig.evaluate.results import RESULTS, PerQuery, read_per_query, read_results
-from liebig.evaluate.runfile import open_run
+from liebig.evaluate.runfile import needed_run, open_run
 from liebig.evaluate.scoring import Bootstrap, Matching, measures_for, score_run, system_name
 from liebig.evaluate.table import markdown, rich_table, show
 from liebig.evaluate.task import Task, read_task
+from liebig.measures import parse_all
 from liebig.statistics import Comparison, Seeds, compare, holm, over_seeds
 from liebig.workspace import Folder
 
@@ -70,7 +71,7 @@ def run(config: CompareConfig, folder: Folder) -> None:
         raise RecipeError(
             "there is only one system to compare", fix="give two runs or more, with different names"
         )
-    systems, queries = gather(names, _read_all(config))
+    systems, queries = gather(names, _read_all(config), [str(m) for m in parse_all(config.measures)])
     found = compare_systems(
         systems, queries, test=config.test, baseline=config.baseline, samples=config.samples, seed=config.seed
     )
@@ -87,8 +88,10 @@ def run(config: CompareConfig, folder: Folder) -> None:
     )
 
 
-def gather(names: Sequence[str], runs: Iterable[PerQuery]) -> tuple[list[System], int]:
-    """Runs put together by name; all must have the same queries and at least one measure in common."""
+def gather(
+    names: Sequence[str], runs: Iterable[PerQuery], asked: Sequence[str] = ()
+) -> tuple[list[System], int]:
+    """Runs put together by name; all must have the same queries and the measures asked for, or one in common."""
     listed = list(runs)
     queries, measures = (
         listed[0].queries,
@@ -98,8 +101,13 @@ def gather(names: Sequence[str], runs: Iterable[PerQuery]) -> tuple[list[System]
         raise DataError(
             "the runs were evaluated on different queries", fix="evaluate all of them on the same split"
         )
-    if not measures:
-        raise DataError("the runs have no measure in common", fix="evaluate them with the same measures")
+    missing = [measure for measure in asked if measure not in measures]
+    if missing or not measures:
+        raise DataError(
+            f"the runs do not all have {missing[0]}" if missing else "the runs have no measure in common",
+            fix="evaluate them with the same measures",
+        )
+    measures = list(asked) or measures
     by_name: dict[str, list[PerQuery]] = {}
     for name, per_query in zip(names, listed):
         by_name.setdefault(name, []).append(per_query)
@@ -237,7 +245,7 @@ def _read(config: CompareConfig, path: Path, task: Task | None) -> PerQuery:
         raise RecipeError(
             "run files need judgements to be compared", file=path, fix="give --qrels COLLECTION"
         )
-    file = path / "run.trec" if path.is_dir() else path
+    file = needed_run(path)
     exclude = task.suite.exclude_self if task.suite else False
     scored = score_run(
         task, lambda: open_run(file), measures_for(task, config.measures),

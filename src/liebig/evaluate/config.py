@@ -12,7 +12,7 @@ from liebig.config import Config, InputPath
 class EvaluateConfig(Config):
     """`liebig evaluate RUN|MODEL COLLECTION…`: measures with intervals, the values of every query kept."""
 
-    system: InputPath = Field(description="A run file, a folder with run.trec in it, or a model folder.")
+    system: InputPath = Field(description="A run file, a folder with one run in it, or a model folder.")
     collections: tuple[InputPath, ...] = Field(
         description="Collections, BEIR folders or files to evaluate on; without `system`, the first is the system."
     )

@@ -11,6 +11,7 @@ from liebig.evaluate.config import CurveConfig
 from liebig.evaluate.plots import Axes, Series, lines, write_svg
 from liebig.evaluate.results import Results, read_results
 from liebig.evaluate.table import markdown, number, rich_table, show
+from liebig.measures import parse_all
 from liebig.statistics import Interval
 from liebig.workspace import Folder
 
@@ -33,7 +34,12 @@ def run(config: CurveConfig, folder: Folder) -> None:
                 f"{len(given)} {what} for {len(config.results)} results", fix=f"give one of {what} a result"
             )
     points = read_points(config.results, config.sizes, config.names)
-    measures = list(config.measures) or list(points[0].measures)
+    measures = [str(m) for m in parse_all(config.measures)] or list(points[0].measures)
+    missing = [m for m in measures if not any(m in point.measures for point in points)]
+    if missing:
+        raise RecipeError(
+            f"no result has {missing[0]}", fix="use measures such as " + ", ".join(points[0].measures)
+        )
     header, rows = curve_rows(points, measures)
     folder.write_json(
         "curve.json",

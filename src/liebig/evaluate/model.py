@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from liebig.data.output import write_lines
 from liebig.data.trec import run_lines
+from liebig.errors import RecipeError
 from liebig.evaluate.encoded import (
     Distance,
+    Embed,
     Role,
     pair_similarities,
     rank_candidates,
@@ -27,7 +29,9 @@ from liebig.measures.ranking import sort_hits
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.progress import Progress
-from liebig.records import Hit, Passage
+from liebig.records import Hit
+
+PIECE, PIECE_CUDA = 256, 16_384  # passages encoded between two signs of progress
 
 
 class ModelScorer:
@@ -48,12 +52,27 @@ class ModelScorer:
         queries = list(task.queries.values())
         with Progress(f"{task.label}: encoding and searching", unit="passages") as bar:
             return search_all(
-                self.embed,
+                self._counted(bar),
                 lambda queries_QD, passages_ND, k: topk(queries_QD, passages_ND, k, device=self.device),
                 queries,
-                _counted(task, bar),
+                task.passages(),
                 self.depth + exclude_self,
             )
+
+    def _counted(self, bar: Progress) -> Embed:
+        """`embed` that says how far it is with the passages."""
+        piece = PIECE if self.device.type == "cpu" else PIECE_CUDA
+
+        def embed(texts: Sequence[str], role: Role) -> NDArray[np.float32]:
+            if role != "passage":
+                return self.embed(texts, role)
+            parts = []
+            for first in range(0, len(texts), piece):
+                parts.append(self.embed(texts[first : first + piece], role))
+                bar.advance(len(parts[-1]))
+            return np.concatenate(parts)
+
+        return embed
 
     def score(self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap) -> Scored:
         """Pairs, triplets or candidates, which need no search."""
@@ -83,12 +102,11 @@ def hits_of(block: Block) -> Iterator[Hit]:
 
 def pick_device(name: str) -> torch.device:
     """The device named; `auto` is CUDA where there is one."""
-    return (
-        torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
-    )
-
-
-def _counted(task: Task, bar: Progress) -> Iterator[Passage]:
-    for passage in task.passages():
-        bar.advance()
-        yield passage
+    there = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if there else "cpu")
+    kind, _, number = name.partition(":")
+    known = kind in ("cpu", "cuda") and (number.isdecimal() if ":" in name else True)
+    if not known or (kind == "cuda" and (not there or int(number or 0) >= torch.cuda.device_count())):
+        raise RecipeError(f"this machine has no device {name!r}", fix="use device=auto or device=cpu")
+    return torch.device(name)

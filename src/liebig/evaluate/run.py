@@ -15,7 +15,7 @@ from liebig.errors import DataError
 from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.config import EvaluateConfig
 from liebig.evaluate.results import Results, TaskResult, query_lines, to_json
-from liebig.evaluate.runfile import open_run
+from liebig.evaluate.runfile import needed_run, open_run, run_file
 from liebig.evaluate.scoring import (
     Bootstrap,
     Matching,
@@ -38,7 +38,7 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
     """Evaluate the system on every collection."""
     suite = named(config.suite) if config.suite else None
     tasks = [_task(config, path, suite) for path in config.collections]
-    found = _run_file(config.system)
+    found = _run_of(config.system)
     how = Bootstrap(config.level, config.samples, config.seed)
     scored = (
         [_score_run(config, found, task, how) for task in tasks]
@@ -99,11 +99,11 @@ def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
     return task if config.passages is None else with_passages(task, config.passages)
 
 
-def _candidates(config: EvaluateConfig, run_file: Path, task: Task) -> Task:
+def _candidates(config: EvaluateConfig, source: Path, task: Task) -> Task:
     """The task with candidates drawn from a run in the place of the whole collection."""
     assert task.judgements is not None
     groups = draw_groups(
-        open_run(run_file),
+        open_run(needed_run(source)),
         task.judgements,
         count=config.candidates_count,
         depth=config.candidates_depth,
@@ -112,11 +112,18 @@ def _candidates(config: EvaluateConfig, run_file: Path, task: Task) -> Task:
     return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=list(groups))
 
 
-def _run_file(system: Path) -> Path | None:
+def _run_of(system: Path) -> Path | None:
     """The run file a system stands for; none if it is a model."""
-    if system.is_dir():
-        return system / "run.trec" if (system / "run.trec").is_file() else None
-    return system
+    if (system / "config.json").is_file():
+        return None
+    found = run_file(system)
+    if found is None:
+        raise DataError(
+            "the folder is neither a run nor a model: it has no .trec file and no config.json",
+            file=system,
+            fix="name a run file, or a model folder such as runs/condenser/model",
+        )
+    return found
 
 
 def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> Scored:

@@ -48,12 +48,35 @@ FORMATS: dict[RunFormat, Columns] = {
 DETECTED: dict[str, RunFormat] = {"trec-run": "trec", "msmarco-run": "marco", "tevatron-run": "scores"}
 
 
+def run_file(path: Path) -> Path | None:
+    """The run a path stands for: a file itself, or the only .trec of a folder or of its runs/; none if it has none."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.trec")) or sorted(path.glob("runs/*.trec"))
+    named = [file for file in found if file.name == "run.trec"] or found
+    if len(named) > 1:
+        raise DataError(
+            f"the folder has several runs: {', '.join(file.name for file in named)}",
+            file=path,
+            fix=f"name one, such as {named[0]}",
+        )
+    return named[0] if named else None
+
+
+def needed_run(path: Path) -> Path:
+    """The same where only a run will do."""
+    file = run_file(path)
+    if file is None:
+        raise DataError("the folder has no run in it", file=path, fix="name a run file (.trec)")
+    return file
+
+
 def open_run(path: Path) -> Iterator[Block]:
     """The blocks of a run in any format that is known; an empty file is a run without hits."""
     source = source_of(path)
     if not source.head(1 << 12).strip():
         return iter(())
-    found = formats.find(path)[0]
+    found = _detected(path)
     if found.format.name in DETECTED:
         return read_blocks(path, DETECTED[found.format.name])
     if found.format.name == "dpr-results":
@@ -63,6 +86,15 @@ def open_run(path: Path) -> Iterator[Block]:
         file=path,
         fix="name a TREC, MS MARCO or DPR run",
     )
+
+
+def _detected(path: Path) -> formats.Found:
+    try:
+        return formats.find(path)[0]
+    except DataError as error:
+        raise DataError(
+            error.what, file=error.file, line=error.line, fix="name a TREC, MS MARCO or DPR run"
+        ) from None
 
 
 def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from liebig.evaluate.results import Results, TaskResult
 from liebig.statistics import Interval
 
 Rows = Sequence[Sequence[str]]
+WORDS = 14  # of a column of words this much is always shown
 
 
 def show(text_or_table: str | Table) -> None:
@@ -28,7 +29,10 @@ def rich_table(title: str, header: Sequence[str], rows: Rows, left: int = 2) -> 
     """A table for the terminal; the first `left` columns are words."""
     table = Table(title=title, title_justify="left", show_edge=False)
     for i, column in enumerate(header):
-        table.add_column(column, justify="left" if i < left else "right", no_wrap=i >= left)
+        if i < left:
+            table.add_column(column, min_width=min(WORDS, max(map(len, (column, *(row[i] for row in rows))))))
+        else:
+            table.add_column(column, justify="right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

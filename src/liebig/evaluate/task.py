@@ -196,10 +196,9 @@ def _choose(
     if kind is None and suite is not None:
         kind = suite.kind
     if not kinds or (kind is not None and kind not in kinds):
-        has = ", ".join(kinds) or "nothing to evaluate on"
-        raise DataError(
-            f"there are no {kind or 'judgements'} here, but {has}", file=path, fix="name a set that has them"
-        )
+        has = f"no {kind or ''} here, but {', '.join(kinds)}" if kinds else "nothing here to evaluate on"
+        fix = "name a set with judgements, answers, scored pairs or triplets"
+        raise DataError(f"there {'are' if kinds else 'is'} {has}", file=path, fix=fix)
     suite = suite or recognise(path, [kind] if kind else kinds)
     chosen = kind if kind is not None else suite.kind if suite is not None else next(iter(kinds))
     return chosen, _split(path, kinds[chosen], split, suite), suite
@@ -221,7 +220,9 @@ def _split(path: Path, splits: Sequence[str], asked: str | None, suite: Suite | 
 
 
 def _name(path: Path) -> str:
-    return path.name if path.is_dir() else path.name.split(".")[0]
+    """The name of a folder or file; a file that is named after its split goes by its folder: stsb/test.csv is stsb."""
+    name = path.name if path.is_dir() else path.name.split(".")[0]
+    return path.absolute().parent.name if not path.is_dir() and split_in(name) == name else name
 
 
 def _by_id(queries: Iterable[Query]) -> dict[str, Query]:
