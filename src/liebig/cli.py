@@ -26,7 +26,10 @@ from liebig.explain import nearest
 from liebig.pipeline import Stage
 from liebig.stages import STAGES
 
-GROUPS = {"analyse": "Look into models, vectors and results."}
+GROUPS = {
+    "analyse": "Look into models, vectors and results.",
+    "rerank": "Train cross-encoders and score with them.",
+}
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"

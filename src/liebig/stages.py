@@ -8,12 +8,14 @@ from liebig.corpus.init_config import ConvertConfig, InitConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
 from liebig.encode.config import EncodeConfig, OnnxConfig
 from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
+from liebig.finetune.config import FinetuneConfig
 from liebig.index.config import IndexConfig
 from liebig.lexical.config import BM25Config
 from liebig.model.config import ImportConfig
 from liebig.pipeline import Stage
 from liebig.pretrain.config import PretrainConfig
 from liebig.report.config import ReportConfig
+from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
 from liebig.search.config import MineConfig, SearchConfig
 from liebig.workspace import Folder
 
@@ -94,6 +96,24 @@ def _mine(config: MineConfig, folder: Folder) -> None:
     from liebig.search.run_mine import run
 
     run(config, folder)
+
+
+def _finetune(config: FinetuneConfig, folder: Folder) -> None:
+    from liebig.finetune.run import run
+
+    run(config, folder)
+
+
+def _rerank_train(config: RerankTrainConfig, folder: Folder) -> None:
+    from liebig.rerank.run import run_train
+
+    run_train(config, folder)
+
+
+def _rerank_score(config: RerankScoreConfig, folder: Folder) -> None:
+    from liebig.rerank.run import run_score
+
+    run_score(config, folder)
 
 
 def _evaluate(config: EvaluateConfig, folder: Folder) -> None:
@@ -245,6 +265,27 @@ _ALL = (
         _mine,
         "Take hard negatives from runs, and count what was dropped and why.",
         "liebig mine recipe.toml --out runs/negatives",
+    ),
+    Stage(
+        "finetune",
+        FinetuneConfig,
+        _finetune,
+        "Train a retriever on labelled or mined data: contrastive, soft labels, similarity; adaptive batches.",
+        "liebig finetune recipe.toml loop.epochs=3 --out runs/retriever",
+    ),
+    Stage(
+        "rerank train",
+        RerankTrainConfig,
+        _rerank_train,
+        "Train a cross-encoder on groups of a positive and negatives.",
+        "liebig rerank train recipe.toml --out runs/reranker",
+    ),
+    Stage(
+        "rerank score",
+        RerankScoreConfig,
+        _rerank_score,
+        "Rerank a run, or write soft labels of training groups, with one cross-encoder or several.",
+        "liebig rerank score recipe.toml --out runs/reranked",
     ),
     Stage(
         "evaluate",
