@@ -62,3 +62,8 @@ def test_a_run_killed_before_the_best_was_marked_still_knows_it(tmp_path: Path) 
     run(Toy(), tmp_path, values)
     assert Checkpoints(tmp_path / "checkpoints").best() == 3
     assert load_checkpoint(Toy(), tmp_path) == 3
+
+
+def test_a_measure_that_is_no_number_is_never_the_best(tmp_path: Path) -> None:
+    run(Toy(), tmp_path, [float("nan"), 2, 3, float("nan"), 1, 1])
+    assert Checkpoints(tmp_path / "checkpoints").best() == 3

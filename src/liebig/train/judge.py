@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -37,10 +38,10 @@ class Judge:
         return name
 
     def look(self, step: int, measured: Mapping[str, float]) -> bool:
-        """Is this the best so far?"""
+        """Is this the best so far? A value that is no number (a correlation of collapsed vectors) never is."""
         value = measured[self.name(measured)]
         sign = 1 if self.good == "highest" else -1
-        better = self.best is None or sign * value > sign * self.best.value
+        better = not math.isnan(value) and (self.best is None or sign * value > sign * self.best.value)
         self.best = Best(step, value) if better else self.best
         self.worse = 0 if better else self.worse + 1
         return better
