@@ -1,6 +1,6 @@
 """Scores of cross-encoders: a run reranked to a depth, and groups with a teacher's scores for soft labels.
 
-Several models are averaged. Queries stream: only one query's texts are in memory at a time. Hits below the depth keep
+Several models are averaged. Queries stream, a few at a time, so memory does not grow with the run. Hits below the depth keep
 their order, under the last scored one.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +19,29 @@ from liebig.records import Group, Hit, Passage, Query
 from liebig.rerank.cross import CrossEncoder
 from liebig.train.labelled.texts import Shape, Title
 
-Scorer = Callable[[Query, Sequence[Passage]], NDArray[np.float32]]
+Asked = tuple[Query, Sequence[Passage]]
+Scorer = Callable[[Sequence[Asked]], list[NDArray[np.float32]]]
+T = TypeVar("T")
+AT_ONCE = 64
+"""Queries scored together, so that rows are full."""
 
 
 def scorer(models: Sequence[CrossEncoder], title: Title) -> Scorer:
-    """The mean of the models' scores of a query's passages."""
+    """The mean of the models' scores of each query's passages."""
 
-    def score(query: Query, passages: Sequence[Passage]) -> NDArray[np.float32]:
-        return np.mean([_one(model, query, passages, title) for model in models], axis=0, dtype=np.float32)
+    def score(asked: Sequence[Asked]) -> list[NDArray[np.float32]]:
+        flat = np.mean([_flat(model, asked, title) for model in models], axis=0, dtype=np.float32)
+        return np.split(flat, np.cumsum([len(passages) for _, passages in asked])[:-1])
 
     return score
 
 
-def _one(model: CrossEncoder, query: Query, passages: Sequence[Passage], title: Title) -> NDArray[np.float32]:
+def _flat(model: CrossEncoder, asked: Sequence[Asked], title: Title) -> NDArray[np.float32]:
+    """Scores of all pairs, query after query."""
     shape = Shape(model.tokenizer, model.length, title=title, bare=True)
-    asked = shape.rows([shape.text(query)]) * len(passages)
-    return model.scores(asked, shape.rows([shape.text(passage) for passage in passages]))
+    queries = shape.rows([shape.text(query) for query, _ in asked])
+    passages = shape.rows([shape.text(passage) for _, some in asked for passage in some])
+    return model.scores([ids for ids, (_, some) in zip(queries, asked) for _ in some], passages)
 
 
 def rerank(
@@ -43,15 +52,20 @@ def rerank(
     passage_of: Callable[[str], Passage],
 ) -> Iterator[Hit]:
     """The hits of each query (which lie together), the first `depth` in the order of their new scores."""
-    for found in by_query(hits):
-        name, ranked = found[0].query, sorted(found, key=lambda hit: hit.rank)
-        top, below = ranked[:depth], ranked[depth:]
-        values = score(query_of(name), [passage_of(hit.passage) for hit in top])
-        order = np.argsort(-values, kind="stable")
-        scored = [(top[i].passage, float(values[i])) for i in order]
-        floor = scored[-1][1]
-        scored += [(hit.passage, floor - place) for place, hit in enumerate(below, 1)]
-        yield from (Hit(name, passage, s, rank) for rank, (passage, s) in enumerate(scored, 1))
+    ranked = (sorted(found, key=lambda hit: hit.rank) for found in by_query(hits))
+    for some in _batched(ranked):
+        asked = [(query_of(r[0].query), [passage_of(hit.passage) for hit in r[:depth]]) for r in some]
+        for found, values in zip(some, score(asked)):
+            yield from _reordered(found, values)
+
+
+def _reordered(ranked: Sequence[Hit], values: NDArray[np.float32]) -> Iterator[Hit]:
+    """The first hits by their new scores; the others keep their order below them."""
+    scored = [(ranked[i].passage, float(values[i])) for i in np.argsort(-values, kind="stable")]
+    floor = scored[-1][1]
+    scored += [(hit.passage, floor - place) for place, hit in enumerate(ranked[len(values) :], 1)]
+    for rank, (passage, value) in enumerate(scored, 1):
+        yield Hit(ranked[0].query, passage, value, rank)
 
 
 def soft_labels(
@@ -61,8 +75,14 @@ def soft_labels(
     passage_of: Callable[[str], Passage],
 ) -> Iterator[Group]:
     """Groups with the scores of all their passages."""
-    for group in groups:
-        ids = (*group.positives, *group.negatives)
-        values = score(query_of(group.query), [passage_of(i) for i in ids]).tolist()
-        cut = len(group.positives)
-        yield replace(group, positive_scores=tuple(values[:cut]), negative_scores=tuple(values[cut:]))
+    for some in _batched(groups):
+        asked = [(query_of(g.query), [passage_of(i) for i in (*g.positives, *g.negatives)]) for g in some]
+        for group, found in zip(some, score(asked)):
+            values, cut = found.tolist(), len(group.positives)
+            yield replace(group, positive_scores=tuple(values[:cut]), negative_scores=tuple(values[cut:]))
+
+
+def _batched(items: Iterable[T]) -> Iterator[list[T]]:
+    stream = iter(items)
+    while some := list(islice(stream, AT_ONCE)):
+        yield some

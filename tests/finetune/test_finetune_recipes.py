@@ -1,0 +1,64 @@
+"""Recipes of fine-tuning: every one parses, the papers' numbers stand in them, and smoke ones run."""
+
+from pathlib import Path
+
+import pytest
+
+from liebig import pipeline
+from liebig.finetune.config import FinetuneConfig
+from liebig.finetune.run import run
+from liebig.pipeline import Stage
+from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
+from liebig.rerank.run import run_score, run_train
+from liebig.stages import STAGES
+
+ROOT = Path(__file__).parents[2]
+TABLE = STAGES | {
+    "finetune": Stage("finetune", FinetuneConfig, run, "", ""),
+    "rerank train": Stage("rerank train", RerankTrainConfig, run_train, "", ""),
+    "rerank score": Stage("rerank score", RerankScoreConfig, run_score, "", ""),
+}
+SMOKE = [ROOT / "recipes" / "smoke" / f"{name}.toml" for name in ("finetune", "finetune-abs", "rerank")]
+FULL = sorted((ROOT / "recipes" / "finetune").glob("*.toml"))
+
+
+def stages(name):
+    planned = pipeline.plan(TABLE, ROOT / "recipes" / "finetune" / f"{name}.toml", [], Path("runs"))
+    return {p.name: p.config for p in planned}
+
+
+@pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
+def test_a_smoke_recipe_runs(path, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    out = tmp_path_factory.getbasetemp() / "smoke-finetune"
+    pipeline.run(pipeline.plan(TABLE, path, [], out), lambda said: None)
+    assert (out / "model" / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
+def test_a_recipe_parses(path):
+    assert "description = " in path.read_text()
+    assert any(isinstance(c, FinetuneConfig | RerankTrainConfig) for c in stages(path.stem).values())
+
+
+def test_the_recipes_have_the_papers_numbers():
+    marco, nq = stages("msmarco-passage"), stages("nq")
+    first, second = marco["retriever-1"], marco["retriever-2"]
+    assert (first.loop.batch, first.negatives, first.optim.lr, first.loop.epochs) == (8, 7, 5e-6, 3)
+    assert (first.query_length, first.passage_length) == (32, 128)
+    assert first.model == second.model
+    assert len(second.groups) == 2
+    assert (nq["retriever-1"].loop.batch, nq["retriever-1"].negatives, nq["retriever-1"].loop.epochs) == (
+        128,
+        1,
+        40,
+    )
+    assert nq["retriever-1"].untied
+    contriever = stages("contriever-msmarco")["retriever-2"]
+    assert (contriever.hard, contriever.optim.kind, contriever.optim.lr, contriever.loop.batch) == (
+        0.1,
+        "asam",
+        1e-5,
+        1024,
+    )
+    assert contriever.objective.temperature == 0.05
