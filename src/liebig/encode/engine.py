@@ -7,6 +7,7 @@ done and come back as one array, while the next window is already under way. Cos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -24,7 +25,7 @@ from liebig.model.packed import Packed
 
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
-TOKENS_CPU, TOKENS_CUDA = 4096, 65_536
+TOKENS_CPU, TOKENS_CUDA = 2048, 65_536  # of a row
 
 
 class Model(Protocol):
@@ -40,7 +41,7 @@ class Model(Protocol):
 
 
 class TorchModel:
-    """An encoder run by torch, on its device."""
+    """An encoder run by torch, on its device; on a CPU every core has rows of its own, so none waits for another."""
 
     def __init__(
         self, encoder: Encoder, *, half: bool | None = None, unit: bool = False, skip: int = 0
@@ -51,18 +52,26 @@ class TorchModel:
         self._cuda = self._device.type == "cuda"
         full = encoder.backbone.dtype == torch.float32
         self._half = full and (self._cuda if half is None else half)
+        self._threads = 1 if self._cuda else torch.get_num_threads()
 
-    @torch.inference_mode()
     def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
         out_PD = torch.empty(count, self.width, device=self._device)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+        if self._threads == 1:
             for tokens, offsets, numbers in packed:
-                row = Packed.from_numpy(tokens, offsets)
-                row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
-                vectors = self.encoder.vectors(self.encoder.backbone(row).last, row, self._skip).float()
-                vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
-                out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
+                self._row(tokens, offsets, numbers, out_PD)
+        else:
+            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(lambda row: self._row(row[0], row[1], row[2], out_PD), packed))
         return self._fetch(out_PD)
+
+    @torch.inference_mode()
+    def _row(self, tokens: Longs, offsets: Longs, numbers: Longs, out_PD: Tensor) -> None:
+        row = Packed.from_numpy(tokens, offsets)
+        row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+            vectors = self.encoder.vectors(self.encoder.backbone(row).last, row, self._skip).float()
+        vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
+        out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
 
     def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
         """Copy back as soon as these vectors are there, not when all that follows is."""

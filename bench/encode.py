@@ -1,0 +1,189 @@
+"""Encoding from raw text against sentence-transformers, in one run.
+
+    python bench/encode.py --model FOLDER               CPU: fp32 with the same vectors, and int8 by ONNX Runtime
+    python bench/encode.py --model FOLDER --quality     and nDCG@10 on SciFact, fp32 against int8
+    python bench/encode.py --gpu [--model FOLDER]       BERT-base of random weights, and the model given (MiniLM)
+
+The peer runs at its best dtype and batch size of those tried. Tokenising is part of both; the tokeniser's own bound
+stands beside it. Processes are started, and code is compiled, before the clock. The last line is `ratio: X`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, Plan, TorchModel, encode, frame_of
+from liebig.encode.source import Item
+from liebig.encode.tokens import Preparing, Workers
+from liebig.index.exact import cores
+from liebig.model.encoder import Encoder
+
+WINDOW = 8192
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a sentence-transformers folder, e.g. MiniLM")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--texts", type=int, help="how many passages; 1,000 on a CPU, 200,000 on a GPU")
+    parser.add_argument("--quality", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
+    args = parser.parse_args()
+    if args.gpu:
+        gpu(args)
+    else:
+        cpu(args)
+
+
+def passages(data: Path, count: int) -> list[str]:
+    """Wikipedia passages of 100 words, title first."""
+    found: list[str] = []
+    for part in sorted((data / "wiki").glob("articles-*.jsonl.xz")):
+        with lzma.open(part, "rt", encoding="utf-8") as file:
+            for article in map(json.loads, file):
+                for section in article["sections"]:
+                    words = " ".join(section["p"]).split()
+                    found += [
+                        f"{article['title']} {' '.join(words[i : i + 100])}"
+                        for i in range(0, len(words), 100)
+                    ]
+                if len(found) >= count:
+                    return found[:count]
+    return found
+
+
+def groups(texts: list[str]) -> Iterator[list[Item]]:
+    for start in range(0, len(texts), WINDOW):
+        yield [Item(str(start + i), text) for i, text in enumerate(texts[start : start + WINDOW])]
+
+
+def ours(texts: list[str], model: Any, encoder: Encoder, workers: Workers, budget: int) -> np.ndarray:
+    plan = Plan(frame_of(encoder, ""), budget)
+    batches = workers.windows(groups(texts), Preparing(lowercase=encoder.lowercase))
+    return np.concatenate([vectors for _, vectors in encode(batches, model, plan)])
+
+
+def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
+    times, result = [], None
+    for _ in range(repeats):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        result = function()
+        times.append(time.perf_counter() - start)
+    return min(times), result
+
+
+def cpu(args: argparse.Namespace) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from liebig.encode.onnx import OnnxModel, export
+
+    texts = passages(args.data, args.texts or 1000)
+    encoder = Encoder.load(args.model)
+    theirs = SentenceTransformer(str(args.model), device="cpu")
+    few = texts[:64]
+    with Workers(encoder.tokenizer, None, 0) as workers, tempfile.TemporaryDirectory() as folder:
+        export(encoder, Path(folder), int8=True)
+        fp32, int8 = TorchModel(encoder), OnnxModel(Path(folder), encoder)
+        runs: dict[str, Callable[[list[str]], np.ndarray]] = {
+            "ours fp32": lambda t: ours(t, fp32, encoder, workers, TOKENS_CPU),
+            "ours int8": lambda t: ours(t, int8, encoder, workers, TOKENS_CPU),
+        }
+        for size in (16, 32, 64):
+            runs[f"sentence-transformers, batches of {size}"] = lambda t, size=size: theirs.encode(
+                t, batch_size=size
+            )
+        found = {}
+        for name, run in runs.items():
+            run(few)
+            found[name] = timed(lambda run=run: run(texts))
+            print(f"{name:38} {len(texts) / found[name][0]:8.1f} passages/s")
+        peer = min((name for name in found if name.startswith("sentence")), key=lambda name: found[name][0])
+        error = np.abs(found["ours fp32"][1] - found[peer][1]).max()
+        print(f"largest difference of a number of the vectors: fp32 {error:.1e}")
+        print(f"int8: {found[peer][0] / found['ours int8'][0]:.2f} times {peer}")
+        if args.quality:
+            quality(args.data, {name: runs[name] for name in ("ours fp32", "ours int8")})
+    print(f"ratio: {found[peer][0] / found['ours fp32'][0]:.2f}")
+
+
+def quality(data: Path, runs: dict[str, Callable[[list[str]], np.ndarray]]) -> None:
+    """nDCG@10 on SciFact."""
+    from bm25 import load, ndcg
+    from liebig.model.topk import topk
+
+    collection, queries, judged = load(data / "scifact")
+    for name, run in runs.items():
+        vectors = run([f"{p.title} {p.text}" for p in collection])
+        scores, numbers = topk(run(list(queries.values())), vectors, 100)
+        print(f"SciFact nDCG@10, {name}: {ndcg(numbers, scores, collection, queries, judged):.4f}")
+
+
+def bert_base(folder: Path, vocabulary: Path) -> Path:
+    """BERT-base with random weights and the tokenizer of another model; speed does not depend on the weights."""
+    from liebig.model.backbone import Backbone
+    from liebig.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.from_folder(vocabulary)
+    backbone = Backbone.create(layers=12, width=768, heads=12, vocab_size=tokenizer.vocab_size, family="bert")
+    Encoder(backbone, tokenizer, pooling="cls", max_length=256).save(folder)
+    return folder
+
+
+def gpu(args: argparse.Namespace) -> None:
+    texts = passages(args.data, args.texts or 200_000)
+    print(f"{len(texts):,} passages, {torch.cuda.get_device_name()}")
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"BERT-base": bert_base(Path(folder), args.model), "MiniLM": args.model}
+        ratios = {name: gpu_model(name, path, texts) for name, path in models.items()}
+    print(", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+    print(f"ratio: {ratios['BERT-base']:.2f}")
+
+
+def gpu_model(name: str, path: Path, texts: list[str]) -> float:
+    from sentence_transformers import SentenceTransformer
+
+    encoder = Encoder.load(path).to("cuda")
+    encoder.backbone.compile()
+    model = TorchModel(encoder)
+    with Workers(encoder.tokenizer, path, min(12, cores() - 1)) as workers:
+        ours(texts[: 4 * WINDOW], model, encoder, workers, TOKENS_CUDA)
+        only, _ = timed(lambda: sum(1 for _ in workers.windows(groups(texts), Preparing())), 2)
+        took, mine = timed(lambda: ours(texts, model, encoder, workers, TOKENS_CUDA), 2)
+    print(f"{name}: ours {len(texts) / took:,.0f} passages/s; the tokeniser alone {len(texts) / only:,.0f}")
+    some, best, close = texts[:20_000], 0.0, None
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        theirs = SentenceTransformer(str(path), device="cuda", model_kwargs={"dtype": dtype})
+        theirs.encode(some[:2048], batch_size=256)
+        for size in (128, 256, 512, 1024):
+            seconds, vectors = timed(lambda m=theirs, s=size: m.encode(some, batch_size=s))
+            rate = len(some) / seconds
+            print(f"  sentence-transformers {str(dtype)[6:]:9} batches of {size:4}: {rate:8,.0f} passages/s")
+            best = max(best, rate)
+        close = vectors if dtype == torch.float32 else close
+    cosine = (
+        (mine[: len(some)] * close).sum(1)
+        / np.linalg.norm(mine[: len(some)], axis=1)
+        / np.linalg.norm(close, axis=1)
+    )
+    print(
+        f"  cosine of ours (bfloat16) and theirs (fp32): mean {cosine.mean():.6f}, lowest {cosine.min():.6f}"
+    )
+    return len(texts) / took / best
+
+
+if __name__ == "__main__":
+    main()
