@@ -1,7 +1,7 @@
 """Scores of cross-encoders: a run reranked to a depth, and groups with a teacher's scores for soft labels.
 
-Several models are averaged. Queries stream, a few at a time, so memory does not grow with the run. Hits below the depth keep
-their order, under the last scored one.
+Several models are averaged. Queries stream, a few at a time, so memory does not grow with the run. Hits below the
+depth keep their order, under the last scored one.
 """
 
 from __future__ import annotations
