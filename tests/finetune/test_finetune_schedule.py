@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
-from liebig.finetune.schedule import State, beam, greedy, schedule
+from liebig.finetune.schedule import State, beam, greedy, one_by_one, schedule, several_at_once
 
 
 def pairs(n, width=16, seed=0, clusters=40):
@@ -85,7 +85,7 @@ def test_a_run_is_read_for_the_positives_of_other_queries():
     assert table_of(found).tolist() == [[0.0, 3.0], [3.0, 0.0]]
 
 
-@pytest.mark.parametrize("improve", [greedy, beam])
+@pytest.mark.parametrize("improve", [one_by_one, several_at_once, beam])
 def test_every_accepted_swap_raises_hardness(improve):
     table = table_of(vectors(200))
     after = improve(State.of(table, torch.arange(200) < 16))
@@ -94,10 +94,12 @@ def test_every_accepted_swap_raises_hardness(improve):
     assert after.value == pytest.approx(float(table[after.inside][:, after.inside].sum()) / 2, rel=1e-4)
 
 
-@pytest.mark.parametrize("candidates", ["auto", "all"])
-def test_total_hardness_is_that_of_the_papers_greedy_or_more(candidates):
+@pytest.mark.parametrize(
+    ("candidates", "improve"), [("auto", one_by_one), ("all", one_by_one), ("auto", several_at_once)]
+)
+def test_total_hardness_is_that_of_the_papers_greedy_or_more(candidates, improve):
     similarity = vectors(2000)
-    found = schedule(similarity, 32, candidates=candidates).total
+    found = schedule(similarity, 32, candidates=candidates, improve=improve).total
     assert found >= 0.995 * brute_force(*pairs(2000), 32, 0)
 
 

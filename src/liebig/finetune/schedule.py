@@ -2,7 +2,7 @@
 
 A batch begins with a random pair and those nearest to it, and is improved by swaps: the member that adds least leaves,
 the pair that adds most comes (Eq. 3–4), as long as hardness rises. Sums over the batch are kept up to date, so a swap
-is one addition of two columns; several swaps are tried at once, then fewer, at last one. Only the `candidates` pairs
+is one addition of two columns; on a GPU several are tried at once, then fewer, at last one. Only the `candidates` pairs
 nearest to the batch are looked at, chosen again until nothing changes. Beam search keeps several states instead, and
 tries several removals (the easiest) and additions of each. Finished batches leave the pool, so later ones are easier.
 Cost: a few matrix–vector products over what is left, and one candidates × candidates product, a batch.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,7 +34,6 @@ ALL = 4096
 """Candidates looked at in one turn where all are; turns end when no pair that is left raises hardness."""
 SLACK = 1e-6
 """What hardness must rise by, as a share of it: less is rounding."""
-
 ENOUGH = 1e-3
 """Candidates are chosen again while hardness rose by more than this share."""
 
@@ -80,7 +80,51 @@ Improve = Callable[[State], State]
 
 
 def greedy(state: State) -> State:
-    """Swaps until none raises hardness: a quarter of the batch at once, then fewer, at last one (Eq. 3–4)."""
+    """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU."""
+    return one_by_one(state) if state.table.device.type == "cpu" else several_at_once(state)
+
+
+def one_by_one(state: State) -> State:
+    """The paper's greedy as it stands; a swap costs M additions."""
+    inside, sums = state.inside.numpy().copy(), state.sums.double().numpy().copy()
+    history = _swaps(state.table.numpy(), inside, sums, state.value, SLACK)
+    if not len(history):
+        return state
+    kept = torch.from_numpy(sums).to(state.sums.dtype)
+    return State(state.table, torch.from_numpy(inside), kept, history[-1], [*state.history, *history])
+
+
+@numba.njit(cache=True, nogil=True)
+def _swaps(
+    table: NDArray[np.float32],
+    inside: NDArray[np.bool_],
+    sums: NDArray[np.float64],
+    value: float,
+    slack: float,
+) -> list[float]:
+    """Swap in place; returns the hardness after every swap."""
+    history = [value]
+    while True:
+        out, come = -1, -1
+        for i in range(inside.size):
+            if inside[i] and (out < 0 or sums[i] < sums[out]):
+                out = i
+        best = -np.inf
+        for i in range(inside.size):
+            if not inside[i] and sums[i] - table[out, i] > best:
+                best, come = sums[i] - table[out, i], i
+        rise = best - sums[out]
+        if come < 0 or rise <= slack * (1.0 + abs(value)):
+            return history[1:]
+        inside[out], inside[come] = False, True
+        for i in range(inside.size):
+            sums[i] += table[come, i] - table[out, i]
+        value += rise
+        history.append(value)
+
+
+def several_at_once(state: State) -> State:
+    """A quarter of the batch at once, then fewer, at last one: few steps for a device that is slow to start each."""
     members = int(state.inside.sum())
     free = len(state.inside) - members
     many = max(1, min(members // 4, free))
@@ -90,7 +134,7 @@ def greedy(state: State) -> State:
         if found.better_than(state):
             state = found
         else:
-            many //= 4
+            many = 0 if many == 1 else max(1, many // 4)
     return state
 
 
