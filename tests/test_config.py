@@ -126,3 +126,8 @@ def test_an_encoder_of_the_package_has_a_name():
     assert config.inputs(start) == {"model": start.model, "others.0": start.model, "others.1": Path("x")}
     with pytest.raises(RecipeError, match="there is liebig:mini-v0"):
         config.load(Start, None, ["model=liebig:maxi"])
+
+
+def test_lists_and_numbers_survive_a_shell_that_takes_quotes_away():
+    recipe = config.load(Recipe, None, ["flags=[1000,b c,full]", "name=2019"])
+    assert (recipe.flags, recipe.name) == (("1000", "b c", "full"), "2019")

@@ -254,7 +254,7 @@ def show(
 
     Example:
 
-        liebig show recipes/smoke/mlm.toml stages.model.seed=2
+        liebig show recipes/smoke/mlm.toml stages.model.loop.seed=2
     """
     if schema is not None:
         typer.echo(recipes.schema(_stage(schema).config), nl=False)

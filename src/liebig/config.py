@@ -49,7 +49,7 @@ InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]
 class Config(BaseModel):
     """A frozen part of a recipe. Unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -201,11 +201,15 @@ def assign(tree: dict[str, Any], override: str) -> None:
 
 
 def literal(text: str) -> Any:
-    """A TOML value where it is one, else the text itself, so that quotes are not needed on a command line."""
+    """A TOML value where it is one, else the text itself, so that quotes are not needed on a command line.
+
+    A shell takes the quotes away from `names=['a', 'b']`: what is then no TOML but in brackets is a list of words.
+    """
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    except (tomllib.TOMLDecodeError, RecursionError):
+        is_list = text.startswith("[") and text.endswith("]") and not set("[]{}'\"") & set(text[1:-1])
+        return [word.strip() for word in text[1:-1].split(",")] if is_list else text
 
 
 def dump(config: Config) -> str:
