@@ -170,6 +170,24 @@ def test_a_dense_layer_in_an_old_pickled_file_loads(tmp_path: Path) -> None:
     assert np.array_equal(Encoder.load(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
 
 
+class Bomb:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.mark,))
+
+
+def test_a_malicious_pickle_of_a_dense_layer_is_refused_and_not_run(tmp_path: Path) -> None:
+    saved(tmp_path, tail=[Dense(32, 8)])
+    file, mark = tmp_path / "2_Dense" / "model.safetensors", tmp_path / "it ran"
+    torch.save({"linear.weight": Bomb(mark)}, file.with_name("pytorch_model.bin"))
+    file.unlink()
+    with pytest.raises(ModelError, match="cannot be read"):
+        Encoder.load(tmp_path)
+    assert not mark.exists()
+
+
 def test_a_plain_transformers_folder_is_pooled_by_cls_unless_said_otherwise(tmp_path: Path) -> None:
     encoder = saved(tmp_path)
     (tmp_path / "modules.json").unlink()
