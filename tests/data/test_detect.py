@@ -99,3 +99,12 @@ def test_three_columns_with_grades_are_judgements(tmp_path, text):
     [found] = find(put(tmp_path, "x.tsv", text))
     assert found.format.name == "beir-qrels"
     assert len(list(found.items(Options()))) == 2
+
+
+def test_another_encoding_is_named_with_the_way_to_convert_it(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes('{"_id": "1", "text": "a"}\n'.encode("utf-16"))
+    with pytest.raises(DataError, match=r"UTF-16 text.*iconv"):
+        find(tmp_path / "a.jsonl")
+    (tmp_path / "a.txt").write_bytes("café".encode("latin1"))
+    with pytest.raises(DataError, match=r"not UTF-8 text.*iconv -f latin1"):
+        find(tmp_path / "a.txt")

@@ -6,6 +6,7 @@ the table that fits decides, so the special ones stand first. `--format NAME` sk
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ ABOUT = frozenset(
         "manifest.json",
     )
 )
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt")
 
 
@@ -200,8 +202,29 @@ def _detect_file(source: Source) -> Found:
             return Found(source, format, format.told_by)
     if source.head(4).startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         _refuse_pickle(source)
-    what = "the file is empty" if not source.head(1) else "the format cannot be told"
-    raise DataError(what, file=source.label, fix="name it with --format; docs/formats.md lists them all")
+    if not source.head(1):
+        raise DataError("the file is empty", file=source.label, fix="leave it out")
+    _refuse_encodings(source)
+    raise DataError(
+        "the format cannot be told",
+        file=source.label,
+        fix="name it with --format; docs/formats.md lists them all",
+    )
+
+
+def _refuse_encodings(source: Source) -> None:
+    """Text in an encoding that is not ours is named with the way to convert it."""
+    head = source.head(4096)
+    name = "UTF-16" if head[:2] in UTF16 else "latin1"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < 4096)
+    except UnicodeDecodeError:
+        if name == "UTF-16" or b"\0" not in head:
+            raise DataError(
+                "this is UTF-16 text" if name == "UTF-16" else "this is not UTF-8 text",
+                file=source.label,
+                fix=f"convert it, e.g. with iconv -f {name.lower()} -t utf-8",
+            ) from None
 
 
 def _refuse_pickle(source: Source) -> NoReturn:
