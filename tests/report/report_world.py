@@ -95,6 +95,7 @@ def _stage(
 def _write_log(folder: Path) -> None:
     rows = [{"step": s, "loss": 9 / s, "losses": {"head": 5 / s, "late": 4 / s}} for s in range(1, 1001)]
     rows += [
+        {"step": 500, "evaluation": {"RR@10": 0.2}, "best": True},
         {"step": 1000, "evaluation": {"RR@10": 0.3}, "best": True},
         {"step": 1000, "event": "stopped early"},
     ]

@@ -16,6 +16,7 @@ from liebig.errors import DataError
 from liebig.report.gather import find_stages
 from liebig.report.page import inline_svg, mark
 from liebig.report.tables import _word
+from liebig.report.training import _plots, _single_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +179,10 @@ def test_a_difference_counts_only_with_a_small_p() -> None:
         "no difference",
         "no difference",
     ]
+
+
+def test_a_single_evaluation_is_said_and_two_are_drawn() -> None:
+    lines = [{"step": step, "evaluation": {"accuracy": 0.25 * step}} for step in (1, 2)]
+    assert _single_evaluation(lines[:1]) == ["step 1: evaluation accuracy 0.25"]
+    assert _single_evaluation(lines) == []
+    assert [len(_plots("x", lines[:count])) for count in (1, 2)] == [0, 1]

@@ -32,7 +32,17 @@ def training_of(stage: Ran) -> Training | None:
     if not log:
         return None
     events = [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
+    events += _single_evaluation(log)
     return Training(stage.name, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
+
+
+def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
+    """An evaluation that was done once, in words: one point makes no plot."""
+    measured = [line for line in log if "evaluation" in line]
+    if len(measured) != 1:
+        return []
+    values = ", ".join(f"{term} {value:.4g}" for term, value in measured[0]["evaluation"].items())
+    return [f"step {measured[0]['step']}: evaluation {values}"]
 
 
 def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -44,7 +54,7 @@ def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
         series = [_thin("loss", [line["step"] for line in steps], [line["loss"] for line in steps])]
         series += [_thin(term, x, y) for term, (x, y) in terms.items() if len(terms) > 1]
         found.append(("Loss", lines(f"loss-{name}", series, Axes("step", "loss"), markers=False)))
-    if measured:
+    if len(measured) > 1:
         series = [Series(term, x, y) for term, (x, y) in _columns(measured, "evaluation").items()]
         found.append(("Evaluation while training", lines(f"dev-{name}", series, Axes("step", "value"))))
     return found
