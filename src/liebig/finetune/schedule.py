@@ -31,7 +31,7 @@ SHRINK = 0.7
 NEAREST, LEAST = 4, 256
 """Candidates where nothing is said: so many times the batch, and no fewer than this."""
 ALL = 4096
-"""Candidates looked at in one turn where all are; turns end when no pair that is left raises hardness."""
+"""Candidates looked at in one turn where all are; the nearest of all that is left come first."""
 SLACK = 1e-6
 """What hardness must rise by, as a share of it: less is rounding."""
 ENOUGH = 1e-3
@@ -236,16 +236,6 @@ class _Pool:
         outside[members] = -torch.inf
         return outside.topk(min(k, self.left_count - len(members))).indices
 
-    def settled(self, adds: Tensor, members: Tensor) -> bool:
-        """Whether no swap of the easiest member with any pair left raises hardness."""
-        if self.left_count == len(members):
-            return True
-        easiest = members[adds[members].argmin()][None]
-        without = adds - self.similarity.toward(easiest)
-        best = without[self.nearest(without, members, 1)]
-        value = float(adds[members].double().sum()) / 2
-        return float(best - adds[easiest]) <= SLACK * (1.0 + abs(value))
-
     def remove(self, members: Tensor) -> None:
         self.there[members] = False
         self.left_count -= len(members)
@@ -272,6 +262,6 @@ def _one(pool: _Pool, batch: int, width: int, improve: Improve) -> tuple[Tensor,
         before = State.of(pool.similarity.block(rows), inside)
         after = improve(before)
         members = rows[after.inside]
-        adds = pool.similarity.toward(members)
-        if not after.better_than(before, ENOUGH) or pool.settled(adds, members):
+        if not after.better_than(before, ENOUGH):
             return members, hardness(pool.similarity, members)
+        adds = pool.similarity.toward(members)
