@@ -52,10 +52,10 @@ def bm25(tmp_path, collection):
     return tmp_path / "bm25"
 
 
-def vectors_of(path, ids, rows):
+def vectors_of(path, ids, rows, about=None):
     with workspace.stage(path, kind="encode", recipe={}, inputs={}) as folder:
         write_shard(folder.path / "shards" / "0", ids, np.array(rows, np.float32), "fp32")
-        write_summary(folder.path, "fp32", 2, ["0"], {}, len(ids))
+        write_summary(folder.path, "fp32", 2, ["0"], about or {}, len(ids))
     return path
 
 
@@ -115,6 +115,13 @@ def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
 def test_passages_are_folded_to_their_documents(tmp_path, collection, bm25):
     runs = searched(tmp_path / "out", collection=collection, bm25=bm25, k=3, fold="max")
     assert [line[2] for line in runs["bm25"] if line[0] == "q0"] == ["d0"]
+
+
+def test_vectors_of_pieces_are_folded_without_being_asked(tmp_path, collection, dense):
+    rows = [[1, 0], [3, 0], [0, 1], [2, 0]]
+    pieces = vectors_of(tmp_path / "pieces", ["p0#0", "p0#1", "p1#0", "p2#0"], rows, {"pieces": True})
+    runs = searched(tmp_path / "out", collection=collection, dense=pieces, vectors=dense[1], k=2)
+    assert [line[2] for line in runs["dense"] if line[0] == "q0"] == ["p0", "p2"]
 
 
 def test_an_index_without_a_model_says_so(tmp_path, collection, dense):

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.data.ranked import Ranked, best, merge, stack
 from liebig.index import exact
-from liebig.index.quantise import Floats
+from liebig.index.quantise import Coded, Floats
 from liebig.index.shards import Longs, Shard, starts
 from liebig.model.topk import tile_topk
 
@@ -74,7 +75,7 @@ class Resident:
                 a, b = max(first, start), min(end, start + len(shard))
                 for row in range(a, b, 1 << 16):
                     stop = min(row + (1 << 16), b)
-                    values = shard.vectors[row - start : stop - start].decode().astype(np.float16)
+                    values = _as_half(shard.vectors[row - start : stop - start])
                     block[row - first : stop - first] = torch.from_numpy(values).to(self._device)
             yield Block(first, block, self._deleted(first, end))
 
@@ -86,6 +87,11 @@ class Resident:
             ]
         )
         return torch.from_numpy(numbers[(numbers >= first) & (numbers < end)] - first).to(self._device)
+
+
+def _as_half(coded: Coded) -> NDArray[np.float16]:
+    """A copy in memory: mapped files are read-only, and what torch is given must not be."""
+    return np.array(coded.codes if coded.type == "fp16" else coded.decode(), dtype=np.float16)
 
 
 def _room(device: torch.device) -> int:

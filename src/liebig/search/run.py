@@ -21,7 +21,7 @@ from liebig.measures.judgements import from_records
 from liebig.progress import Progress, track
 from liebig.records import Hit, Query
 from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
-from liebig.search.fold import Folded, document_of
+from liebig.search.fold import Folded, How, document_of
 from liebig.search.fuse import Fuse, Hybrid, Tuned, ranks_by, tune, weighted_by
 from liebig.search.systems import Dense, Found, Given, Lexical, System
 from liebig.workspace import Folder
@@ -77,18 +77,20 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _systems(config: SearchConfig, collection: Collection) -> list[System]:
-    """BM25 first, then dense, as far as they are given."""
+    """BM25 first, then dense, as far as they are given; vectors of pieces are folded whether asked for or not."""
     systems: list[System] = []
+    how: How | None = None if config.fold == "no" else config.fold
+    owner = _owners(collection)
     if config.bm25 is not None:
-        systems.append(Lexical(BM25.open(config.bm25, k1=config.k1, b=config.b), config.threads or cores()))
+        lexical = Lexical(BM25.open(config.bm25, k1=config.k1, b=config.b), config.threads or cores())
+        systems.append(lexical if how is None else Folded(lexical, how, owner))
     if config.dense is not None:
         index = open_index(config.dense, threads=config.threads, device=config.device)
         given = Vectors.open(config.vectors) if config.vectors is not None else None
-        systems.append(Dense(index, config.model, config.device) if given is None else Given(index, given))
-    if config.fold == "no":
-        return systems
-    owners = _owners(collection)
-    return [Folded(system, config.fold, owners) for system in systems]
+        dense = Dense(index, config.model, config.device) if given is None else Given(index, given)
+        how = "max" if how is None and index.about.get("pieces") else how
+        systems.append(dense if how is None else Folded(dense, how, owner))
+    return systems
 
 
 def _owners(collection: Collection) -> Callable[[str], str]:
