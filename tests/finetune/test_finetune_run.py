@@ -77,7 +77,10 @@ def test_pairs_and_triplets_train(model, tmp_path):
         (tmp_path / "c" / kind).mkdir(parents=True)
         row = row or {"anchor": "stone", "positive": "stone river", "negatives": ["bread cloud"]}
         for split in ("train", "dev"):
-            lines = [row | {"score": float(i % 6)} if kind == "pairs" else row for i in range(12)]
+            lines = [
+                row | {"a": "stone river"[: 4 + i], "score": float(i % 6)} if kind == "pairs" else row
+                for i in range(12)
+            ]
             (tmp_path / "c" / kind / f"{split}.jsonl").write_text(
                 "".join(json.dumps(x) + "\n" for x in lines)
             )
