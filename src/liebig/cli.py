@@ -234,6 +234,9 @@ def run(
 
         liebig run recipes/smoke/mlm.toml stages.model.loop.steps=20
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        fix = "run its stages one by one, and those that train or encode under torchrun"
+        raise RecipeError("a pipeline runs in one process", file=recipe, fix=fix)
     folder = out if out is not None else Path("runs") / recipe.stem
     planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
     if not only_plan:

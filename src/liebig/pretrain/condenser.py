@@ -64,6 +64,10 @@ class Condenser(MaskedObjective):
 
 def early_layer(backbone: Backbone, wanted: int | None) -> int:
     """The last early layer: half of the layers unless said otherwise; a late one must be left."""
+    if backbone.n_layers < 2:
+        raise RecipeError(
+            "a model of one layer has no early and late layers", fix="use two layers at least, or mlm"
+        )
     layer = backbone.n_layers // 2 if wanted is None else wanted
     if not 1 <= layer < backbone.n_layers:
         raise RecipeError(

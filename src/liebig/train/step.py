@@ -172,7 +172,7 @@ class _Run:
             weight = self.objective.weights.get(name, 1.0)
             if weight and mean.requires_grad:
                 parts.append(_full(mean) * (weight * self.scale))
-        if cache is not None and found.vectors is not None:
+        if cache is not None and found.vectors is not None and len(found.vectors):
             vectors = _full(found.vectors)
             parts.append((vectors * cache).sum())
             self._replayed(vectors.detach(), self.seen[i])
