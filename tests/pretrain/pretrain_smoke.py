@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ GOLDEN = HERE / "golden"
 
 
 def pretrains(recipe: Path) -> bool:
-    return 'kind = "pretrain"' in recipe.read_text(encoding="utf-8")
+    """Whether a recipe ends in a pre-training."""
+    *_, last = tomllib.loads(recipe.read_text())["stages"].values()
+    return bool(last.get("kind") == "pretrain")
 
 
 NAMES = [recipe.stem for recipe in RECIPES if pretrains(recipe)]
