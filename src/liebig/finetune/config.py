@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from liebig.config import Config, InputPath
-from liebig.measures.names import parse
+from liebig.measures.names import known
 from liebig.model.config import BackboneConfig, NewBackbone
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
@@ -146,8 +146,7 @@ class DevConfig(Config):
     @field_validator("measures")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            parse(name)
+        known(names)
         return names
 
 

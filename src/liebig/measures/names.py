@@ -95,6 +95,15 @@ def parse(name: str) -> Measure:
     return Measure(kind, int(match[3]) if match[3] else None, rel, order)
 
 
+def known(names: Iterable[str]) -> None:
+    """A ValueError where one of the names is no measure's: what a recipe's validator wants."""
+    for name in names:
+        try:
+            parse(name)
+        except RecipeError as error:
+            raise ValueError(f"{error.what}; {error.fix}" if error.fix else error.what) from None
+
+
 def parse_all(names: Iterable[str]) -> tuple[Measure, ...]:
     """Several names, in order; a measure named twice counts once."""
     return tuple(dict.fromkeys(parse(name) for name in names))
