@@ -294,3 +294,32 @@ def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
     Encoder(backbone, tokenizer, tail=[Normalize()], similarity="cosine").save(tmp_path / "m")
     vectors = encoded(tmp_path / "v", source=collection, model=tmp_path / "m")[1]
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "xlm-roberta"])
+def test_the_lean_forward_computes_what_the_backbone_computes(family):
+    import torch
+
+    from liebig.encode.cpu import LeanForward, supports
+    from liebig.model.packed import Packed
+
+    backbone = Backbone.create(
+        layers=3, width=32, heads=4, vocab_size=90, max_positions=40, family=family, initializer_range=0.2
+    ).eval()
+    random = np.random.default_rng(0)
+    packed = Packed.from_lists([random.integers(5, 90, n).tolist() for n in (9, 1, 17, 9, 30)])
+    assert supports(backbone)
+    with torch.inference_mode():
+        forward = LeanForward(backbone)
+        for _ in range(2):
+            torch.testing.assert_close(forward(packed), backbone(packed).last, atol=2e-5, rtol=1e-5)
+
+
+def test_other_families_and_activations_keep_their_own_forward():
+    from liebig.encode.cpu import supports
+
+    small = {"layers": 1, "width": 32, "heads": 4, "vocab_size": 90, "max_positions": 40}
+    assert not supports(Backbone.create(family="modernbert", **small))
+    other = Backbone.create(family="bert", **small)
+    other.config.hidden_act = "relu"
+    assert not supports(other)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from liebig.encode import rows
+from liebig.encode.cpu import LeanForward, supports
 from liebig.encode.rows import Frame, Longs, Pieces
 from liebig.encode.tokens import Batch
 from liebig.model.encoder import Encoder
@@ -25,7 +26,7 @@ from liebig.model.packed import Packed
 
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
-TOKENS_CPU, TOKENS_CUDA = 2048, 65_536  # of a row
+TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row
 
 
 class Model(Protocol):
@@ -53,6 +54,8 @@ class TorchModel:
         full = encoder.backbone.dtype == torch.float32
         self._half = full and (self._cuda if half is None else half)
         self._threads = 1 if self._cuda else torch.get_num_threads()
+        lean = not self._half and supports(encoder.backbone)
+        self._states = LeanForward(encoder.backbone) if lean else lambda row: encoder.backbone(row).last
 
     def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
         out_PD = torch.empty(count, self.width, device=self._device)
@@ -69,7 +72,7 @@ class TorchModel:
         row = Packed.from_numpy(tokens, offsets)
         row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
-            vectors = self.encoder.vectors(self.encoder.backbone(row).last, row, self._skip).float()
+            vectors = self.encoder.vectors(self._states(row), row, self._skip).float()
         vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
         out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
 

@@ -12,6 +12,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def _needs(*packages: str) -> None:
 
 
 class OnnxModel:
-    """An export, as the engine wants a model."""
+    """An export, as the engine wants a model; every core has rows of its own."""
 
     def __init__(
         self, folder: Path, encoder: Encoder, *, unit: bool = False, threads: int | None = None
@@ -158,18 +159,24 @@ class OnnxModel:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or cores()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
             str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
         )
         self._pad, self._unit, self.width = encoder.tokenizer.pad, unit, encoder.width
+        self._threads = threads or cores()
 
     def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
         """Vectors of `count` pieces; they are there when this returns."""
         out = np.empty((count, self.width), np.float32)
-        for tokens, offsets, numbers in packed:
+
+        def run_row(row: tuple[Longs, Longs, Longs]) -> None:
+            tokens, offsets, numbers = row
             vectors = self._session.run(["vectors"], padded(tokens, offsets, self._pad))[0]
             out[numbers] = F.normalize(torch.from_numpy(vectors), dim=-1).numpy() if self._unit else vectors
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(run_row, packed))
         return lambda: out
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from liebig.encode.config import EncodeConfig
-from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, Floats, Model, Plan, encode
+from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, TOKENS_ONNX, Floats, Model, Plan, encode
 from liebig.encode.loading import Loaded, load
 from liebig.encode.rows import Frame
 from liebig.encode.source import Item, Wish, items, lines
@@ -113,7 +113,7 @@ def _vectors(
 
 
 def _plan(config: EncodeConfig, loaded: Loaded, frame: Frame) -> Plan:
-    budget = config.budget or (TOKENS_CUDA if loaded.cuda else TOKENS_CPU)
+    budget = config.budget or (TOKENS_CUDA if loaded.cuda else TOKENS_ONNX if loaded.onnx else TOKENS_CPU)
     return Plan(frame, budget, config.long, config.overlap, config.most_pieces, loaded.unit)
 
 
