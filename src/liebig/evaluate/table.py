@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -13,11 +14,14 @@ from liebig.statistics import Interval
 
 Rows = Sequence[Sequence[str]]
 WORDS = 14  # of a column of words this much is always shown
+WIDE = 240  # columns where there is no terminal: a file has room for a whole table
 
 
 def show(text_or_table: str | Table) -> None:
     """Print a result to standard output, which is for results alone."""
-    Console(highlight=False, soft_wrap=isinstance(text_or_table, str)).print(text_or_table, markup=False)
+    width = None if sys.stdout.isatty() else WIDE
+    console = Console(highlight=False, soft_wrap=isinstance(text_or_table, str), width=width)
+    console.print(text_or_table, markup=False)
 
 
 def number(interval: Interval) -> str:
