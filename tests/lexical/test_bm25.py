@@ -10,9 +10,12 @@ from liebig.errors import CorruptError, DataError, RecipeError
 from liebig.lexical.analysis import Analyzer, language_name
 from liebig.lexical.bm25 import BM25, Settings
 from liebig.lexical.build import plain
+from liebig.lexical.config import BM25Config
 from liebig.lexical.expand import Generated
+from liebig.lexical.run import run
 from liebig.lexical.update import write_index
 from liebig.records import Passage
+from liebig.workspace import Folder
 
 WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
 WORDS = WORDS.split(" ")
@@ -218,3 +221,11 @@ def test_an_empty_index_finds_nothing(tmp_path):
     index = build(tmp_path / "ix", [])
     assert index.search(["flow"], 3).row(0) == []
     assert build(tmp_path / "iy", [Passage("a", "")]).search(["flow"], 3).row(0) == []
+
+
+def test_a_collection_without_passages_is_refused(tmp_path):
+    row = '{"id": "a", "title": "", "sections": [{"heading": "", "paragraphs": ["x"]}], "metadata": {}}\n'
+    (tmp_path / "documents.jsonl").write_text(row)
+    folder = Folder(tmp_path / "out.partial", tmp_path / "out", resumed=False)
+    with pytest.raises(DataError, match="no passages to index"):
+        run(BM25Config(collection=tmp_path), folder)

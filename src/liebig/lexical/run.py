@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from liebig.data.collection import Collection
+from liebig.errors import DataError
 from liebig.lexical.analysis import language_name
 from liebig.lexical.bm25 import Settings
 from liebig.lexical.build import Expanded, plain
@@ -48,7 +49,14 @@ def _settings(config: BM25Config) -> Settings:
 def _passages(collection: Path | None, generated: Generated | None) -> Iterable[Expanded]:
     if collection is None:
         return ()
-    passages = track(Collection(collection).passages(), "BM25", unit="passages")
+    found = Collection(collection)
+    if not found.has("passages"):
+        raise DataError(
+            "the collection has no passages to index",
+            file=collection,
+            fix=f"cut its documents first: liebig convert {collection} --to passages --out PASSAGES, then liebig init",
+        )
+    passages = track(found.passages(), "BM25", unit="passages")
     return plain(passages) if generated is None else generated.expand(passages)
 
 
