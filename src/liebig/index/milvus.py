@@ -26,6 +26,9 @@ from liebig.index.base import INDEX, Index, Recall
 from liebig.index.quantise import Floats
 
 FILES = "milvus.db"
+DERIVED = (
+    "indexes"  # folders of search structures, which milvus-lite writes in the background and can make again
+)
 MARK = "vectors of liebig"
 LONGEST_ID = 512
 BATCH = 2048  # ids of one question, queries of one search
@@ -88,8 +91,21 @@ class MilvusIndex(Index):
                 file=path,
                 fix="index again",
             )
-        opened._client.load_collection(setting.collection)
+        opened._load()
         return opened
+
+    def _load(self) -> None:
+        """Load the collection; an embedded one makes its search structures anew where they are half-written."""
+        from pymilvus.exceptions import MilvusException
+
+        try:
+            self._client.load_collection(self.setting.collection)
+        except MilvusException:
+            if self._home is None:
+                raise
+            for stale in (self._home / FILES).rglob(DERIVED):
+                shutil.rmtree(stale, ignore_errors=True)
+            self._client.load_collection(self.setting.collection)
 
     def _make(self) -> None:
         from pymilvus import DataType
@@ -218,11 +234,13 @@ class MilvusIndex(Index):
         if self._home is not None:
             self._client.close()
             shutil.rmtree(folder / FILES, ignore_errors=True)
-            shutil.copytree(self._home / FILES, folder / FILES, ignore=shutil.ignore_patterns("LOCK"))
+            shutil.copytree(
+                self._home / FILES, folder / FILES, ignore=shutil.ignore_patterns("LOCK", DERIVED)
+            )
             self._closing.detach()
             self._client = _connect(str(self._home / FILES))
             self._closing = weakref.finalize(self, _close, self._client, self._home)
-            self._client.load_collection(self.setting.collection)
+            self._load()
         recall = asdict(self.recall) if self.recall is not None else None
         summary = {
             "kind": self.kind, "setting": asdict(self.setting), "about": dict(self.about), "recall": recall
