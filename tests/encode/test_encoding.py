@@ -147,13 +147,18 @@ def test_two_processes_equal_one(tmp_path, model, collection):
         str(script),
     ]
     arguments = [str(tmp_path / "two"), str(collection), str(model)]
-    done = subprocess.run(
-        command + arguments,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            command + arguments,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+        if (
+            "exitcode: -6" not in done.stderr
+        ):  # gloo aborts now and then on a busy machine; what was written is kept
+            break
     assert done.returncode == 0, done.stderr[-2000:]
     ids, vectors = whole(tmp_path / "two")
     assert ids == wanted[0]
