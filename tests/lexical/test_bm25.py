@@ -123,6 +123,19 @@ def test_threads_and_chunks_change_nothing(tmp_path):
     assert np.array_equal(one.numbers[100], index.search([queries[100]], 20).numbers[0])
 
 
+def test_parts_kept_of_terms_that_come_again_change_nothing(tmp_path, monkeypatch):
+    from liebig.lexical import terms
+
+    first = build(tmp_path / "ix", passages(300), words=2000)
+    queries = texts(80, seed=4)
+    once = [found(BM25.open(tmp_path / "ix", hashes=False), [query], 20)[0] for query in queries[:10]]
+    again = [found(first, queries, 20) for _ in range(3)]
+    assert again[0][:10] == once
+    assert again[0] == again[1] == again[2]
+    monkeypatch.setattr(terms, "MOST_PARTS", 200)
+    assert found(BM25.open(tmp_path / "ix"), queries * 2, 20)[:80] == again[0]
+
+
 def test_ties_keep_the_order_of_insertion_at_the_border_too(tmp_path):
     index = build(tmp_path / "ix", [Passage(f"z{i}", "flow", "") for i in range(9, 0, -1)])
     assert [id for id, _ in found(index, ["flow"], 4)[0]] == ["z9", "z8", "z7", "z6"]

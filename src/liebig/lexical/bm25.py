@@ -65,7 +65,6 @@ class BM25:
         self.settings, self.segments = settings, tuple(segments)
         self.starts = np.cumsum([0, *(len(segment) for segment in segments)])
         self._lock = Lock()
-        self._table = TermTable(settings.analyzer, self.segments)
 
     @classmethod
     def open(
@@ -139,6 +138,10 @@ class BM25:
         with self._lock:
             return self._table.of(queries)
 
+    @cached_property
+    def _table(self) -> TermTable:
+        return TermTable(self.settings.analyzer, self.segments, self._norms)
+
     def _search(self, terms: Terms, k: int) -> Ranked:
         parts = []
         for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.local):
@@ -146,8 +149,8 @@ class BM25:
             found = Ranked.nothing(len(terms.ends), k_here)
             with self._buffer(len(segment)) as buffer:
                 kernels.search(
-                    local, terms.idf, terms.ends, segment.starts, segment.docs, segment.tf, norm, buffer,
-                    found.scores, found.numbers,
+                    local.numbers, terms.idf, local.known, terms.ends, segment.starts, segment.docs, segment.tf, norm,
+                    local.parts, buffer, found.scores, found.numbers,
                 )  # fmt: skip
             found.numbers[found.numbers >= 0] += start
             parts.append(found)

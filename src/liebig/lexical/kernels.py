@@ -75,14 +75,24 @@ def count_terms(tokens_T: Int32s, ends: Longs) -> Int32s:
 
 
 @numba.njit(cache=True, nogil=True)
+def weigh(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, parts_P: Floats) -> None:
+    """What a term adds to the score of each document of its postings."""
+    weight = np.float64(np.float32(idf))
+    for j in range(len(docs_P)):
+        tf = np.float64(tf_P[j])
+        parts_P[j] = np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
+
+
+@numba.njit(cache=True, nogil=True)
 def search(
-    terms: Longs, idf: Floats, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats, norm_D: Doubles,
-    buffer_D: Floats, scores: Floats, numbers: Longs,
+    terms: Longs, idf: Floats, known: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
+    norm_D: Doubles, parts: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
 ) -> None:  # fmt: skip
     """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms here, -1 for one that is not here.
 
-    `buffer_D` is zero before and after; `scores` and `numbers` (Q x k) are filled. A deleted document has an
-    infinite norm and so a score of 0, and what scores 0 is not found.
+    What a term adds is in `parts` from known[i] on, or computed where that is -1. `buffer_D` is zero before and after;
+    `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and what
+    scores 0 is not found.
     """
     start = 0
     keys = np.empty(scores.shape[1], np.uint64)
@@ -90,11 +100,18 @@ def search(
     best = np.empty((len(buffer_D) + block - 1) // block, np.float32)
     for q in range(len(ends)):
         for i in range(start, ends[q]):
-            if terms[i] >= 0:
-                weight = np.float64(idf[i])
-                for j in range(starts_V[terms[i]], starts_V[terms[i] + 1]):
-                    tf = np.float64(tf_P[j])
-                    buffer_D[docs_P[j]] += np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
+            if terms[i] < 0:
+                continue
+            docs = docs_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
+            if known[i] >= 0:
+                mine = parts[known[i] : known[i] + len(docs)]
+                for j in range(len(docs)):
+                    buffer_D[docs[j]] += mine[j]
+            else:
+                weight, tfs = np.float64(idf[i]), tf_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
+                for j in range(len(docs)):
+                    tf = np.float64(tfs[j])
+                    buffer_D[docs[j]] += np.float32(weight * (tf / (norm_D[docs[j]] + tf)))
         start = ends[q]
         _take_best(buffer_D, block, best, keys, scores[q], numbers[q])
 
