@@ -8,7 +8,7 @@ import liebig
 ROOT = Path(liebig.__file__).parent
 
 FLOORS = [
-    {"__init__", "records", "errors", "explain"},
+    {"__init__", "records", "errors", "explain", "encoders"},
     {"config", "workspace", "progress", "rng"},
     {"text"},
     {"data"},

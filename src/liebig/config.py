@@ -15,11 +15,11 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
+from liebig import encoders
 from liebig.errors import RecipeError
 from liebig.explain import explain, models_in, tag
 
 C = TypeVar("C", bound="Config")
-BUNDLED = "liebig:"
 NONE = "none"
 
 
@@ -33,14 +33,9 @@ class Unrecorded:
 
 def _bundled(value: Any) -> Any:
     """`liebig:NAME` stands for the folder of an encoder that comes with the package."""
-    if not (isinstance(value, str) and value.startswith(BUNDLED)):
+    if not (isinstance(value, str) and value.startswith(encoders.PREFIX)):
         return value
-    home = Path(__file__).parent / "encoders"
-    folder = home / value.removeprefix(BUNDLED)
-    if not (folder / "config.json").is_file():
-        there = ", ".join(BUNDLED + path.name for path in sorted(home.iterdir()))
-        raise ValueError(f"no encoder of this name comes with the package; there is {there}")
-    return folder
+    return encoders.folder(value)
 
 
 InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]
