@@ -9,7 +9,7 @@ ROOT = Path(liebig.__file__).parent
 
 FLOORS = [
     {"__init__", "records", "errors", "explain", "encoders"},
-    {"config", "workspace", "progress", "rng"},
+    {"config", "workspace", "progress", "rng", "pipeline"},
     {"text"},
     {"data"},
     {"losses", "measures", "statistics"},
@@ -28,16 +28,16 @@ FLOORS = [
         "evaluate",
         "analyse",
         "report",
-        "serve",
     },
-    {"stages", "pipeline", "demo"},
+    {"retriever"},
+    {"serve", "doctor", "plan", "export", "integrations"},
+    {"stages", "demo"},
     {"cli", "__main__"},
 ]
 ROOMS = FLOORS[7]
 UPSTREAM = {
     ("search", "index"),
     ("search", "lexical"),
-    ("serve", "search"),
     ("report", "evaluate"),
     ("analyse", "evaluate"),
     ("encode", "index"),
@@ -84,6 +84,7 @@ def test_no_import_goes_up():
         for path in sources()
         for name in imported(ast.parse(path.read_text()))
         if floor_of(name) > floor_of(room_of(path))
+        and room_of(path) != "__init__"  # the library's face is lazy
     ]
     assert upward == []
 

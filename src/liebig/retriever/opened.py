@@ -1,0 +1,103 @@
+"""One generation of a retriever's folder, opened: texts, systems and the model, which comes with the first question.
+
+Nothing here changes once it is open, so searches that run while another generation is taken over finish with theirs.
+Memory: that of BM25's terms, the model, and 12 bytes a passage where metadata are filtered; all else is mapped.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig import workspace
+from liebig.data.collection import Collection
+from liebig.errors import DataError, RecipeError
+from liebig.index.base import Index
+from liebig.index.opening import open_index
+from liebig.lexical.bm25 import BM25
+from liebig.retriever.filters import Owners
+from liebig.retriever.folder import Described
+from liebig.search.fold import Folded
+from liebig.search.fuse import weighted_by
+from liebig.search.systems import Dense, Found, Lexical, System
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from liebig.model.encoder import Encoder
+
+
+class Opened:
+    """Collection, BM25 index, vectors and model of one description."""
+
+    def __init__(
+        self, folder: Path, described: Described, *, verify: bool = True, device: str | None = None
+    ) -> None:
+        self.folder, self.described = folder, described
+        self.collection = Collection(folder / described.collection)
+        if (self.collection.path / workspace.MANIFEST).is_file():
+            workspace.verify(self.collection.path, hashes=False)
+        self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
+        self.index = open_index(folder / described.index, hashes=verify) if described.index else None
+        self._device, self._lock = device, Lock()
+
+    @cached_property
+    def lexical(self) -> Lexical:
+        """BM25 as a system."""
+        if self.bm25 is None:
+            raise RecipeError("the retriever has no BM25 index", fix="ask system='dense'")
+        return Lexical(self.bm25)
+
+    @cached_property
+    def dense(self) -> Dense:
+        """The vectors as a system; its model is loaded by `encoder`."""
+        if self.index is None:
+            raise RecipeError("the retriever has no vectors", fix="ask system='bm25'")
+        return Dense(self.index, self._model(self.index), self._device)
+
+    def _model(self, index: Index) -> Path:
+        name = self.described.model or index.about.get("query_model", index.about.get("model"))
+        if name is None:
+            raise DataError("nothing says which model made the vectors", file=self.folder, fix="build again")
+        return self.folder / str(name)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model, loaded once, whichever thread comes first."""
+        with self._lock:
+            return self.dense.encoder
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Metadata by passage, read when the first filter comes."""
+        with self._lock:
+            return Owners.of(self.collection)
+
+    def take_model(self, other: Opened) -> None:
+        """Go on with the model that another generation has loaded, where it is the same."""
+        same = self.described.model is not None and self.described.model == other.described.model
+        if same and self.index is not None and other.index is not None and "encoder" in other.dense.__dict__:
+            self.dense.__dict__["encoder"] = other.dense.encoder
+
+    def system(self, name: str) -> System:
+        """BM25 or dense, passages in the place of pieces."""
+        if name == "bm25":
+            return self.lexical
+        _ = self.encoder
+        assert self.index is not None, "dense says so if not"
+        return Folded(self.dense, "max") if self.index.about.get("pieces") else self.dense
+
+    def fuse(self, bm25: Found, dense: Found) -> Found:
+        """Both rankings as one."""
+        return weighted_by(self.described.weight, self.described.norm)([bm25, dense])
+
+    def encode(self, texts: Sequence[str], kind: str) -> NDArray[np.float32]:
+        """Vectors of texts, made as those of the index and of its queries are."""
+        about: Any = self.dense.index.about
+        name = "query_prompt" if kind == "query" else "prompt"
+        return self.encoder.encode_texts(texts, prompt=about.get(name, kind), unit=bool(about.get("unit")))

@@ -1,0 +1,191 @@
+"""A folder asked from Python: what each system finds, fused, filtered, explained, and taken over while it is in use."""
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import liebig
+from liebig.errors import CorruptError, DataError, RecipeError
+from liebig.retriever.folder import NAME, Described, read, write
+from liebig.retriever.retriever import Result, Retriever
+from liebig.search.fuse import weighted_by
+from liebig.search.systems import open_system
+
+QUESTION = "which nutrient limits the growth of barley"
+
+
+def pairs(results):
+    return [(result.id, pytest.approx(result.score, abs=1e-6)) for result in results]
+
+
+def test_the_package_offers_it_without_importing_torch():
+    assert liebig.Retriever is Retriever
+    assert liebig.Result is Result
+    with pytest.raises(AttributeError):
+        _ = liebig.Nothing
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense"])
+def test_one_system_finds_what_its_index_finds(folder, retriever, system):
+    part = {"bm25": "bm25", "dense": "index"}[system]
+    expected = open_system(folder / part).ask(QUESTION, 5)
+    found = retriever.search(QUESTION, k=5, system=system)
+    assert [(r.id, r.score) for r in found] == pairs_of(expected)
+    assert [r.rank for r in found] == [r.ranks[system] for r in found] == list(range(1, len(found) + 1))
+
+
+def pairs_of(found):
+    return [(id, pytest.approx(score, abs=1e-6)) for id, score in found]
+
+
+def test_hybrid_is_the_fusion_of_both(folder, retriever):
+    lists = [open_system(folder / part).ask(QUESTION, 8) for part in ("bm25", "index")]
+    expected = weighted_by(0.5, "minmax")(lists)[:3]
+    found = retriever.search(QUESTION, k=3)
+    assert [(r.id, r.score) for r in found] == pairs_of(expected)
+    assert found[0].ranks == {"bm25": 1, "dense": 1 + [id for id, _ in lists[1]].index(found[0].id)}
+
+
+def test_a_result_carries_text_title_document_and_metadata(retriever):
+    first = retriever.search(QUESTION, k=1, system="bm25")[0]
+    assert first.id == "barley-0"
+    assert (first.title, first.doc, first.metadata) == ("Barley", "barley", {"language": "en"})
+    assert first.text == retriever.passage("barley-0").text
+    assert retriever.document("barley").title == "Barley"
+    assert retriever.document("nothing") is None
+
+
+def test_many_questions_get_what_each_gets_alone(retriever):
+    questions = [QUESTION, "comet", "horse hair of the bow", ""]
+    together = retriever.search_many(questions, k=3)
+    alone = [retriever.search(question, k=3) for question in questions]
+    assert [[r.id for r in row] for row in together] == [[r.id for r in row] for row in alone]
+    assert retriever.search_many([], k=3) == []
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense", "hybrid"])
+def test_a_filter_leaves_the_ranking_of_what_passes(retriever, system):
+    everything = retriever.search("a comet and a violin and barley", k=8, system=system)
+    german = retriever.search("a comet and a violin and barley", 8, system, {"language": "de"})
+    assert {r.metadata["language"] for r in german} == {"de"}
+    if system != "hybrid":
+        assert [r.id for r in german] == [r.id for r in everything if r.metadata["language"] == "de"]
+
+
+def test_filters_take_several_values_and_fields(retriever):
+    both = retriever.search("comet", 8, "dense", {"language": ["de", "en"]})
+    assert len(both) == 8
+    one = retriever.search("comet", 8, "dense", {"language": "en", "doc": ["steam", "comet"]})
+    assert {r.doc for r in one} == {"steam"}
+    assert [r.id for r in retriever.search("comet", 8, "dense", {"id": "comet-1"})] == ["comet-1"]
+    assert retriever.search("comet", 8, "dense", {"language": "fr"}) == []
+    with pytest.raises(RecipeError, match="no document has the field 'langage'"):
+        retriever.search("comet", 8, "dense", {"langage": "fr"})
+
+
+def test_vectors_are_those_of_the_index(retriever):
+    passages = [retriever.passage(id) for id in ("barley-0", "violin-1")]
+    vectors = retriever.encode([f"{p.title} {p.text}" for p in passages], kind="passage")
+    index = retriever._opened.index
+    stored = np.concatenate([shard.vectors.decode() for shard in index.shards])
+    rows = [index.find(p.id) for p in passages]
+    np.testing.assert_allclose(vectors, stored[rows], atol=2e-3)
+    assert retriever.encode([QUESTION], kind="query").dtype == np.float32
+    with pytest.raises(RecipeError, match="kind"):
+        retriever.encode(["x"], kind="other")
+
+
+def test_a_word_contributes_what_the_score_loses_without_it(retriever):
+    query = retriever.encode([QUESTION], kind="query")[0]
+    passage = retriever.passage("barley-0")
+    for start, end, contribution in retriever.explain(QUESTION, passage.id)[3:5]:
+        without = passage.text[:start] + passage.text[end:]
+        vectors = retriever.encode([f"Barley {passage.text}", f"Barley {without}"])
+        whole, part = vectors @ query
+        assert contribution == pytest.approx(whole - part, abs=2e-5)
+
+
+def test_words_of_the_question_carry_bm25_and_its_formula_is_the_indexs(retriever):
+    passage = retriever.passage("barley-0")
+    found = retriever.explain(QUESTION, passage.id, system="bm25")
+    useful = {passage.text[a:b] for a, b, value in found if value > 0.01}
+    assert useful == {"growth", "barley", "limited", "nutrient"}
+    from liebig.retriever.contributions import bm25_score
+
+    score = bm25_score(retriever._opened.bm25, QUESTION)([passage])[0]
+    assert score == pytest.approx(retriever.search(QUESTION, 1, "bm25")[0].score, rel=1e-5)
+    with pytest.raises(RecipeError, match="parts"):
+        retriever.explain(QUESTION, passage.id, system="hybrid")
+
+
+def test_threads_that_ask_at_once_get_the_same(folder):
+    fresh = Retriever.from_folder(folder)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(
+            pool.map(lambda _: [r.id for r in fresh.search(QUESTION, filters={"language": "en"})], range(8))
+        )
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    opened = Retriever.from_folder(copy)
+    assert not opened.reload()
+    opened.search(QUESTION)
+    encoder = opened._opened.encoder
+    described = read(copy)
+    shutil.copytree(copy / "bm25", copy / "bm25-2")
+    write(copy, Described(2, "bm25", "collection", "bm25-2", "index", "model"))
+    shutil.rmtree(copy / "bm25")
+    assert opened.reload()
+    assert (opened.generation, opened.system) == (2, "bm25")
+    assert opened._opened.encoder is encoder
+    assert opened.search(QUESTION)[0].id == "barley-0"
+    assert described.generation == 1
+
+
+def test_what_is_no_retriever_is_said_in_a_sentence(folder, tmp_path):
+    with pytest.raises(DataError, match="liebig build"):
+        Retriever.from_folder(tmp_path)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    (copy / NAME).write_text("{")
+    with pytest.raises(CorruptError):
+        Retriever.from_folder(copy)
+    row = read(folder).row()
+    (copy / NAME).write_text(json.dumps(row | {"bm25": "../elsewhere"}))
+    with pytest.raises(DataError, match="no path below"):
+        Retriever.from_folder(copy)
+    (copy / NAME).write_text(json.dumps(row | {"version": 9}))
+    with pytest.raises(DataError, match="version 9"):
+        Retriever.from_folder(copy)
+
+
+def test_a_flipped_byte_is_found_when_it_is_opened(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    target = next((copy / "index").rglob("vectors.npy"))
+    data = bytearray(target.read_bytes())
+    data[-5] ^= 1
+    target.write_bytes(data)
+    with pytest.raises(CorruptError, match="vectors"):
+        Retriever.from_folder(copy)
+
+
+def test_a_system_that_is_not_there_is_refused(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    write(copy, Described(1, "bm25", "collection", "bm25"))
+    only = Retriever.from_folder(copy)
+    assert only.systems == ("bm25",)
+    assert only.info()["passages"] == 8
+    with pytest.raises(RecipeError, match="no dense"):
+        only.search(QUESTION, system="dense")
+    with pytest.raises(RecipeError, match="no system"):
+        only.search(QUESTION, system="colbert")
+    with pytest.raises(RecipeError, match="k = 0"):
+        only.search(QUESTION, k=0)
