@@ -41,6 +41,7 @@ UPSTREAM = {
     ("report", "evaluate"),
     ("analyse", "evaluate"),
     ("encode", "index"),
+    ("pretrain", "index"),
 }
 LIGHT = {"text", "data"}
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "matplotlib", "faiss"}

@@ -180,10 +180,10 @@ def test_two_processes_make_the_batch_of_one(store, spans):
 
 
 def test_the_document_of_each_example_goes_along_on_request(store, queries):
-    batch = Maker(Batches(queries, 8, seed=0), TwoViews(), ALONE, documents=True)(0)
+    batch = Maker(Batches(queries, 8, seed=0), TwoViews(), ALONE, frozenset({"document"}))(0)
     assert batch.extras["document"].shape == (8,)
     with pytest.raises(RecipeError, match="single source"):
-        Maker(MixedBatches([queries, queries], [1, 1], 8, 0), TwoViews(), ALONE, documents=True)(0)
+        Maker(MixedBatches([queries, queries], [1, 1], 8, 0), TwoViews(), ALONE, frozenset({"document"}))(0)
 
 
 def test_shares_follow_weights_or_sizes():

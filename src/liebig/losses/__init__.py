@@ -7,7 +7,7 @@ float32 is what is computed; float64 stays float64. Matrices of scores are tiled
 
 from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, queued_info_nce
 from liebig.losses.diagnostics import alignment, spread, uniformity
-from liebig.losses.distil import kl, kl_batch, margin_mse
+from liebig.losses.distil import kl, kl_batch, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
 from liebig.losses.pairs import cosine_mse, grouped, ltr, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
@@ -24,6 +24,7 @@ __all__ = [
     "info_nce",
     "kl",
     "kl_batch",
+    "kl_similarities",
     "linear_mlm",
     "log_sum_exp",
     "ltr",

@@ -1,4 +1,4 @@
-"""Learning from a teacher's scores: KL(teacher‖student) over a query's group or the whole batch, margin-MSE.
+"""Learning from a teacher: KL(teacher‖student) over a query's group, the batch, or its similarities; margin-MSE.
 
 coCondenser's Eq. 16 is written the other way round, which is infinite wherever the teacher gives zero; this is
 the direction its code computes. Cost: the group's scores; over the whole batch one tiled log-sum-exp.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
 
 from liebig.losses.contrastive import Similarity
 from liebig.losses.tiles import TILE, exact, log_sum_exp
@@ -76,6 +77,41 @@ def margin_mse(
     """Mean squared error of the student's margin (positive − negative) against the teacher's."""
     error = (exact(positive) - exact(negative)) - (exact(teacher_positive) - exact(teacher_negative))
     return error.square().sum() / (error.numel() if total is None else total)
+
+
+def kl_similarities(
+    students: Tensor,
+    all_students: Tensor,
+    teachers: Tensor,
+    all_teachers: Tensor,
+    places: Tensor,
+    *,
+    temperature: float = 0.05,
+    tile: int = TILE,
+) -> Tensor:
+    """Mean over texts of KL(teacher‖student), softmaxes over a text's similarities to all others of the batch.
+
+    `students` and `teachers` are this process's rows, at `places` of all rows; a text's similarity to itself is out.
+    """
+    s, t, places = exact(students), exact(teachers), places.to(students.device)
+    rows = [
+        checkpoint(
+            _relations, *part, exact(all_students), exact(all_teachers), temperature, use_reentrant=False
+        )
+        for part in zip(s.split(tile), t.split(tile), places.split(tile))
+    ]
+    return torch.stack(rows).sum() / len(all_students)
+
+
+def _relations(
+    s: Tensor, t: Tensor, places: Tensor, all_s: Tensor, all_t: Tensor, temperature: float
+) -> Tensor:
+    """Summed KL of some rows; its matrices are made again for the gradient."""
+    own = torch.zeros(len(s), len(all_s), dtype=torch.bool, device=s.device)
+    own[torch.arange(len(s), device=s.device), places] = True
+    wanted = (t @ all_t.T / temperature).masked_fill(own, -torch.inf).softmax(dim=1)
+    found = (s @ all_s.T / temperature).masked_fill(own, -torch.inf).log_softmax(dim=1)
+    return (torch.xlogy(wanted, wanted) - wanted * torch.where(own, 0.0, found)).sum()
 
 
 def _teacher(scores: Tensor, mask: Tensor | None, temperature: float) -> Tensor:

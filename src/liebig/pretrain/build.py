@@ -5,7 +5,7 @@ With `sources.py` and `run.py` the only files that see a recipe; everything belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,6 +14,9 @@ from torch import nn
 from liebig.errors import RecipeError
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
+from liebig.model.config import FolderBackbone
+from liebig.model.encoder import Dense, Normalize
+from liebig.model.folder import read_modules, read_tail
 from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder
 from liebig.pretrain import objective_config as recipes
 from liebig.pretrain.cocondenser import CoCondenser
@@ -23,9 +26,11 @@ from liebig.pretrain.cotmae import CotMAE
 from liebig.pretrain.masked import check_splits
 from liebig.pretrain.mlm import MaskedLM
 from liebig.pretrain.moco import MoCo, check_queue
-from liebig.pretrain.shapes import EncoderDecoder, MaskedText, Masker, Shape, TwoViews
+from liebig.pretrain.shapes import EncoderDecoder, MaskedText, Masker, PlainText, Shape, TwoViews
 from liebig.pretrain.simclr import SimCLR
-from liebig.pretrain.source_config import SpansConfig, parts
+from liebig.pretrain.source_config import SpansConfig, TextsConfig, parts
+from liebig.pretrain.texts import Taught
+from liebig.pretrain.vectors import TaughtVectors
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.objective import Objective
 
@@ -38,6 +43,7 @@ class Built:
     heads: Mapping[str, nn.Module]
     pooling: str
     similarity: Similarity = "dot"
+    tail: Sequence[nn.Module] = ()
 
 
 def objective(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
@@ -142,6 +148,37 @@ def _moco(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Mod
     return Built(made, {}, wanted.pooling, wanted.similarity)
 
 
+def _vectors(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
+    wanted = cast(recipes.VectorsConfig, config.objective)
+    width = Taught.open(cast(TextsConfig, config.source).vectors, hashes=False).width
+    if wanted.dense is False and backbone.width != width:
+        raise RecipeError(
+            f"the teacher's vectors have {width} numbers, the student's {backbone.width}",
+            fix="set objective.dense = true, which projects them",
+        )
+    dense = projection(config, backbone, width) if wanted.dense or backbone.width != width else None
+    made = TaughtVectors(
+        backbone,
+        dense,
+        pooling=wanted.pooling,
+        similarity_weight=wanted.similarity_weight,
+        temperature=wanted.temperature,
+    )
+    tail = [Normalize()] if dense is None else [dense, Normalize()]
+    return Built(made, {}, wanted.pooling, "cosine", tail)
+
+
+def projection(config: PretrainConfig, backbone: Backbone, width: int) -> Dense:
+    """The projection that the starting folder has, where it fits; else a fresh one."""
+    if isinstance(config.model, FolderBackbone) and (config.model.path / "modules.json").is_file():
+        found = [read_tail(*entry) for entry in read_modules(config.model.path)[2:] if entry[0] == "Dense"]
+        for dense in found:
+            shape = (backbone.width, width)
+            if isinstance(dense, Dense) and (dense.linear.in_features, dense.linear.out_features) == shape:
+                return dense
+    return Dense(backbone.width, width)
+
+
 OBJECTIVES: dict[str, Callable[[PretrainConfig, Backbone, Mapping[str, nn.Module]], Built]] = {
     "mlm": _mlm,
     "condenser": _condenser,
@@ -149,6 +186,7 @@ OBJECTIVES: dict[str, Callable[[PretrainConfig, Backbone, Mapping[str, nn.Module
     "cotmae": _cotmae,
     "simclr": _simclr,
     "moco": _moco,
+    "vectors": _vectors,
 }
 
 
@@ -159,4 +197,4 @@ def shape(wanted: recipes.Objective, tokenizer: Tokenizer) -> Shape:
         return EncoderDecoder(Masker.of(tokenizer, wanted.whole_words), wanted.encoder_rate, decoder_rate)
     if isinstance(wanted, recipes.Masking):
         return MaskedText(Masker.of(tokenizer, wanted.whole_words), wanted.mask_rate)
-    return TwoViews()
+    return PlainText() if isinstance(wanted, recipes.VectorsConfig) else TwoViews()

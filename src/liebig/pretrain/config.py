@@ -19,6 +19,7 @@ from liebig.pretrain.objective_config import (
     MocoConfig,
     Objective,
     SimclrConfig,
+    VectorsConfig,
     is_local,
     needs_pairs,
 )
@@ -27,6 +28,7 @@ from liebig.pretrain.source_config import (
     Source,
     SpansConfig,
     StoreConfig,
+    TextsConfig,
     parts,
     reads_store,
 )
@@ -79,7 +81,7 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _sensible(self) -> PretrainConfig:
-        for check in (_batch_is_said_once, _sources_have_stores, _pairs_for_pairs, _once_where_it_works):
+        for check in CHECKS:
             check(self)
         return self
 
@@ -116,9 +118,26 @@ def _pairs_for_pairs(config: PretrainConfig) -> None:
         )
 
 
+def _a_teacher_for_vectors(config: PretrainConfig) -> None:
+    taught = [isinstance(source, TextsConfig) for source in parts(config.source)]
+    if isinstance(config.objective, VectorsConfig) != any(taught):
+        raise ValueError("a teacher's vectors are learnt from its texts: objective vectors and source texts")
+    if any(taught) and (len(taught) > 1 or len(config.stores) > 1):
+        raise ValueError("texts have one store and one folder of vectors, and are not mixed with others")
+
+
 def _once_where_it_works(config: PretrainConfig) -> None:
     once = any(isinstance(s, SpansConfig) and s.single == "once" for s in parts(config.source))
     if once and isinstance(config.objective, CotmaeConfig | SimclrConfig | MocoConfig):
         raise ValueError(f"{config.objective.kind} needs both spans: use single = 'skip'")
     if once and getattr(config.objective, "distinct_documents", False):
         raise ValueError("spans of one document never meet as negatives: distinct_documents has no use here")
+
+
+CHECKS = (
+    _batch_is_said_once,
+    _sources_have_stores,
+    _pairs_for_pairs,
+    _a_teacher_for_vectors,
+    _once_where_it_works,
+)

@@ -120,14 +120,37 @@ class MocoConfig(Config):
     )
 
 
+class VectorsConfig(Config):
+    """The vectors of a teacher, which the source `texts` names, are learnt."""
+
+    kind: Literal["vectors"] = "vectors"
+    pooling: Pooling = Field(default="mean", description="How a text becomes a vector.")
+    dense: bool | None = Field(
+        default=None,
+        description="Project to the teacher's width, saved with the model [default: where widths differ].",
+    )
+    similarity_weight: float = Field(
+        default=0.0, ge=0, description="Weight of the texts' similarities to each other; 0 leaves them out."
+    )
+    temperature: float = Field(default=0.05, gt=0, description="Those similarities are divided by it.")
+
+
 Objective = Annotated[
-    MlmConfig | CondenserConfig | CocondenserConfig | CotmaeConfig | SimclrConfig | MocoConfig,
+    MlmConfig
+    | CondenserConfig
+    | CocondenserConfig
+    | CotmaeConfig
+    | SimclrConfig
+    | MocoConfig
+    | VectorsConfig,
     Field(discriminator="kind"),
 ]
 
 
 def is_local(objective: Objective) -> bool:
     """Whether sequences do not meet in a loss, so that a batch may be counted in tokens."""
+    if isinstance(objective, VectorsConfig):
+        return objective.similarity_weight == 0
     return isinstance(objective, MlmConfig | CondenserConfig | CotmaeConfig)
 
 

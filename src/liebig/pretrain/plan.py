@@ -25,6 +25,7 @@ from liebig.text.tokenizer import Tokenizer
 GIB = 2**30
 FILLED = 0.8  # share of max_length that a block or span of whole sentences has
 QUERY_TOKENS = 10
+TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 BYTES_A_STATE = (
     34  # activations kept for the backward pass, per token, layer and unit of width, in half precision
 )
@@ -164,6 +165,8 @@ def _tokens(part: kinds.Single, config: PretrainConfig) -> float:
     whole = FILLED * config.max_length
     if isinstance(part, kinds.BlocksConfig):
         return whole
+    if isinstance(part, kinds.TextsConfig):
+        return min(TEXT_TOKENS, whole)
     if isinstance(part, kinds.CropsConfig):
         mean = part.window * ((part.shortest or 0.0) + part.longest) / 2
         return 2 * (mean * (1 - (part.delete or 0.0)) + 2)
@@ -183,7 +186,9 @@ def _load(
     queries = all(isinstance(p, kinds.QueriesConfig | kinds.PairsConfig) for p in kinds.parts(config.source))
     share = (QUERY_TOKENS / tokens if queries else 0.5) if decoder else 0.0
     total = examples * tokens
-    length = min(config.max_length, tokens / (1 if kinds.parts(config.source)[0].kind == "blocks" else 2))
+    length = min(
+        config.max_length, tokens / (1 if kinds.parts(config.source)[0].kind in ("blocks", "texts") else 2)
+    )
     return Load(examples, total * (1 - share), total * share, length, epoch_steps, note)
 
 

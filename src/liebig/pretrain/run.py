@@ -27,7 +27,9 @@ from liebig.pretrain import build, presets, sources
 from liebig.pretrain.batches import Maker
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.evaluation import evaluate
-from liebig.pretrain.objective_config import CocondenserConfig, is_local
+from liebig.pretrain.objective_config import CocondenserConfig, VectorsConfig, is_local
+from liebig.pretrain.partners import DOCUMENT
+from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
@@ -163,13 +165,19 @@ def read(
     per = config.mix or "batch"
     rows = sources.batches(kept, size, config.seed, per)
     say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
-    documents = getattr(config.objective, "distinct_documents", False)
+    extras = _extras(config)
     return Data(
-        Maker(rows, shape, world, documents),
+        Maker(rows, shape, world, extras),
         size,
         sources.epoch_steps(kept, size),
-        _evaluation(config, held, size, shape, world, documents),
+        _evaluation(config, held, size, shape, world, extras),
     )
+
+
+def _extras(config: PretrainConfig) -> frozenset[str]:
+    """What a batch carries besides its sequences."""
+    found = {DOCUMENT} if getattr(config.objective, "distinct_documents", False) else set()
+    return frozenset(found | ({TEACHER} if isinstance(config.objective, VectorsConfig) else set()))
 
 
 def batch_size(config: PretrainConfig, found: Sequence[sources.Weighted]) -> int:
@@ -185,14 +193,14 @@ def _evaluation(
     size: int,
     shape: build.Shape,
     world: World,
-    documents: bool,
+    extras: frozenset[str],
 ) -> Callable[[Objective], Mapping[str, float]] | None:
     smallest = min((len(one.source) for one in held), default=0)
     fitting = min(size, smallest)
     if fitting < max(world.size, 1 if is_local(config.objective) else 2):
         return None
     # A fixed seed: runs with other seeds are evaluated on the same masks and pairs of what they hold out.
-    make = Maker(sources.batches(held, fitting, 0, config.mix or "batch"), shape, world, documents)
+    make = Maker(sources.batches(held, fitting, 0, config.mix or "batch"), shape, world, extras)
     batches = min(config.evaluation.batches, max(1, smallest // fitting))
     dtype = DTYPES[choose(config.loop.precision, world.device)]
     return lambda objective: evaluate(objective, make, batches, world, dtype)
@@ -212,6 +220,7 @@ def save(made: Start, config: PretrainConfig, tokenizer: Tokenizer, folder: Path
         made.backbone,
         tokenizer,
         pooling=built.pooling,
+        tail=built.tail,
         max_length=config.max_length,
         similarity=built.similarity,
     )

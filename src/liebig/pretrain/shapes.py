@@ -66,6 +66,14 @@ class MaskedText:
 
 
 @dataclass(frozen=True)
+class PlainText:
+    """Every sequence as it is: for a teacher's vectors."""
+
+    def __call__(self, row: Row) -> Batch:
+        return Batch({"text": plain_side(row)}, examples(row))
+
+
+@dataclass(frozen=True)
 class TwoViews:
     """The first sequence of an example is the query, the second the key: for SimCLR and MoCo."""
 

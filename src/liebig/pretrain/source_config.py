@@ -102,8 +102,17 @@ class QueriesConfig(Views):
     )
 
 
+class TextsConfig(Config):
+    """Whole texts of a store, one sequence an example, each with the vector a teacher gave it."""
+
+    kind: Literal["texts"] = "texts"
+    vectors: InputPath = Field(
+        description="What liebig encode wrote for the store's collection, by the teacher."
+    )
+
+
 Single = Annotated[
-    BlocksConfig | SpansConfig | CropsConfig | ClozeConfig | PairsConfig | QueriesConfig,
+    BlocksConfig | SpansConfig | CropsConfig | ClozeConfig | PairsConfig | QueriesConfig | TextsConfig,
     Field(discriminator="kind"),
 ]
 
@@ -125,7 +134,14 @@ class MixtureConfig(Config):
 
 
 Source = Annotated[
-    BlocksConfig | SpansConfig | CropsConfig | ClozeConfig | PairsConfig | QueriesConfig | MixtureConfig,
+    BlocksConfig
+    | SpansConfig
+    | CropsConfig
+    | ClozeConfig
+    | PairsConfig
+    | QueriesConfig
+    | TextsConfig
+    | MixtureConfig,
     Field(discriminator="kind"),
 ]
 

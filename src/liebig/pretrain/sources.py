@@ -33,6 +33,7 @@ from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
 from liebig.pretrain.objective_config import CotmaeConfig, Objective
 from liebig.pretrain.pairs import read_pairs
+from liebig.pretrain.texts import Taught, TextSource
 from liebig.text.tokenizer import Tokenizer
 
 SAMPLE = 512
@@ -107,6 +108,10 @@ def _stored(part: recipes.Single, config: PretrainConfig, store: TokenStore) -> 
     limit = room(config, store.tokenizer)
     if isinstance(part, recipes.BlocksConfig):
         return BlockSource(store, limit, short=part.short)
+    if isinstance(part, recipes.TextsConfig):
+        taught = Taught.open(part.vectors)
+        taught.check(store)
+        return TextSource(store, taught, limit)
     if isinstance(part, recipes.SpansConfig):
         return SpanSource(store, limit, kind=part.choice, short=part.short, once=part.single == "once")
     if isinstance(part, recipes.CropsConfig):
