@@ -5,6 +5,7 @@ from __future__ import annotations
 from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, NeighboursConfig, SpaceConfig
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.init_config import ConvertConfig, InitConfig
+from liebig.corpus.texts_config import TextsConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
 from liebig.encode.config import EncodeConfig, OnnxConfig
 from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
@@ -40,6 +41,12 @@ def _tokenizer(config: TokenizerConfig, folder: Folder) -> None:
 
 def _prepare(config: PrepareConfig, folder: Folder) -> None:
     from liebig.corpus.run import run
+
+    run(config, folder)
+
+
+def _texts(config: TextsConfig, folder: Folder) -> None:
+    from liebig.corpus.texts import run
 
     run(config, folder)
 
@@ -204,10 +211,18 @@ _ALL = (
         positional="collection",
     ),
     Stage(
+        "texts",
+        TextsConfig,
+        _texts,
+        "Cut a collection into texts of many lengths, passages to phrases, to learn a teacher's vectors of.",
+        "liebig texts runs/collection --out runs/texts",
+        positional="collection",
+    ),
+    Stage(
         "pretrain",
         PretrainConfig,
         _pretrain,
-        "Train an encoder on text without labels: mlm, condenser, cocondenser, cotmae, simclr or moco.",
+        "Train an encoder on text without labels: mlm, condenser, cocondenser, cotmae, simclr, moco or vectors.",
         "liebig pretrain recipe.toml objective.kind=condenser loop.minutes=30 --out runs/condenser",
         plan=_plan_pretrain,
     ),
