@@ -1,0 +1,131 @@
+"""Whole runs of distillation: the folder gives the trained vectors everywhere, runs resume, mistakes are named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pretrain_smoke import ROOT, run
+from safetensors.torch import load_file
+
+from liebig import pipeline
+from liebig.data.store import TokenStore
+from liebig.errors import DataError, RecipeError
+from liebig.model.encoder import Encoder
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.run import pretrain, start
+from liebig.pretrain.texts import Taught, TextSource, vectors_of
+from liebig.stages import STAGES
+from liebig.text.tokenizer import Tokenizer
+from liebig.train import loop as loops
+from liebig.train.distributed import ALONE
+
+
+@pytest.fixture(scope="module")
+def world(smoke: Path) -> Path:
+    """All stages of the smoke recipe, with few steps."""
+    return run("vectors", smoke, "stages.model.loop.steps=2").parent
+
+
+def recipe(world: Path, *overrides: str) -> PretrainConfig:
+    planned = pipeline.plan(STAGES, ROOT / "recipes" / "smoke" / "vectors.toml", overrides, world)
+    assert isinstance(planned[-1].config, PretrainConfig)
+    return planned[-1].config
+
+
+def test_an_example_is_a_text_with_its_own_vector(world):
+    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    taught.check(store)
+    source = TextSource(store, taught, 20)
+    numbers = np.array([3, 700, 41])
+    row = source.draw(numbers, 0, 0)
+    for place, number in enumerate(numbers.tolist()):
+        wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
+        assert row.sequence(place).tolist() == wanted
+    every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
+    assert np.array_equal(vectors_of(source, numbers), every[numbers])
+
+
+def _chunks(path: Path):
+    from liebig.index.shards import Vectors
+
+    return Vectors.open(path).chunks(512)
+
+
+def test_the_folder_gives_the_vectors_of_the_objective_here_and_in_sentence_transformers(world):
+    from sentence_transformers import SentenceTransformer
+
+    folder = world / "model" / "model"
+    texts = ["where is the harbour", "a longer text about families that live by the sea"]
+    ours = Encoder.load(folder)
+    assert (ours.width, ours.similarity) == (256, "cosine")
+    found = ours.encode_texts(texts)
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(found, theirs, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
+    folder = world / "model" / "model"
+    built = start(recipe(world, f"stages.model.model.path={folder}"), Tokenizer.from_folder(folder)).built
+    kept = load_file(folder / "2_Dense" / "model.safetensors")
+    assert torch.equal(built.tail[0].linear.weight, kept["linear.weight"])
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monkeypatch):
+    config = recipe(world, "stages.model.loop={steps=4, batch=32, checkpoint_every=2, workers=0}")
+    pretrain(config, tmp_path / "whole", ALONE)
+    real = loops.Feed.get
+
+    def broken(self, step, until):
+        if step == 3:
+            raise Interrupted
+        return real(self, step, until)
+
+    monkeypatch.setattr(loops.Feed, "get", broken)
+    with pytest.raises(Interrupted):
+        pretrain(config, tmp_path / "parts", ALONE)
+    monkeypatch.undo()
+    pretrain(config, tmp_path / "parts", ALONE)
+    whole, parts = (
+        load_file(tmp_path / name / "checkpoints" / "step-00000004" / "objective.safetensors")
+        for name in ("whole", "parts")
+    )
+    assert all(torch.equal(parts[name], value) for name, value in whole.items())
+
+
+def test_vectors_of_other_texts_are_refused(world, tmp_path):
+    taught = Taught.open(world / "teacher")
+    with pytest.raises(DataError, match="not those of the texts"):
+        taught.check(TokenStore.open(world / "store"))
+    shutil.copytree(world / "text_store", tmp_path / "store")
+    ids = np.load(tmp_path / "store" / "ids.npy")
+    ids[0] += 1
+    np.save(tmp_path / "store" / "ids.npy", ids)
+    with pytest.raises(DataError, match="not those of the texts"):
+        taught.check(TokenStore.open(tmp_path / "store", hashes=False))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["stages.model.objective={kind='mlm'}"], "a teacher's vectors are learnt from its texts"),
+        (["stages.model.source={kind='blocks'}"], "a teacher's vectors are learnt from its texts"),
+        (["stages.model.loop={}", "stages.model.batch_tokens=500"], "their number is fixed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(world, overrides, said):
+    with pytest.raises(RecipeError, match=said):
+        recipe(world, *overrides)
+
+
+def test_a_student_of_another_width_needs_the_projection(world, tmp_path):
+    with pytest.raises(RecipeError, match="256 numbers, the student's 64"):
+        pretrain(recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE)
