@@ -24,6 +24,7 @@ from liebig.config import Config
 from liebig.errors import LiebigError, RecipeError
 from liebig.explain import nearest
 from liebig.pipeline import Stage
+from liebig.serve.command import serve
 from liebig.stages import STAGES
 
 GROUPS = {
@@ -95,7 +96,7 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
             groups[group] = typer.Typer(no_args_is_help=True, rich_markup_mode=markup)
             app.add_typer(groups[group], name=group, help=GROUPS[group])
         groups[group].command(name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
-    for function in (run, show, search, demo):
+    for function in (run, show, search, serve, demo):
         app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
     return app
 

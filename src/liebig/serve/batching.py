@@ -1,0 +1,161 @@
+"""Dynamic batching: texts of many requests go through the model together.
+
+Requests wait in line; whoever computes takes one item of each request in turn, up to a budget, so a request of a
+thousand texts does not hold up one of a single text. Under load batches form by themselves while the workers are
+busy; a free worker waits a moment for company only if there was any lately, so a lone request pays nothing.
+Cost: about 50 µs a batch and 10 µs an item, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from liebig.serve.refusals import Busy
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How batches form: the most they cost together, how long a free worker waits for company, who may wait in line."""
+
+    budget: int = 1024
+    wait: float = 0.001
+    queue: int = 4096
+    together: bool = True  # False: every item alone, to measure what batching is worth
+
+
+class _Request(Generic[In, Out]):
+    """The items of a request that wait, and what came back so far."""
+
+    def __init__(self, items: Sequence[In], costs: Sequence[int], done: asyncio.Future[list[Out]]) -> None:
+        self.waiting = deque(enumerate(zip(items, costs)))
+        self.left, self.done = len(items), done
+        self.results: list[Out | None] = [None] * len(items)
+
+    def give(self, place: int, result: Out) -> None:
+        self.results[place] = result
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(self.results)  # type: ignore[arg-type]  # every place was filled
+
+    def fail(self, error: BaseException) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+_Taken = list[tuple[_Request[In, Out], int, In]]
+
+
+class Batcher(Generic[In, Out]):
+    """Items in, results out, computed in batches by the threads of a pool."""
+
+    def __init__(
+        self,
+        work: Callable[[list[In]], Sequence[Out]],
+        pool: ThreadPoolExecutor,
+        workers: int,
+        batching: Batching,
+        watch: Callable[[int, float], None] = lambda size, seconds: None,
+    ) -> None:
+        self._work, self._pool, self._workers, self._how, self._watch = work, pool, workers, batching, watch
+        self._line: deque[_Request[In, Out]] = deque()
+        self._busy, self._company, self._closed = 0, False, False
+        self._timer: asyncio.TimerHandle | None = None
+        self.waiting = self._cost = 0
+        self._batches: set[asyncio.Task[None]] = set()
+
+    async def submit(self, items: Sequence[In], costs: Sequence[int]) -> list[Out]:
+        """The results of the items, in order; `Busy` if the line is too long."""
+        if not items:
+            return []
+        if self._closed or self.waiting + len(items) > self._how.queue:
+            raise Busy(self.waiting, closing=self._closed)
+        request = _Request[In, Out](items, costs, asyncio.get_running_loop().create_future())
+        self._line.append(request)
+        self.waiting += len(items)
+        self._cost += sum(costs)
+        self._wake()
+        try:
+            return await request.done
+        finally:
+            self._forget(request)
+
+    async def close(self) -> None:
+        """Take nothing new, and finish what is in line."""
+        self._closed = True
+        while self._batches:
+            await asyncio.gather(*self._batches, return_exceptions=True)
+
+    def _forget(self, request: _Request[In, Out]) -> None:
+        """Take what still waits out of the line: nobody wants it any more."""
+        if request.waiting:
+            self.waiting -= len(request.waiting)
+            self._cost -= sum(cost for _, (_, cost) in request.waiting)
+            request.waiting.clear()
+            self._line.remove(request)
+
+    def _wake(self) -> None:
+        """Start batches, at once or after waiting for company."""
+        if not self._line or self._busy >= self._workers or self._timer is not None:
+            return
+        lonely = not self._busy and not self._company
+        if lonely or self._closed or not self._how.together or self._cost >= self._how.budget:
+            self._start()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(self._how.wait, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        self._start()
+
+    def _start(self) -> None:
+        """Deal what is in line out to the free workers."""
+        while self._line and self._busy < self._workers:
+            taken = self._take(-(-self._cost // (self._workers - self._busy)))
+            self._company = len(taken) > 1
+            self._busy += 1
+            task = asyncio.create_task(self._batch(taken))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
+
+    def _take(self, share: int) -> _Taken[In, Out]:
+        """Items of a batch: one of each request in turn, until its share of the cost is reached."""
+        most = min(self._how.budget, share) if self._how.together else 0
+        taken: _Taken[In, Out] = []
+        spent = 0
+        while self._line:
+            request = self._line.popleft()
+            if taken and spent + request.waiting[0][1][1] > most:
+                self._line.appendleft(request)
+                break
+            place, (item, cost) = request.waiting.popleft()
+            taken.append((request, place, item))
+            spent += cost
+            if request.waiting:
+                self._line.append(request)
+        self.waiting -= len(taken)
+        self._cost -= spent
+        return taken
+
+    async def _batch(self, taken: _Taken[In, Out]) -> None:
+        began = time.perf_counter()
+        items = [item for _, _, item in taken]
+        try:
+            results = await asyncio.get_running_loop().run_in_executor(self._pool, self._work, items)
+            for (request, place, _), result in zip(taken, results, strict=True):
+                request.give(place, result)
+        except Exception as error:
+            for request, _, _ in taken:
+                request.fail(error)
+        finally:
+            self._busy -= 1
+            self._watch(len(taken), time.perf_counter() - began)
+            self._wake()

@@ -1,0 +1,178 @@
+"""What computes behind the routes: the retriever, its model, a reranker, and the line before them.
+
+Embedding, searching and reranking each have a line of their own and share the threads that compute, one a core. A
+generation that `liebig update` wrote is taken over between batches; those under way finish with the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from liebig.errors import LiebigError
+from liebig.rerank.cross import CrossEncoder
+from liebig.retriever import Result, Retriever
+from liebig.serve.batching import Batcher, Batching
+from liebig.serve.embedding import Asked, Embedded, Embedder, Kind, unit_length
+from liebig.serve.limits import Limits
+from liebig.serve.metrics import Metrics
+from liebig.serve.refusals import Refusal
+from liebig.serve.source import embedder_of
+
+T = TypeVar("T")
+log = logging.getLogger("liebig.serve")
+Filters = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A search: only questions of the same depth, system and filters are asked together."""
+
+    text: str
+    k: int
+    system: str | None
+    filters: Filters = ()
+
+
+def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> Filters:
+    """Filters as a value that can be compared."""
+    several = {name: (v,) if isinstance(v, str) else tuple(v) for name, v in (filters or {}).items()}
+    return tuple(sorted(several.items()))
+
+
+class Engine:
+    """Answers for the routes; `start` before the first, `close` after the last."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        limits: Limits,
+        *,
+        workers: int | None = None,
+        reranker: CrossEncoder | None = None,
+    ) -> None:
+        self.retriever, self.limits, self.reranker = retriever, limits, reranker
+        self.metrics = Metrics()
+        self.embedder: Embedder | None = None
+        self._workers = workers or len(os.sched_getaffinity(0))
+        self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
+        self._poll: asyncio.Task[None] | None = None
+        self.closing = False
+
+    async def start(self) -> None:
+        """Load what the first request would wait for, and look for new generations from now on."""
+        await self.compute(self._load)
+        how = Batching(
+            budget=self.limits.budget or (self.embedder.budget if self.embedder else 1024),
+            wait=self.limits.wait_ms / 1000,
+            queue=self.limits.queue,
+            together=self.limits.batching,
+        )
+        lanes = 1 if self.embedder is not None and self.embedder.cuda else self._workers
+        make = partial(self._batcher, how=how, lanes=lanes)
+        self._embeds: Batcher[Asked, Embedded] = make("embed", self._embed)
+        self._searches: Batcher[Question, list[Result]] = make("search", self._search)
+        self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
+        self._poll = asyncio.create_task(self._watch_folder())
+
+    def _batcher(
+        self, name: str, work: Callable[[list[Any]], Sequence[Any]], *, how: Batching, lanes: int
+    ) -> Batcher[Any, Any]:
+        made = Batcher(work, self._pool, lanes, how, partial(self.metrics.batched, name))
+        self.metrics.waiting.labels(name).set_function(lambda: made.waiting)
+        return made
+
+    async def close(self) -> None:
+        """Finish what is in line; take nothing new."""
+        self.closing = True
+        if self._poll is not None:
+            self._poll.cancel()
+        await asyncio.gather(*(line.close() for line in (self._embeds, self._searches, self._pairs)))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        """Run something in a thread that computes."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    async def embed(self, texts: Sequence[str], kind: Kind) -> list[Embedded]:
+        """Vectors, as the model makes them."""
+        if self.embedder is None:
+            raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
+        costs = [self.embedder.cost(text) for text in texts]
+        found = await self._embeds.submit([Asked(text, kind) for text in texts], costs)
+        self.metrics.tokens.inc(sum(item.tokens for item in found))
+        return found
+
+    async def search(self, question: Question) -> list[Result]:
+        """The best passages of a question."""
+        return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
+
+    async def rerank(self, query: str, texts: Sequence[str], *, raw: bool) -> list[float]:
+        """The scores of texts for a query: a cross-encoder's (between 0 and 1 unless raw), else the encoder's."""
+        if self.reranker is None:
+            return await self._similar(query, texts)
+        costs = [(len(query) + len(text)) // 4 + 4 for text in texts]
+        scores = await self._pairs.submit([(query, text) for text in texts], costs)
+        return scores if raw else (1 / (1 + np.exp(-np.array(scores)))).tolist()
+
+    async def _similar(self, query: str, texts: Sequence[str]) -> list[float]:
+        asked, found = await asyncio.gather(self.embed([query], "query"), self.embed(texts, "passage"))
+        assert self.embedder is not None, "embed says so if not"
+        vectors = np.stack([item.vector for item in (*asked, *found)])
+        vectors = unit_length(vectors) if self.embedder.unit else vectors
+        scores: list[float] = (vectors[1:] @ vectors[0]).tolist()
+        return scores
+
+    def _load(self) -> None:
+        """Bring model, maps and compiled code into memory."""
+        self.embedder = embedder_of(self.retriever, self.embedder)
+        if self.embedder is not None:
+            self.embedder.embed([Asked("warm", "query"), Asked("warm", "passage")])
+        for system in self.retriever.systems:
+            self.retriever.search("a question that opens what is mapped", 1, system)
+        self.metrics.generation.set(self.retriever.generation)
+
+    def _embed(self, asked: list[Asked]) -> list[Embedded]:
+        assert self.embedder is not None, "asked only where there is one"
+        return self.embedder.embed(asked)
+
+    def _search(self, questions: list[Question]) -> list[list[Result]]:
+        """Questions of one kind at a time."""
+        found: list[list[Result]] = [[] for _ in questions]
+        for kind in dict.fromkeys((q.k, q.system, q.filters) for q in questions):
+            places = [i for i, q in enumerate(questions) if (q.k, q.system, q.filters) == kind]
+            k, system, filters = kind
+            texts = [questions[i].text for i in places]
+            for i, results in zip(
+                places, self.retriever.search_many(texts, k, system, dict(filters) or None)
+            ):
+                found[i] = results
+        return found
+
+    def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
+        assert self.reranker is not None, "asked only where there is one"
+        queries, texts = (self.reranker.tokenizer.encode_batch(side) for side in zip(*pairs))
+        scores: list[float] = self.reranker.scores(queries, texts).tolist()
+        return scores
+
+    async def _watch_folder(self) -> None:
+        """Take over each generation that appears."""
+        while True:
+            await asyncio.sleep(self.limits.poll)
+            try:
+                if await asyncio.to_thread(self.retriever.reload):
+                    await self.compute(self._load)
+                    self.metrics.takeovers.inc()
+                    log.info("generation %d of the folder is served now", self.retriever.generation)
+            except (LiebigError, OSError) as error:
+                self.metrics.failures.inc()
+                log.warning("the folder's new generation cannot be read, the one before goes on: %s", error)

@@ -1,0 +1,104 @@
+"""What a search answers: rows of results, the words that matched marked, ranks in the other system, and why nothing.
+
+Everything here is plain values made from results; it runs beside the event loop where it costs more than a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from liebig.records import Document, Passage
+from liebig.retriever import Result, Retriever
+from liebig.search.snippets import snippet
+from liebig.serve.marks import locate
+from liebig.serve.source import Word, analyzer_of
+
+NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid"}
+
+
+def row(result: Result) -> dict[str, Any]:
+    """A result as JSON."""
+    return {
+        "id": result.id,
+        "rank": result.rank,
+        "score": result.score,
+        "title": result.title,
+        "text": result.text,
+        "doc": result.doc,
+        "metadata": dict(result.metadata),
+        "ranks": dict(result.ranks),
+    }
+
+
+def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Results with the part of the text that has the question's words, those marked."""
+    analyzer = analyzer_of(retriever)
+    rows = []
+    for result in results:
+        marked = {
+            name: [asdict(piece) for piece in snippet(text, question, analyzer, size)]
+            for name, text, size in (("snippet", result.text, 44), ("title_marks", result.title, 1000))
+        }
+        rows.append(row(result) | marked)
+    return rows
+
+
+def side_by_side(
+    retriever: Retriever, question: str, systems: Sequence[str], found: Sequence[Sequence[Result]], k: int
+) -> list[dict[str, Any]]:
+    """A list for each system; each result with its rank in the other, None where that did not find it."""
+    ranks = [{result.id: result.rank for result in results} for results in found]
+    lists = []
+    for place, (system, results) in enumerate(zip(systems, found)):
+        rows = with_snippets(retriever, question, results[:k])
+        for item in rows:
+            item["other"] = ranks[1 - place].get(item["id"]) if len(systems) == 2 else None
+        lists.append({"system": system, "results": rows})
+    return lists
+
+
+def why_nothing(system: str, words: Sequence[Word], filtered: bool) -> str:
+    """One or two sentences for a person."""
+    if filtered:
+        return "No passage passes the filters and matches. Take a filter away to see more."
+    known = [word.text for word in words if word.passages]
+    terms = [word for word in words if word.term]
+    if system == "bm25" and not terms:
+        return "BM25 looks for words, and these are all stop words, or too short. Add a word that names the thing."
+    if system == "bm25" and not known:
+        names = ", ".join(f"“{word.text}”" for word in terms)
+        advice = "Check the spelling, or ask the dense system, which needs no shared word."
+        return f"No passage has the words {names}. {advice}"
+    return f"{NAMES[system]} found no passage."
+
+
+def document_view(document: Document | None, passage: Passage) -> dict[str, Any]:
+    """A whole document with the passage's place in it; the passage alone where there is no document."""
+    if document is None:
+        return {
+            "id": passage.doc or passage.id,
+            "title": passage.title,
+            "metadata": {},
+            "sections": [{"heading": "", "paragraphs": [passage.text]}],
+            "marks": [{"section": 0, "paragraph": 0, "start": 0, "end": len(passage.text)}],
+        }
+    places = [(s, p) for s, section in enumerate(document.sections) for p in range(len(section.paragraphs))]
+    flat = [document.sections[s].paragraphs[p] for s, p in places]
+    marks = [
+        {
+            "section": places[m.paragraph][0],
+            "paragraph": places[m.paragraph][1],
+            "start": m.start,
+            "end": m.end,
+        }
+        for m in locate(passage.text, flat)
+    ]
+    return {
+        "id": document.id,
+        "title": document.title,
+        "metadata": dict(document.metadata),
+        "sections": [{"heading": s.heading, "paragraphs": list(s.paragraphs)} for s in document.sections],
+        "marks": marks,
+    }

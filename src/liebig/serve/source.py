@@ -1,0 +1,64 @@
+"""The retriever as the server sees it: what it opened, its model as an embedder, the words of a question.
+
+One view belongs to one generation of the folder. The embedder is made anew only when the model is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from liebig.lexical.analysis import Analyzer
+from liebig.lexical.bm25 import BM25
+from liebig.lexical.scripts import words
+from liebig.retriever import Retriever
+from liebig.serve.embedding import Embedder
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a question: the term it becomes ("" for a stop word), and how many passages have it."""
+
+    text: str
+    term: str
+    passages: int | None
+
+
+def bm25_of(retriever: Retriever) -> BM25 | None:
+    """Its BM25 index, where there is one."""
+    return retriever._opened.bm25
+
+
+def analyzer_of(retriever: Retriever) -> Analyzer:
+    """What makes terms of words: BM25's own, where there is an index."""
+    index = bm25_of(retriever)
+    return Analyzer() if index is None else index.settings.analyzer
+
+
+def embedder_of(retriever: Retriever, before: Embedder | None = None) -> Embedder | None:
+    """The model with prompts and scaling as the index has them; None where there is no dense index."""
+    if "dense" not in retriever.systems:
+        return None
+    opened = retriever._opened
+    about: Any = opened.dense.index.about
+    encoder = opened.encoder
+    if before is not None and before.encoder is encoder:
+        return before
+    prompts = {"passage": about.get("prompt", "passage"), "query": about.get("query_prompt", "query")}
+    return Embedder(encoder, prompts, unit=bool(about.get("unit")))  # type: ignore[arg-type]  # literal keys
+
+
+def words_of(retriever: Retriever, question: str) -> list[Word]:
+    """The words of a question, as BM25 takes them."""
+    analyzer, index = analyzer_of(retriever), bm25_of(retriever)
+    found = []
+    for word in dict.fromkeys(words(question)):
+        term = analyzer.term(word)
+        found.append(Word(word, term, None if index is None or not term else frequency(index, term)))
+    return found
+
+
+def frequency(index: BM25, term: str) -> int:
+    """In how many passages a term is."""
+    numbers = ((segment, segment.terms.get(term)) for segment in index.segments)
+    return sum(segment.frequency(number) for segment, number in numbers if number is not None)
