@@ -1,11 +1,16 @@
 """Adaptive batch scheduling: hardness by hand, against the paper's greedy as plainly as it can be written."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
 
 from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
-from liebig.finetune.schedule import State, beam, greedy, one_by_one, schedule, several_at_once
+from liebig.finetune.schedule import beam, greedy, hardest, in_table, schedule
+from liebig.finetune.swaps import State, beam_search, one_by_one, several_at_once
+
+POOLS = (0, 1, 2)
 
 
 def pairs(n, width=16, seed=0, clusters=40):
@@ -23,6 +28,10 @@ def vectors(n, seed=0, twin=None, **options):
 
 def table_of(similarity):
     return similarity.block(torch.arange(len(similarity)))
+
+
+def tabled(improve):
+    return lambda similarity, rows, batch: in_table(similarity, rows, batch, improve)
 
 
 def brute_force(queries, passages, batch, seed):
@@ -45,6 +54,11 @@ def brute_force(queries, passages, batch, seed):
         total += table[np.ix_(inside, inside)].sum() / 2
         left = np.random.default_rng(seed).permutation(outside)
     return total
+
+
+@cache
+def plain_total():
+    return sum(brute_force(*pairs(2000, seed=seed), 32, 0) for seed in POOLS)
 
 
 def test_hardness_is_the_sum_of_scores_between_different_pairs():
@@ -85,7 +99,7 @@ def test_a_run_is_read_for_the_positives_of_other_queries():
     assert table_of(found).tolist() == [[0.0, 3.0], [3.0, 0.0]]
 
 
-@pytest.mark.parametrize("improve", [one_by_one, several_at_once, beam])
+@pytest.mark.parametrize("improve", [one_by_one, several_at_once, lambda s: beam_search(s, s)])
 def test_every_accepted_swap_raises_hardness(improve):
     table = table_of(vectors(200))
     after = improve(State.of(table, torch.arange(200) < 16))
@@ -95,21 +109,46 @@ def test_every_accepted_swap_raises_hardness(improve):
 
 
 @pytest.mark.parametrize(
-    ("candidates", "improve"), [("auto", one_by_one), ("all", one_by_one), ("auto", several_at_once)]
+    ("candidates", "improve"),
+    [("auto", greedy), ("all", greedy), ("auto", tabled(one_by_one)), ("auto", tabled(several_at_once))],
 )
 def test_total_hardness_is_that_of_the_papers_greedy_or_more(candidates, improve):
-    similarity = vectors(2000)
-    found = schedule(similarity, 32, candidates=candidates, improve=improve).total
-    assert found >= 0.995 * brute_force(*pairs(2000), 32, 0)
+    """Over three pools, because one order of batches is half a per cent above or below another by chance."""
+    found = [schedule(vectors(2000, seed=s), 32, candidates=candidates, improve=improve).total for s in POOLS]
+    assert sum(found) >= 0.995 * plain_total()
+
+
+def test_swaps_without_a_table_are_those_of_the_table():
+    similarity = vectors(300, twin=torch.arange(300) // 3)
+    rows = torch.from_numpy(np.random.default_rng(1).permutation(300)[:150])
+    table = similarity.block(rows)
+    one = one_by_one(State.of(table, torch.arange(150) < 16))
+    two = greedy(similarity, rows, 16)
+    assert sorted(two.members.tolist()) == sorted(rows[one.inside].tolist())
+    assert two.history == pytest.approx(one.history, rel=1e-4)
+
+
+def test_a_glance_is_near_what_pairs_add_and_leaves_out_those_that_are_gone():
+    similarity, members = vectors(400, twin=torch.arange(400) // 2), torch.arange(0, 32)
+    there = torch.arange(400) < 300
+    exact, near = similarity.toward(members), similarity.glance(members, there)
+    assert torch.equal(near.isinf(), ~there)
+    torch.testing.assert_close(near[there], exact[there], rtol=0, atol=0.02 * float(exact.abs().max()))
 
 
 def test_beam_search_finds_at_least_what_greedy_finds():
-    wins = 0
+    """On one table, and on nine of ten pools and more over whole epochs, where the better of both is kept."""
+    wins, gains = 0, []
     for seed in range(10):
-        similarity = vectors(120, seed=seed)
-        found = [schedule(similarity, 16, seed=seed, improve=how).hardness[0] for how in (greedy, beam)]
-        wins += found[1] >= found[0] * (1 - 1e-6)
+        similarity = vectors(400, seed=seed)
+        rows = torch.from_numpy(np.random.default_rng(seed).permutation(400))
+        one, two = (how(similarity, rows, 16).history[-1] for how in (greedy, beam))
+        assert two >= one * (1 - 1e-6)
+        plain = schedule(similarity, 16, seed=seed).total
+        searched = hardest(similarity, 16, (greedy, beam), seed=seed).total
+        wins, gains = wins + (searched >= plain), [*gains, searched / plain]
     assert wins >= 9
+    assert np.mean(gains) > 1.005
 
 
 @pytest.mark.parametrize("how", ["shuffled", "hard-first"])

@@ -9,7 +9,7 @@ beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import BytesIO
@@ -26,7 +26,7 @@ from liebig.data.sources import DiskSource
 from liebig.data.trec import read_run
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Similarity, Vectors, from_run, hardness
-from liebig.finetune.schedule import Improve, Schedule, beam, greedy, schedule
+from liebig.finetune.schedule import Improve, Schedule, beam, greedy, hardest
 from liebig.progress import Progress
 from liebig.records import Hit
 from liebig.train.distributed import World
@@ -46,7 +46,7 @@ class Adaptive:
 
     batch: int
     candidates: int | Literal["auto", "all"]
-    improve: Improve
+    improves: Sequence[Improve]
     order: Literal["shuffled", "hard-first"]
     seed: int
 
@@ -68,13 +68,15 @@ class Adaptive:
     def store(self, folder: Path, epoch: int, similarity: Similarity) -> None:
         """Make the schedule of an epoch and write it whole."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        with Progress(f"scheduling epoch {epoch}", len(similarity) // self.batch, "batches") as bar:
-            found = schedule(
+        with Progress(
+            f"scheduling epoch {epoch}", len(self.improves) * (len(similarity) // self.batch), "batches"
+        ) as bar:
+            found = hardest(
                 similarity,
                 self.batch,
+                self.improves,
                 seed=seed,
                 candidates=self.candidates,
-                improve=self.improve,
                 advance=bar.advance,
             )
             usual = random_hardness(similarity, self.batch, seed)
@@ -141,9 +143,9 @@ def twins(examples: Examples) -> Longs:
     return examples.content[firsts]
 
 
-def searching(kind: Literal["greedy", "beam"], k: int) -> Improve:
-    """Greedy swaps, or beam search of width k."""
-    return greedy if kind == "greedy" else partial(beam, k=k)
+def searching(kind: Literal["greedy", "beam"], k: int) -> tuple[Improve, ...]:
+    """Greedy swaps; or beam search of width k too, the harder epoch of both being kept."""
+    return (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
 
 
 def _path(folder: Path, epoch: int) -> Path:

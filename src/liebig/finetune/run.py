@@ -152,8 +152,8 @@ def _sampler(
             return adaptive.run_similarity(choice.run, examples)
         return adaptive.model_similarity(retriever, examples, queries, passages, unit)
 
-    improve = adaptive.searching(choice.search, choice.beam)
-    how = adaptive.Adaptive(batch, choice.candidates, improve, choice.order, config.seed)
+    improves = adaptive.searching(choice.search, choice.beam)
+    how = adaptive.Adaptive(batch, choice.candidates, improves, choice.order, config.seed)
     return how.sampler(n, folder / SCHEDULE, find, world)
 
 
