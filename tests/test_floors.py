@@ -32,7 +32,7 @@ FLOORS = [
     {"retriever"},
     {"serve", "doctor", "plan", "export", "integrations"},
     {"stages", "demo"},
-    {"cli", "__main__"},
+    {"cli", "commands", "__main__"},
 ]
 ROOMS = FLOORS[7]
 UPSTREAM = {

@@ -20,6 +20,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from liebig import __version__, config as recipes, pipeline, workspace
+from liebig.commands import COMMANDS
 from liebig.config import Config
 from liebig.errors import LiebigError, RecipeError
 from liebig.explain import nearest
@@ -96,7 +97,7 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
             groups[group] = typer.Typer(no_args_is_help=True, rich_markup_mode=markup)
             app.add_typer(groups[group], name=group, help=GROUPS[group])
         groups[group].command(name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
-    for function in (run, show, search, serve, demo):
+    for function in (run, show, search, serve, demo, *COMMANDS):
         app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
     return app
 

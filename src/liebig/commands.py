@@ -1,0 +1,47 @@
+"""The commands around a retriever's folder: build, update, and what looks at it; their code is imported late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from liebig.stages import STAGES
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Files and folders, in any format liebig init reads."),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the retriever.")],
+    minutes: Annotated[
+        float, typer.Option(help="Minutes of training on the corpus; 0 takes the encoder as it comes.", min=0)
+    ] = 30.0,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The encoder to start from: a folder, or liebig:NAME [default: the bundled one]."),
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the texts, by name or code.")] = "en",
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+) -> None:
+    """Build a retriever from documents without labels: passages, BM25, training, vectors, and a check of what is best.
+
+    Interrupted, the same command goes on. It keeps the better encoder and the better system, and says by how much.
+
+    Example:
+
+        liebig build ~/articles --minutes 10 --out runs/articles
+    """
+    from liebig.retriever.build import Wish, build as run
+
+    run(STAGES, Wish(tuple(sources), model, minutes, language, seed), out, _say)
+    _say(f"\nNext: liebig serve {out}")
+
+
+COMMANDS = (build,)

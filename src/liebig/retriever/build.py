@@ -1,0 +1,267 @@
+"""`liebig build`: from documents without labels to a folder that answers, by stages that are taken up again.
+
+    work/read        what liebig init read                 collection-1     documents and passages
+    work/questions   known-item questions and their pool   bm25-1           of all passages
+    work/store       tokens, for training                  checks-1         which encoder and system, and why
+    work/trained     the encoder after its minutes         model-1          the encoder chosen
+    work/pool-*      the pool, indexed for the check       index-1          vectors of all passages
+
+Every stage is skipped when it is up to date, so an interrupted build goes on, and one that is repeated changes nothing.
+The corpus is encoded once, by the encoder chosen. `retriever.json` comes last. Time: the minutes of training, and what
+encoding takes (`liebig plan`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from liebig import encoders, pipeline, workspace
+from liebig.data.collection import Collection
+from liebig.errors import RecipeError, WorkspaceError
+from liebig.pipeline import Planned, Stage
+from liebig.retriever import folder as description
+from liebig.retriever.config import CheckConfig, ModelConfig, PassagesConfig, QuestionsConfig
+from liebig.retriever.folder import Described
+from liebig.text.abbreviations import LANGUAGES
+from liebig.workspace import Folder
+
+WORK = "work"
+EXACT = 2_000_000  # vectors up to which every one is scored
+SAMPLE = 2000  # passages looked at to see whether they fit the model
+ROOM = 28  # tokens of the model's length left to titles and special tokens
+LENGTH = 100  # tokens of a passage at most
+
+
+def _passages(config: PassagesConfig, folder: Folder) -> None:
+    from liebig.retriever.passages import run
+
+    run(config, folder)
+
+
+def _questions(config: QuestionsConfig, folder: Folder) -> None:
+    from liebig.retriever.questions import run
+
+    run(config, folder)
+
+
+def _check(config: CheckConfig, folder: Folder) -> None:
+    from liebig.retriever.check import run
+
+    run(config, folder)
+
+
+def _model(config: ModelConfig, folder: Folder) -> None:
+    skipped = shutil.ignore_patterns(workspace.MANIFEST)
+    shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
+
+
+OWN = {
+    stage.name: stage
+    for stage in (
+        Stage("passages", PassagesConfig, _passages, "Cut documents into passages.", ""),
+        Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", ""),
+        Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
+        Stage("model", ModelConfig, _model, "Take a model into the folder.", ""),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is built: from what, with which encoder, how long it is trained."""
+
+    sources: tuple[str, ...]
+    model: str | None = None
+    minutes: float = 30.0
+    language: str = "en"
+    seed: int = 0
+
+    @property
+    def start(self) -> Path:
+        """The folder of the starting encoder: the one named, or the one that comes with the package."""
+        if self.model is None:
+            return encoders.folder()
+        if self.model.startswith(encoders.PREFIX):
+            try:
+                return encoders.folder(self.model)
+            except ValueError as error:
+                raise RecipeError(str(error)) from None
+        if not Path(self.model).is_dir():
+            raise RecipeError(
+                "there is no such model folder", file=self.model, fix="name a folder, or liebig:NAME"
+            )
+        return Path(self.model)
+
+
+class Works:
+    """Runs stages below a folder, each with a line; those that are up to date are skipped."""
+
+    def __init__(self, table: Mapping[str, Stage], out: Path, say: Callable[[str], None]) -> None:
+        self.table, self.out, self.say = {**table, **OWN}, out, say
+        self.before = description.read(out) if (out / description.NAME).is_file() else None
+
+    @property
+    def generation(self) -> int:
+        """Of what is there; 0 where there is nothing yet."""
+        return self.before.generation if self.before is not None else 0
+
+    def work(self, name: str, fields: Mapping[str, Any]) -> Path:
+        """Run a stage into the work folder."""
+        return self._run(self._planned(self.out / WORK, name, name, fields))
+
+    def part(self, part: str, fields: Mapping[str, Any]) -> Path:
+        """Run a stage into a numbered folder: that of the generation there is if it would come out the same."""
+        old = getattr(self.before, part, None) if self.before is not None else None
+        if old is not None:
+            planned = self._planned(self.out, old, part, fields)
+            if planned.up_to_date:
+                return self._run(planned, up_to_date=True)
+        return self._run(self._planned(self.out, f"{part}-{self.generation + 1}", part, fields))
+
+    def _planned(self, out: Path, folder: str, name: str, fields: Mapping[str, Any]) -> Planned:
+        tree = {"kind": name, **fields}
+        return pipeline.plan_stages(self.table, {folder: tree}, out)[0]
+
+    def _run(self, planned: Planned, up_to_date: bool | None = None) -> Path:
+        name = planned.out.relative_to(self.out)
+        if planned.up_to_date if up_to_date is None else up_to_date:
+            self.say(f"{name}: up to date")
+        else:
+            self.say(f"{name}: {planned.stage.name} ...")
+            pipeline.run_stage(planned.stage, planned.config, planned.out)
+        return planned.out
+
+
+def build(table: Mapping[str, Stage], wish: Wish, out: Path, say: Callable[[str], None]) -> Described:
+    """Build or complete a retriever's folder."""
+    _refuse_foreign(out)
+    works = Works(table, out, say)
+    start = wish.start
+    collection = read_collection(works, wish, start)
+    bm25 = works.part("bm25", {"collection": str(collection), "language": wish.language})
+    checks, trained = _checked(works, wish, start, collection)
+    found = json.loads((checks / "checks.json").read_text(encoding="utf-8"))
+    choice = found["choice"]
+    model = works.part("model", {"model": str(trained if choice["encoder"] == "trained" else start)})
+    index = index_of(works, collection, model)
+    described = Described(
+        generation=works.generation + 1,
+        system=choice["system"],
+        weight=choice["weight"],
+        collection=collection.name,
+        bm25=bm25.name,
+        index=index.name,
+        model=model.name,
+        checks=checks.name,
+        more={"sources": [_absolute(source) for source in wish.sources], "language": wish.language},
+    )
+    return finish(works, described, found)
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Only an empty place, or one that is ours, is built in."""
+    ours = (out / description.NAME).is_file() or (out / WORK).is_dir()
+    if out.exists() and not ours and (not out.is_dir() or any(out.iterdir())):
+        raise WorkspaceError(
+            "is in the way: it is no retriever of Liebig", file=out, fix="give another --out"
+        )
+
+
+def read_collection(works: Works, wish: Wish, model: Path, name: str = "read") -> Path:
+    """Documents and passages of the sources."""
+    read = works.work(name, {"kind": "init", "paths": list(wish.sources)})
+    return works.part("collection", {"kind": "passages", "collection": str(read), **cutting(wish, model)})
+
+
+def cutting(wish: Wish, model: Path) -> dict[str, Any]:
+    """How documents are cut for a model."""
+    from liebig.model.encoder import Encoder
+
+    length = max(8, min(LENGTH, Encoder.load(model).max_length - ROOM))
+    known = wish.language if wish.language in LANGUAGES else None
+    return {"tokenizer": str(model), "length": length, "language": known}
+
+
+def _checked(works: Works, wish: Wish, start: Path, collection: Path) -> tuple[Path, Path]:
+    """The folder of the check, and the trained model's, which is there if the check knows it."""
+    questions = works.work("questions", {"collection": str(collection), "seed": wish.seed})
+    trained = works.out / WORK / "trained" / "model"
+    fields = {
+        "questions": str(questions),
+        "bm25": str(
+            works.work("pool-bm25", {"kind": "bm25", "collection": str(questions), "language": wish.language})
+        ),
+        "start": str(_encoded(works, "pool-start", questions, start)),
+    }
+    if _trains(works, wish, start, collection, questions):
+        fields["trained"] = str(_encoded(works, "pool-trained", questions, trained))
+    return works.part("checks", {"kind": "check", "seed": wish.seed, **fields}), trained
+
+
+def _trains(works: Works, wish: Wish, start: Path, collection: Path, questions: Path) -> bool:
+    """Train on the corpus; False where there is no time, or nothing to train on."""
+    if wish.minutes <= 0:
+        works.say("training: none, as asked")
+        return False
+    from liebig.retriever import training
+
+    store = works.work("store", {"kind": "prepare", "collection": str(collection), "tokenizer": str(start)})
+    traits = training.Start.of(start)
+    reason = training.why_not(traits, store)
+    if reason is not None:
+        works.say(f"training: none, because {reason}")
+        return False
+    recipe = training.recipe(start, traits, store, questions, wish.minutes)
+    works.work("trained", {"kind": "pretrain", **recipe})
+    return True
+
+
+def _encoded(works: Works, name: str, source: Path, model: Path) -> Path:
+    return works.work(
+        name, {"kind": "encode", "source": str(source), "model": str(model), "long": _long(source, model)}
+    )
+
+
+def _long(collection: Path, model: Path) -> str:
+    """A vector for every piece where passages are longer than the model reads, else one for each passage."""
+    from liebig.model.encoder import Encoder
+
+    encoder = Encoder.load(model)
+    texts = [f"{p.title} {p.text}" for p in islice(Collection(collection).passages(), SAMPLE)]
+    lengths = [len(ids) for ids in encoder.tokenizer.encode_batch(texts)]
+    return "max" if sum(n > encoder.max_length for n in lengths) > 0.02 * len(lengths) else "first"
+
+
+def index_of(works: Works, collection: Path, model: Path) -> Path:
+    """Vectors of all passages, exact where there are not too many."""
+    vectors = _encoded(works, "vectors", collection, model)
+    exact = Collection(collection).count("passages") <= EXACT
+    kind = {"kind": "exact"} if exact else {"kind": "faiss"}
+    return works.part("index", {"vectors": str(vectors), "index": kind})
+
+
+def finish(works: Works, described: Described, found: dict[str, Any]) -> Described:
+    """Put the description in place, remove what it no longer names, and say what there is now."""
+    from liebig.retriever.check import sentences
+
+    before = works.before
+    if before is not None and before.row() | {"generation": 0} == described.row() | {"generation": 0}:
+        described = before
+    else:
+        description.write(works.out, described)
+        if before is not None:
+            description.remove_old(works.out, before, described)
+    works.say("")
+    for line in sentences(found):
+        works.say(line)
+    return described
+
+
+def _absolute(source: str) -> str:
+    return str(Path(source).resolve()) if Path(source).exists() else source

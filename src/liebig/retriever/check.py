@@ -1,0 +1,218 @@
+"""Which encoder and which system are better here: asked with known-item questions, said with intervals.
+
+One half of the questions chooses (encoder, system, weight of BM25 in the hybrid), the other half says what the choice
+is worth, so that the numbers are not those it was chosen by. Of systems that are equally good the simpler is taken;
+the trained encoder is taken where it is better than the one it started from. Cost: one search of the pool a system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.index.opening import open_index
+from liebig.lexical.bm25 import BM25
+from liebig.measures import parse
+from liebig.measures.blocks import from_mapping as run_of
+from liebig.measures.engine import evaluate
+from liebig.measures.judgements import from_mapping
+from liebig.records import Query
+from liebig.retriever.config import CheckConfig
+from liebig.retriever.folder import SystemName
+from liebig.retriever.questions import Question, halves, kinds, read
+from liebig.search.fold import Folded
+from liebig.search.fuse import tune, weighted_by
+from liebig.search.systems import Dense, Found, Lexical, System
+from liebig.statistics import bootstrap, compare
+from liebig.workspace import Folder
+
+MEASURE = parse("nDCG@10")
+DEPTH = 100
+FEWEST = 10  # questions of a half below which nothing is said
+SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth asking both
+PLAIN = 0.5  # weight where nothing can be said
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The encoder ("start" or "trained"), the system and BM25's weight in the hybrid."""
+
+    encoder: str
+    system: SystemName
+    weight: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a system on the judging half, with its interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass
+class Judge:
+    """Questions, and what each system finds for them."""
+
+    questions: Sequence[Question]
+    found: dict[str, list[Found]] = field(default_factory=dict)
+
+    @cached_property
+    def _judgements(self) -> Any:
+        grades = {str(i): dict.fromkeys(q.passages, 1) for i, q in enumerate(self.questions)}
+        return from_mapping(grades)
+
+    def ask(self, name: str, system: System) -> None:
+        """Let a system answer all questions."""
+        self.found[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
+
+    def values(self, answers: Iterable[Found]) -> NDArray[np.float64]:
+        """nDCG@10 of every question; what is found twice counts once, by its rank."""
+        ranked = {str(i): {id: -float(r) for r, (id, _) in enumerate(hits)} for i, hits in enumerate(answers)}
+        return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
+
+    def hybrid(self, encoder: str, weight: float) -> list[Found]:
+        """BM25 and an encoder fused."""
+        fuse = weighted_by(weight, "minmax")
+        return [fuse(pair) for pair in zip(self.found["bm25"], self.found[encoder])]
+
+    def weight(self, encoder: str, numbers: Sequence[int]) -> float:
+        """BM25's weight that does best on some of the questions."""
+        pairs = [(self.found["bm25"][i], self.found[encoder][i]) for i in numbers]
+        chosen = Judge([self.questions[i] for i in numbers])
+        return tune(
+            pairs, lambda a: float(chosen.values(a).mean()), lambda w: weighted_by(w, "minmax")
+        ).weight
+
+
+def run(config: CheckConfig, folder: Folder) -> None:
+    """Ask, choose, and write what was found."""
+    judge = Judge(read(config.questions))
+    sides = halves(judge.questions, config.seed)
+    names = ["start", *(["trained"] if config.trained is not None else [])]
+    if min(map(len, sides)) < FEWEST:
+        folder.write_json("checks.json", _nothing(judge.questions, names))
+        return
+    judge.ask("bm25", Lexical(BM25.open(config.bm25)))
+    for name, path in zip(names, (config.start, config.trained)):
+        assert path is not None, "there are names for those given"
+        index = open_index(path)
+        dense = Dense(index)
+        judge.ask(name, Folded(dense, "max") if index.about.get("pieces") else dense)
+    folder.write_json("checks.json", _judged(judge, names, *sides))
+
+
+def _nothing(questions: Sequence[Question], names: Sequence[str]) -> dict[str, Any]:
+    """Too few questions to tell systems apart: both together, and the encoder as it came."""
+    choice = Choice("start", "hybrid", PLAIN)
+    return {
+        "questions": kinds(questions),
+        "choice": asdict(choice),
+        "rows": [],
+        "compared": {},
+        "encoders": names,
+    }
+
+
+def _judged(
+    judge: Judge, names: Sequence[str], choosing: Sequence[int], judging: Sequence[int]
+) -> dict[str, Any]:
+    weights = {name: judge.weight(name, choosing) for name in names}
+    answers: dict[str, list[Found]] = {"BM25": judge.found["bm25"]}
+    for name in names:
+        answers[_dense(name)] = judge.found[name]
+        answers[_hybrid(name)] = judge.hybrid(name, weights[name])
+    values = {name: judge.values(found) for name, found in answers.items()}
+    choice = _choose({name: float(v[choosing].mean()) for name, v in values.items()}, names, weights)
+    judged = {name: v[judging] for name, v in values.items()}
+    return {
+        "questions": kinds(judge.questions),
+        "judging": len(judging),
+        "measure": str(MEASURE),
+        "encoders": list(names),
+        "weights": weights,
+        "choice": asdict(choice),
+        "chosen": _name(choice),
+        "rows": [asdict(_row(name, v)) for name, v in judged.items()],
+        "compared": _compared(judged, _name(choice), names),
+    }
+
+
+def _choose(means: dict[str, float], names: Sequence[str], weights: dict[str, float]) -> Choice:
+    """The best on the choosing half; the trained encoder only where it is better than the start."""
+    helped = "trained" in names and _best(means, "trained") > _best(means, "start")
+    encoder = "trained" if helped else "start"
+    single: SystemName = "bm25" if means["BM25"] >= means[_dense(encoder)] else "dense"
+    best_single = max(means["BM25"], means[_dense(encoder)])
+    system: SystemName = "hybrid" if means[_hybrid(encoder)] >= best_single + SIMPLER else single
+    return Choice(encoder, system, weights[encoder])
+
+
+def _best(means: dict[str, float], encoder: str) -> float:
+    return max(means[_hybrid(encoder)], means[_dense(encoder)])
+
+
+def _dense(encoder: str) -> str:
+    return {"start": "encoder as it came", "trained": "encoder trained here"}[encoder]
+
+
+def _hybrid(encoder: str) -> str:
+    return f"BM25 + {_dense(encoder)}"
+
+
+def _name(choice: Choice) -> str:
+    if choice.system == "bm25":
+        return "BM25"
+    return _hybrid(choice.encoder) if choice.system == "hybrid" else _dense(choice.encoder)
+
+
+def _row(name: str, values: NDArray[np.float64]) -> Row:
+    interval = bootstrap(values, samples=2000)
+    return Row(name, interval.mean, interval.low, interval.high)
+
+
+def _compared(judged: dict[str, NDArray[np.float64]], chosen: str, names: Sequence[str]) -> dict[str, Any]:
+    """Differences that a person asks for: the choice against BM25, and training against none."""
+    pairs = {"chosen - BM25": (chosen, "BM25")} if chosen != "BM25" else {}
+    if "trained" in names:
+        pairs["trained - as it came"] = (_dense("trained"), _dense("start"))
+    found = {}
+    for name, (a, b) in pairs.items():
+        c = compare(judged[a], judged[b], samples=2000)
+        found[name] = {**asdict(c.difference), "p": c.p_randomisation, "wins": c.wins, "losses": c.losses}
+    return found
+
+
+def sentences(checks: dict[str, Any]) -> list[str]:
+    """What was found, for people."""
+    made = ", ".join(f"{count} by {kind}" for kind, count in checks["questions"].items()) or "none"
+    if not checks["rows"]:
+        return [f"Known-item questions from the corpus: {made}. Too few to tell systems apart: BM25 and the encoder "
+                "as it came are asked together, with equal weights."]  # fmt: skip
+    lines = [
+        f"Known-item questions from the corpus: {made}; "
+        f"{checks['measure']} on the {checks['judging']} that chose nothing:"
+    ]
+    width = max(len(row["name"]) for row in checks["rows"])
+    for row in checks["rows"]:
+        mark = "  <- chosen" if row["name"] == checks["chosen"] else ""
+        lines.append(
+            f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]{mark}"
+        )
+    return [*lines, *(_difference(name, c) for name, c in checks["compared"].items())]
+
+
+def _difference(name: str, c: dict[str, Any]) -> str:
+    sure = (
+        "a difference that chance does not explain"
+        if c["p"] < 0.05
+        else "no difference that can be told from chance"
+    )
+    return f"  {name}: {c['mean']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {sure}"

@@ -1,0 +1,43 @@
+"""The recipes of the stages that only `liebig build` and `liebig update` have. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from liebig.config import Config, InputPath
+
+
+class PassagesConfig(Config):
+    """Documents to passages that fit the model; passages that came as such are kept."""
+
+    collection: InputPath = Field(description="What liebig init wrote.")
+    tokenizer: InputPath = Field(description="A folder with the model's tokenizer.")
+    length: int = Field(100, ge=8, description="At most so many tokens in a passage.")
+    language: str | None = Field(None, description="Language of the text, for its abbreviations.")
+
+
+class QuestionsConfig(Config):
+    """Known-item questions made from the corpus itself."""
+
+    collection: InputPath = Field(description="A collection with passages.")
+    most: int = Field(600, ge=0, description="At most so many questions.")
+    pool: int = Field(4000, ge=1, description="Passages they are asked against, at most.")
+    seed: int = Field(0, description="Draws questions and pool.")
+
+
+class CheckConfig(Config):
+    """Which encoder and which system answer the known-item questions best."""
+
+    questions: InputPath = Field(description="What the questions stage wrote.")
+    bm25: InputPath = Field(description="BM25 index of the pool.")
+    start: InputPath = Field(description="Vectors of the pool by the encoder as it came.")
+    trained: InputPath | None = Field(
+        None, description="Vectors by the encoder after training on the corpus."
+    )
+    seed: int = Field(0, description="Divides the questions in two halves.")
+
+
+class ModelConfig(Config):
+    """A model taken into the retriever's folder."""
+
+    model: InputPath = Field(description="The model's folder.")
