@@ -1,10 +1,17 @@
-"""Fine-tuning against sentence-transformers' trainer: queries per second, same loss, batch and lengths.
+"""Fine-tuning against sentence-transformers: queries per second with the same loss, batch and lengths.
 
-    python bench/finetune.py MODEL [--data ../shared/data/squad] [--batch 64] [--steps 100] [--compile]
+    python bench/finetune.py [--data ../shared/data/squad] [--steps 60] [--peer loop|trainer] [--peer-compile]
+    python bench/finetune.py --size tiny --setting 8x2 --steps 3          (does it run? without a GPU)
 
-MODEL is a folder that both load. Both train on the questions of a BEIR folder with one positive and one other passage
-of the training set each, InfoNCE over the batch (MultipleNegativesRankingLoss), scale 1, dot product, bf16 on a GPU,
-questions cut at 32 tokens and passages at 128. The first steps, which compile and warm up, are not counted.
+A new BERT-base with random weights, made by the script, is trained on the questions of a BEIR folder, each with its
+paragraph and random other ones: InfoNCE over the batch (MultipleNegativesRankingLoss), scale 1, dot product, dropout
+0.1 and none on attention scores, bf16 autocast on a GPU, fused AdamW, gradients clipped at 1, questions cut at 32
+tokens and passages at 128. A setting is queries x passages of a query. The first steps, which compile and warm up, do
+not count.
+
+sentence-transformers' trainer needs the packages `datasets` and `accelerate`. `--peer loop`, the default, needs
+neither: its model, tokenisation and loss in a plain loop that does what the trainer does in a step and nothing else
+(no logging, no callbacks), fed by a DataLoader of two processes with pinned memory. `--peer trainer` is the trainer.
 """
 
 from __future__ import annotations
@@ -12,15 +19,22 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from liebig import encoders
 from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import Retriever
+from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.text.tokenizer import Tokenizer
 from liebig.train.config import AdamWConfig
 from liebig.train.distributed import World
 from liebig.train.feed import Feed
@@ -31,137 +45,231 @@ from liebig.train.optim import build
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import step
 
-WARM = 10
+SIZES = {"base": (12, 768, 12), "small": (6, 384, 6), "tiny": (2, 64, 2)}
+QUERY, PASSAGE, LR = 32, 128, 5e-6
+VOCABULARY = 30_522
 
 
-def read(folder: Path) -> tuple[list[str], list[str], list[int]]:
-    """Training questions, passages, and the passage of each question."""
-    passages, places = [], {}
-    for row in _rows(folder / "corpus.jsonl.xz"):
-        places[row["_id"]] = len(passages)
-        passages.append(f"{row.get('title', '')} {row['text']}".strip())
-    texts = {row["_id"]: row["text"] for row in _rows(folder / "queries.jsonl.xz")}
-    lines = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
-    pairs = [line.split("\t") for line in lines]
-    return [texts[q] for q, _, _ in pairs], passages, [places[p] for _, p, _ in pairs]
+@dataclass(frozen=True)
+class Task:
+    """Questions, passages, the right passage of each question and wrong ones."""
+
+    queries: list[str]
+    passages: list[str]
+    right: list[int]
+    wrong: list[list[int]]
+
+    @classmethod
+    def read(cls, folder: Path, negatives: int) -> Task:
+        if not (folder / "queries.jsonl.xz").is_file():
+            raise SystemExit(f"no queries.jsonl.xz in {folder}: give --data, a folder in BEIR layout")
+        passages, places = [], {}
+        for row in _rows(folder / "corpus.jsonl.xz"):
+            places[row["_id"]] = len(passages)
+            passages.append(f"{row.get('title', '')} {row['text']}".strip())
+        texts = {row["_id"]: row["text"] for row in _rows(folder / "queries.jsonl.xz")}
+        lines = [line.split("\t") for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
+        right = [places[p] for _, p, _ in lines]
+        drawn = np.random.default_rng(0).integers(1, len(passages), (len(right), negatives))
+        wrong = ((np.array(right)[:, None] + drawn) % len(passages)).tolist()
+        return cls([texts[q] for q, _, _ in lines], passages, right, wrong)
+
+    def rows(self) -> list[list[str]]:
+        """The texts of each example: question, right passage, wrong ones."""
+        return [
+            [q, self.passages[r], *(self.passages[i] for i in w)]
+            for q, r, w in zip(self.queries, self.right, self.wrong)
+        ]
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> Iterator[dict[str, str]]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+        yield from map(json.loads, file)
 
 
-def others(answers: list[int], passages: int) -> list[int]:
-    """A random other passage for each question."""
-    drawn = np.random.default_rng(0).integers(1, passages, len(answers))
-    return ((np.array(answers) + drawn) % passages).tolist()
+def new_model(size: str, folder: Path) -> Path:
+    """A folder that both sides load: random weights, the packaged tokenizer, BERT's number of word pieces."""
+    layers, width, heads = SIZES[size]
+    tokenizer = Tokenizer.from_folder(encoders.folder())
+    Encoder(Backbone.create(layers, width, heads, VOCABULARY, dropout=0.1, seed=0), tokenizer).save(folder)
+    return folder
 
 
-def ours(args: argparse.Namespace, device: torch.device) -> float:
-    """Queries per second of the package's step, optimiser and feed."""
-    queries, passages, answers = read(args.data)
-    wrong = others(answers, len(passages))
-    known = np.arange(len(passages))
+class Clock:
+    """Queries per second from the `warm`-th step on."""
+
+    def __init__(self, warm: int, device: torch.device) -> None:
+        self.warm, self.device, self.began, self.seen, self.steps = warm, device, 0.0, 0, 0
+
+    def tick(self, queries: int) -> None:
+        """A step is done."""
+        self.steps += 1
+        if self.steps == self.warm:
+            self.began = self._now()
+        self.seen += queries if self.steps > self.warm else 0
+
+    def rate(self) -> float:
+        return self.seen / (self._now() - self.began)
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.monotonic()
+
+
+def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -> float:
+    """Queries per second of the package's feed, step and optimiser."""
+    n = len(task.queries)
     examples = Examples(
-        tuple(map(str, range(len(queries)))),
-        tuple(map(str, range(len(passages)))),
-        Ragged.of([[a] for a in answers]),
-        Ragged.of([[w] for w in wrong]),
-        Ragged.of([[a] for a in answers]),
-        known,
+        tuple(map(str, range(n))),
+        tuple(map(str, range(len(task.passages)))),
+        Ragged.of([[r] for r in task.right]),
+        Ragged.of(task.wrong),
+        Ragged.of([[r] for r in task.right]),
+        np.arange(len(task.passages)),
     )
-    encoder = Encoder.load(args.model).to(device)
-    shapes = Shape(encoder.tokenizer, 32), Shape(encoder.tokenizer, 128)
-    sampler = random_batches(len(queries), args.batch, 0)
-    texts = Texts.of(queries, shapes[0]), Texts.of(passages, shapes[1])
-    world = World(device=device)
-    maker = Maker(examples, *texts, sampler, Choice(negatives=1), world, mask=False)
+    encoder = Encoder.load(model).to(device)
+    texts = [
+        Texts.of(some, Shape(encoder.tokenizer, length))
+        for some, length in ((task.queries, QUERY), (task.passages, PASSAGE))
+    ]
+    lengths = [float(np.diff(t.offsets).mean()) for t in texts]
+    print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {PASSAGE} a passage")
+    world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
+    maker = Maker(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)
     objective = Retriever(encoder).train()
-    if args.compile:
+    if device.type == "cuda":
         objective.compile()
     precision = choose("auto", device)
-    optimiser = build(AdamWConfig(lr=5e-6), objective, clip=1.0, scaler=LossScaler(precision == "fp16"))
-    feed = Feed(maker, 2, pin=device.type == "cuda")
-    began, seen = 0.0, 0
-    for number in range(args.steps + WARM):
-        if number == WARM:
-            began = _now(device)
-        batch = feed.get(number, args.steps + WARM)
+    optimiser = build(AdamWConfig(lr=LR), objective, clip=1.0, scaler=LossScaler(precision == "fp16"))
+    feed, clock, total = Feed(maker, 2, pin=device.type == "cuda"), Clock(args.warm, device), args.steps
+    for number in range(total + args.warm):
+        made = feed.get(number, total + args.warm)
         optimiser.update(
-            lambda constants, b=batch, n=number: step(
-                objective, b, world, chunk_tokens=None, dtype=DTYPES[precision], seed=n, constants=constants
+            lambda constants, b=made, s=number: step(
+                objective, b, world, chunk_tokens=None, dtype=DTYPES[precision], seed=s, constants=constants
             ),
-            5e-6,
+            LR,
         )
-        seen += batch.n if number >= WARM else 0
-    rate = seen / (_now(device) - began)
+        clock.tick(made.n)
+    rate = clock.rate()
     feed.close()
     return rate
 
 
-def theirs(args: argparse.Namespace, device: torch.device) -> float:
-    """The same with sentence-transformers' trainer."""
-    from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+def their_model(args: Any, model: Path, device: torch.device) -> tuple[Any, Any]:
+    """sentence-transformers' model and loss."""
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import MultipleNegativesRankingLoss
-    from sentence_transformers.training_args import SentenceTransformerTrainingArguments
     from sentence_transformers.util import dot_score
+
+    made = SentenceTransformer(str(model), device=str(device), model_kwargs={"attn_implementation": "sdpa"})
+    made.max_seq_length = PASSAGE
+    loss = MultipleNegativesRankingLoss(made, scale=1.0, similarity_fct=dot_score)
+    if args.peer_compile:
+        made[0].auto_model.compile(dynamic=True)
+    return made.train(), loss
+
+
+def their_loop(args: Any, model: Path, task: Task, batch: int, device: torch.device) -> float:
+    """What sentence-transformers' trainer does in a step, in a plain loop."""
+    made, loss = their_model(args, model, device)
+    cuda = device.type == "cuda"
+
+    def collate(rows: list[list[str]]) -> list[dict[str, torch.Tensor]]:
+        features = []
+        for i, column in enumerate(zip(*rows)):
+            made.max_seq_length = PASSAGE if i else QUERY
+            found = made.preprocess(list(column))
+            features.append({k: v for k, v in found.items() if isinstance(v, torch.Tensor)})
+        return features
+
+    loader = torch.utils.data.DataLoader(
+        task.rows(), batch_size=batch, shuffle=True, drop_last=True, collate_fn=collate, num_workers=2,
+        pin_memory=cuda, persistent_workers=True, generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    parameters = [p for p in made.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=True)
+    clock, total = Clock(args.warm, device), args.steps + args.warm
+    while clock.steps < total:
+        for features in loader:
+            moved = [{k: v.to(device, non_blocking=True) for k, v in f.items()} for f in features]
+            with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+                value = loss(moved, None)
+            value.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            optimiser.zero_grad()
+            clock.tick(batch)
+            if clock.steps == total:
+                break
+    return clock.rate()
+
+
+def their_trainer(args: Any, model: Path, task: Task, batch: int, device: torch.device) -> float:
+    """sentence-transformers' trainer itself."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer
+    from sentence_transformers.training_args import SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
 
-    queries, passages, answers = read(args.data)
-    wrong = others(answers, len(passages))
-    model = SentenceTransformer(str(args.model), device=str(device))
-    model.max_seq_length = 128
-    data = Dataset.from_dict(
-        {
-            "anchor": [" ".join(q.split()[:28]) for q in queries],
-            "positive": [passages[a] for a in answers],
-            "negative": [passages[w] for w in wrong],
-        }
-    )
-    clock: list[float] = []
+    made, loss = their_model(args, model, device)
+    columns = dict(zip(["anchor", "positive", *(f"negative_{i}" for i in range(99))], zip(*task.rows())))
+    clock = Clock(args.warm, device)
 
-    class Clock(TrainerCallback):
+    class Tick(TrainerCallback):
         def on_step_end(self, arguments, state, control, **rest):  # type: ignore[no-untyped-def]
-            if state.global_step in (WARM, args.steps + WARM):
-                clock.append(_now(device))
+            clock.tick(batch)
 
-    settings = SentenceTransformerTrainingArguments(
-        output_dir=str(args.out), max_steps=args.steps + WARM, per_device_train_batch_size=args.batch,
-        learning_rate=5e-6, bf16=device.type == "cuda", report_to=[], save_strategy="no", logging_strategy="no",
-        dataloader_drop_last=True, dataloader_num_workers=2, torch_compile=args.compile,
-        use_cpu=device.type == "cpu",
-    )  # fmt: skip
-    loss = MultipleNegativesRankingLoss(model, scale=1.0, similarity_fct=dot_score)
-    SentenceTransformerTrainer(
-        model=model, args=settings, train_dataset=data, loss=loss, callbacks=[Clock()]
-    ).train()
-    return args.steps * args.batch / (clock[1] - clock[0])
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.monotonic()
+    with tempfile.TemporaryDirectory() as out:
+        settings = SentenceTransformerTrainingArguments(
+            output_dir=out, max_steps=args.steps + args.warm, per_device_train_batch_size=batch, learning_rate=LR,
+            bf16=device.type == "cuda", report_to=[], save_strategy="no", logging_strategy="no",
+            dataloader_drop_last=True, dataloader_num_workers=2, use_cpu=device.type == "cpu",
+        )  # fmt: skip
+        data = Dataset.from_dict({name: list(texts) for name, texts in columns.items()})
+        SentenceTransformerTrainer(
+            model=made, args=settings, train_dataset=data, loss=loss, callbacks=[Tick()]
+        ).train()
+    return clock.rate()
 
 
-def main() -> None:
+def arguments() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/squad"))
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("/tmp/liebig-bench-finetune"))
-    args = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    mine = ours(args, device)
-    print(f"liebig: {mine:.1f} queries/s")
-    other = theirs(args, device)
-    print(f"sentence-transformers: {other:.1f} queries/s")
-    print(f"ratio {mine / other:.2f}")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument(
+        "--setting", action="append", help="queries x passages of a query, several times [64x2, 64x8]"
+    )
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--warm", type=int, default=10, help="steps before the clock starts")
+    parser.add_argument("--peer", choices=("loop", "trainer"), default="loop")
+    parser.add_argument(
+        "--peer-compile", action="store_true", help="compile sentence-transformers' model too"
+    )
+    parser.add_argument("--device", help="cuda or cpu [default: the GPU if there is one]")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    theirs = their_loop if args.peer == "loop" else their_trainer
+    ratios = []
+    with tempfile.TemporaryDirectory() as home:
+        model = new_model(args.size, Path(home) / "model")
+        for setting in args.setting or ["64x2", "64x8"]:
+            batch, passages = map(int, setting.split("x"))
+            task = Task.read(args.data, passages - 1)
+            mine = ours(args, model, task, batch, device)
+            print(f"{setting}: liebig {mine:.1f} queries/s", flush=True)
+            other = theirs(args, model, task, batch, device)
+            ratios.append(mine / other)
+            what = f"sentence-transformers, {args.peer}{', compiled' if args.peer_compile else ''}"
+            print(f"{setting}: {what} {other:.1f} queries/s; {ratios[-1]:.2f} times", flush=True)
+    print(f"ratio: {min(ratios):.2f}")
 
 
 if __name__ == "__main__":
