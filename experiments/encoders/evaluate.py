@@ -1,0 +1,187 @@
+"""Encoders against BM25 on the dev or test splits, zero-shot: alone, and fused with BM25.
+
+    python experiments/encoders/evaluate.py --out DIR --data data mini=runs/mini/model/model teacher=models/minilm
+
+Every passage is encoded as title and text, searched exactly, and fused two ways: by ranks (RRF, weight one half) and
+by scores (min-max, weight one half). Writes DIR/results.json, DIR/results.md and DIR/queries.jsonl.xz with the values
+of every query. Intervals are 95 % bootstrap intervals over queries; those of the mean over sets resample each set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import splits
+
+from liebig import pipeline
+from liebig.data.collection import Collection
+from liebig.lexical.bm25 import BM25
+from liebig.measures import parse
+from liebig.measures.blocks import from_mapping
+from liebig.measures.engine import evaluate
+from liebig.measures.judgements import Judgements, from_records
+from liebig.records import Passage, Query
+from liebig.search.fuse import ranks_by, weighted_by
+from liebig.search.systems import Found
+from liebig.stages import STAGES
+from liebig.statistics import bootstrap
+
+SETS = ("medquad", "scifact", "cranfield", "squad")
+HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package never saw
+MEASURES = ("nDCG@10", "RR@10", "R@100")
+DEPTH = 100
+SAMPLES = 10_000
+FUSIONS = {"rrf": ranks_by(0.5), "scores": weighted_by(0.5, "minmax")}
+Values = NDArray[np.float64]  # queries x measures
+
+
+@dataclass(frozen=True)
+class Set:
+    """A set's passages, the queries of a split, what is relevant, and what BM25 finds."""
+
+    name: str
+    passages: Sequence[Passage]
+    queries: Sequence[Query]
+    judgements: Judgements
+    bm25: Sequence[Found]
+
+
+def read_set(data: Path, name: str, split: str, work: Path) -> Set:
+    """Read a set, and ask BM25 its queries."""
+    source = splits.folder(data, name, work / "splits")
+    tree = {
+        "collection": {"kind": "init", "paths": [str(source)]},
+        "bm25": {"kind": "bm25", "collection": "@collection"},
+    }
+    planned = pipeline.plan_stages(STAGES, tree, work / name)
+    pipeline.run(planned, lambda _: None)
+    collection, index = Collection(planned[0].out), BM25.open(planned[1].out)
+    judged = list(collection.judgements(split))
+    asked = {judgement.query for judgement in judged}
+    queries = [query for query in collection.queries() if query.id in asked]
+    found = index.search([query.text for query in queries], DEPTH)
+    named = [
+        [(index.id(n), float(s)) for n, s in zip(numbers, scores) if n >= 0]
+        for numbers, scores in zip(found.numbers.tolist(), found.scores.tolist())
+    ]
+    return Set(name, list(collection.passages()), queries, from_records(judged), named)
+
+
+class Dense:
+    """An encoder on a device."""
+
+    def __init__(self, path: str, device: str) -> None:
+        from liebig.evaluate.model import ModelScorer
+
+        self.scorer = ModelScorer(Path(path), device, DEPTH)
+
+    def search(self, one: Set) -> list[Found]:
+        """The best passages of every query, by exact search."""
+        from liebig.evaluate.encoded import passage_text
+        from liebig.model.topk import topk
+
+        queries = self.scorer.embed([query.text for query in one.queries], "query")
+        passages = self.scorer.embed([passage_text(passage) for passage in one.passages], "passage")
+        scores, numbers = topk(queries, passages, DEPTH, device=self.scorer.device)
+        ids = [passage.id for passage in one.passages]
+        return [[(ids[n], s) for n, s in zip(*row)] for row in zip(numbers.tolist(), scores.tolist())]
+
+
+def values_of(one: Set, found: Sequence[Found]) -> Values:
+    """Every measure for every judged query, in the order of the judgements."""
+    run = {query.id: dict(hits) for query, hits in zip(one.queries, found)}
+    return evaluate([from_mapping(run)], one.judgements, [parse(name) for name in MEASURES]).values
+
+
+def systems(name: str, one: Set, found: Sequence[Found]) -> Iterator[tuple[str, Values]]:
+    """A dense system alone, and together with BM25."""
+    yield name, values_of(one, found)
+    for kind, fuse in FUSIONS.items():
+        together = [fuse(pair)[:DEPTH] for pair in zip(one.bm25, found)]
+        yield f"{name} + bm25 ({kind})", values_of(one, together)
+
+
+def mean_interval(values: Sequence[Values]) -> tuple[float, float, float]:
+    """The mean over sets of mean nDCG@10, and its interval; each set is resampled by itself."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.choice(v[:, 0], (SAMPLES // 10, len(v))).mean(axis=1) for v in values]
+    low, high = np.quantile(np.mean(drawn, axis=0), (0.025, 0.975))
+    return float(np.mean([v[:, 0].mean() for v in values])), float(low), float(high)
+
+
+Results = Mapping[str, Mapping[str, Values]]  # system -> set -> values
+
+
+def table(results: Results, split: str) -> str:
+    """nDCG@10 of every system on every set, and the mean over the held-out ones, as Markdown."""
+    sets = list(next(iter(results.values())))
+    held = [name for name in HELD_OUT if name in sets]
+    lines = [
+        f"| nDCG@10, {split} | " + " | ".join(sets) + f" | mean of {', '.join(held)} |",
+        "| --- |" + " ---: |" * (len(sets) + 1),
+    ]
+    for system, by_set in results.items():
+        cells = [_cell(by_set[name][:, 0]) for name in sets]
+        mean, low, high = mean_interval([by_set[name] for name in held])
+        lines.append(f"| {system} | " + " | ".join(cells) + f" | {mean:.3f} ({low:.3f}–{high:.3f}) |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(values: NDArray[np.float64]) -> str:
+    found = bootstrap(values, samples=SAMPLES)
+    return f"{found.mean:.3f} ({found.low:.3f}–{found.high:.3f})"
+
+
+def write(results: Results, sets: Sequence[Set], split: str, out: Path) -> str:
+    """The table, the means, and the values of every query."""
+    text = table(results, split)
+    (out / "results.md").write_text(text, encoding="utf-8")
+    means = {
+        system: {name: dict(zip(MEASURES, values.mean(axis=0).tolist())) for name, values in by_set.items()}
+        for system, by_set in results.items()
+    }
+    (out / "results.json").write_text(json.dumps({"split": split, "means": means}, indent=1) + "\n")
+    with lzma.open(out / "queries.jsonl.xz", "wt", encoding="utf-8") as file:
+        for one in sets:
+            for system, by_set in results.items():
+                values = dict(zip(one.judgements.queries, by_set[one.name].round(6).tolist()))
+                line = {"set": one.name, "split": split, "system": system, "measures": MEASURES}
+                file.write(json.dumps({**line, "queries": values}) + "\n")
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--device", default="auto")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    sets = [read_set(asked.data, name, asked.split, asked.out / "work") for name in asked.sets]
+    results: dict[str, dict[str, Values]] = {"bm25": {one.name: values_of(one, one.bm25) for one in sets}}
+    for name, path in (given.split("=", 1) for given in asked.models):
+        began, model = time.monotonic(), Dense(path, asked.device)
+        for one in sets:
+            for system, values in systems(name, one, model.search(one)):
+                results.setdefault(system, {})[one.name] = values
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(write(results, sets, asked.split, asked.out))
+
+
+if __name__ == "__main__":
+    main()
