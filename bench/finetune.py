@@ -1,13 +1,13 @@
 """Fine-tuning against sentence-transformers: queries per second with the same loss, batch and lengths.
 
     python bench/finetune.py [--data ../shared/data/squad] [--steps 60] [--peer loop|trainer] [--peer-compile]
-    python bench/finetune.py --size tiny --setting 8x2 --steps 3          (does it run? without a GPU)
+    python bench/finetune.py --size tiny --setting 8x2x128 --steps 3          (does it run? without a GPU)
 
 A new BERT-base with random weights, made by the script, is trained on the questions of a BEIR folder, each with its
 paragraph and random other ones: InfoNCE over the batch (MultipleNegativesRankingLoss), scale 1, dot product, dropout
 0.1 and none on attention scores, bf16 autocast on a GPU, fused AdamW, gradients clipped at 1, questions cut at 32
-tokens and passages at 128. A setting is queries x passages of a query. The first steps, which compile and warm up, do
-not count.
+tokens. A setting is queries x passages of a query x tokens of a passage; the first, which the ratio is of, is
+coCondenser's for Natural Questions. The first steps, which compile and warm up, do not count.
 
 sentence-transformers' trainer needs the packages `datasets` and `accelerate`. `--peer loop`, the default, needs
 neither: its model, tokenisation and loss in a plain loop that does what the trainer does in a step and nothing else
@@ -46,21 +46,23 @@ from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import step
 
 SIZES = {"base": (12, 768, 12), "small": (6, 384, 6), "tiny": (2, 64, 2)}
-QUERY, PASSAGE, LR = 32, 128, 5e-6
+QUERY, LR = 32, 5e-6
 VOCABULARY = 30_522
+SETTINGS = ["128x2x256", "64x8x128"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Questions, passages, the right passage of each question and wrong ones."""
+    """Questions, passages, the right passage of each question, wrong ones, and the tokens of a passage."""
 
     queries: list[str]
     passages: list[str]
     right: list[int]
     wrong: list[list[int]]
+    length: int
 
     @classmethod
-    def read(cls, folder: Path, negatives: int) -> Task:
+    def read(cls, folder: Path, negatives: int, length: int) -> Task:
         if not (folder / "queries.jsonl.xz").is_file():
             raise SystemExit(f"no queries.jsonl.xz in {folder}: give --data, a folder in BEIR layout")
         passages, places = [], {}
@@ -72,7 +74,7 @@ class Task:
         right = [places[p] for _, p, _ in lines]
         drawn = np.random.default_rng(0).integers(1, len(passages), (len(right), negatives))
         wrong = ((np.array(right)[:, None] + drawn) % len(passages)).tolist()
-        return cls([texts[q] for q, _, _ in lines], passages, right, wrong)
+        return cls([texts[q] for q, _, _ in lines], passages, right, wrong, length)
 
     def rows(self) -> list[list[str]]:
         """The texts of each example: question, right passage, wrong ones."""
@@ -131,10 +133,10 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     encoder = Encoder.load(model).to(device)
     texts = [
         Texts.of(some, Shape(encoder.tokenizer, length))
-        for some, length in ((task.queries, QUERY), (task.passages, PASSAGE))
+        for some, length in ((task.queries, QUERY), (task.passages, task.length))
     ]
     lengths = [float(np.diff(t.offsets).mean()) for t in texts]
-    print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {PASSAGE} a passage")
+    print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {task.length} a passage")
     world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
     maker = Maker(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)
     objective = Retriever(encoder).train()
@@ -157,14 +159,14 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     return rate
 
 
-def their_model(args: Any, model: Path, device: torch.device) -> tuple[Any, Any]:
+def their_model(args: Any, model: Path, length: int, device: torch.device) -> tuple[Any, Any]:
     """sentence-transformers' model and loss."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import MultipleNegativesRankingLoss
     from sentence_transformers.util import dot_score
 
     made = SentenceTransformer(str(model), device=str(device), model_kwargs={"attn_implementation": "sdpa"})
-    made.max_seq_length = PASSAGE
+    made.max_seq_length = length
     loss = MultipleNegativesRankingLoss(made, scale=1.0, similarity_fct=dot_score)
     if args.peer_compile:
         made[0].auto_model.compile(dynamic=True)
@@ -173,13 +175,13 @@ def their_model(args: Any, model: Path, device: torch.device) -> tuple[Any, Any]
 
 def their_loop(args: Any, model: Path, task: Task, batch: int, device: torch.device) -> float:
     """What sentence-transformers' trainer does in a step, in a plain loop."""
-    made, loss = their_model(args, model, device)
+    made, loss = their_model(args, model, task.length, device)
     cuda = device.type == "cuda"
 
     def collate(rows: list[list[str]]) -> list[dict[str, torch.Tensor]]:
         features = []
         for i, column in enumerate(zip(*rows)):
-            made.max_seq_length = PASSAGE if i else QUERY
+            made.max_seq_length = task.length if i else QUERY
             found = made.preprocess(list(column))
             features.append({k: v for k, v in found.items() if isinstance(v, torch.Tensor)})
         return features
@@ -213,7 +215,7 @@ def their_trainer(args: Any, model: Path, task: Task, batch: int, device: torch.
     from sentence_transformers.training_args import SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
 
-    made, loss = their_model(args, model, device)
+    made, loss = their_model(args, model, task.length, device)
     columns = dict(zip(["anchor", "positive", *(f"negative_{i}" for i in range(99))], zip(*task.rows())))
     clock = Clock(args.warm, device)
 
@@ -241,7 +243,7 @@ def arguments() -> Any:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/squad"))
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
-        "--setting", action="append", help="queries x passages of a query, several times [64x2, 64x8]"
+        "--setting", action="append", help=f"queries x passages x tokens, several times {SETTINGS}"
     )
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--warm", type=int, default=10, help="steps before the clock starts")
@@ -260,16 +262,16 @@ def main() -> None:
     ratios = []
     with tempfile.TemporaryDirectory() as home:
         model = new_model(args.size, Path(home) / "model")
-        for setting in args.setting or ["64x2", "64x8"]:
-            batch, passages = map(int, setting.split("x"))
-            task = Task.read(args.data, passages - 1)
+        for setting in args.setting or SETTINGS:
+            batch, passages, length = map(int, setting.split("x"))
+            task = Task.read(args.data, passages - 1, length)
             mine = ours(args, model, task, batch, device)
             print(f"{setting}: liebig {mine:.1f} queries/s", flush=True)
             other = theirs(args, model, task, batch, device)
             ratios.append(mine / other)
             what = f"sentence-transformers, {args.peer}{', compiled' if args.peer_compile else ''}"
             print(f"{setting}: {what} {other:.1f} queries/s; {ratios[-1]:.2f} times", flush=True)
-    print(f"ratio: {min(ratios):.2f}")
+    print(f"ratio: {ratios[0]:.2f}")
 
 
 if __name__ == "__main__":
