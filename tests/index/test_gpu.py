@@ -58,6 +58,23 @@ def test_vectors_that_do_not_fit_pass_through_in_blocks(monkeypatch):
     )
 
 
+def test_the_best_groups_of_groups_hold_the_best_groups():
+    best = torch.from_numpy(vectors(3, 5003)).half()
+    highest, places = gpu.best_groups(best, 20)
+    assert torch.equal(highest, best.topk(20, dim=1).values)
+    assert torch.equal(best.gather(1, places), highest)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("queries", [1, 2, 40, 300])
+def test_deleted_vectors_are_not_found_on_a_gpu(queries):
+    shards = without(
+        [Shard.in_memory([str(i) for i in range(9001)], vectors(9001, 96), "fp16")], np.arange(0, 9001, 2)
+    )
+    x = vectors(queries, 96, seed=4)
+    same(Resident(shards, 96, "cuda").search(x, 30), exact.search(x, shards, 30))
+
+
 @pytest.mark.gpu
 def test_results_on_a_gpu_equal_those_of_the_cpu():
     shards = [Shard.in_memory([str(i) for i in range(50_000)], vectors(50_000, 64), "fp16")]

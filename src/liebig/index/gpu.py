@@ -1,9 +1,9 @@
 """Exact search on a GPU: vectors stay there in fp16 where they fit, and pass through it where they do not.
 
-A matrix product of a tile stays in the chip's cache and is reduced at once to the best of every group of 16 vectors;
-only the best groups of a query are looked into, and what is left is scored in float64. What was not looked into is
-bounded by the worst group taken plus the rounding of fp16; a query whose k-th score is not above that is done again
-with more groups, so results are exact. Memory: 2 bytes a number, and 2 / 16 bytes a vector and query of a batch.
+Rough scores are reduced at once to the best of every group of 16 neighbours (`maxima.py`: one kernel); only the
+best groups of a query are looked into, and what is left is scored in float64. What was not looked into is bounded
+by the worst group taken plus the rounding of fp16; a query whose k-th score is not above that is done again with
+more groups, so results are exact. Memory: 2 bytes a number, and 2 / 16 bytes a vector and query of a batch.
 
 Q queries, N vectors of a block, D width, M candidates.
 """
@@ -136,17 +136,25 @@ class Scorer:
         return Ranked(scores, numbers)
 
     def _group_maxima(self) -> Tensor:
-        """The best rough score of every group, Q x G. Group j of a tile is every (tile / 16)-th of its vectors."""
-        vectors, parts = self._block.vectors_ND, []
+        """The best rough score of every group of neighbours, Q x G."""
+        if self._device.type == "cuda" and len(self._rough_QD) > 1:
+            from liebig.index.maxima import group_maxima
+
+            return group_maxima(self._rough_QD, self._block.vectors_ND, self._alive())
+        parts = []
         for start in range(0, len(self._block), self._rows):
-            tile = vectors[start : start + self._rows]
-            scores = self._product(tile)
-            scores = self._without_deleted(scores, start)
-            short = -len(tile) % GROUP
-            if short:
-                scores = torch.nn.functional.pad(scores, (0, short), value=-torch.inf)
-            parts.append(scores.view(len(scores), GROUP, -1).amax(1))
+            tile = self._block.vectors_ND[start : start + self._rows]
+            scores = self._without_deleted(self._product(tile), start)
+            scores = torch.nn.functional.pad(scores, (0, -len(tile) % GROUP), value=-torch.inf)
+            parts.append(scores.view(len(scores), -1, GROUP).amax(2))
         return torch.cat(parts, 1)
+
+    def _alive(self) -> Tensor | None:
+        """Which vectors are not deleted, as bytes; None where all are there."""
+        if not len(self._block.deleted):
+            return None
+        alive = torch.ones(len(self._block), dtype=torch.uint8, device=self._device)
+        return alive.index_fill_(0, self._block.deleted, 0)
 
     def _product(self, tile_ND: Tensor) -> Tensor:
         if len(self._rough_QD) == 1:
@@ -160,7 +168,7 @@ class Scorer:
 
     def _look_into(self, best_QG: Tensor, rows: Tensor, groups: int, k: int) -> tuple[Ranked, Tensor]:
         """The k best within the best groups, and for which queries nothing better can lie outside of them."""
-        highest, places = best_QG[rows].topk(groups, dim=1)
+        highest, places = best_groups(best_QG if len(rows) == len(best_QG) else best_QG[rows], groups)
         complete = groups == best_QG.shape[1]
         outside = torch.full_like(highest[:, 0], -torch.inf) if complete else highest[:, -1]
         numbers_QM, rough_QM = self._members(rows, places)
@@ -176,14 +184,9 @@ class Scorer:
 
     def _members(self, rows: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers in the block and rough scores of all vectors of some groups, Q x M."""
-        per_tile = self._rows // GROUP
-        tile, j = places // per_tile, places % per_tile
-        length = (len(self._block) - tile * self._rows).clamp(max=self._rows)
-        stride = (length + GROUP - 1) // GROUP
         member = torch.arange(GROUP, device=self._device)
-        local = j[:, :, None] + member * stride[:, :, None]
-        numbers = (tile * self._rows)[:, :, None] + local
-        numbers = numbers.masked_fill(local >= length[:, :, None], -1).flatten(1)
+        numbers = (places[:, :, None] * GROUP + member).flatten(1)
+        numbers = numbers.masked_fill(numbers >= len(self._block), -1)
         return numbers, self._rough(rows, numbers)
 
     def _rough(self, rows: Tensor, numbers_QM: Tensor) -> Tensor:
@@ -201,16 +204,25 @@ class Scorer:
 
     def _exact(self, rows: Tensor, numbers_QM: Tensor, k: int) -> Ranked:
         """The k best of given vectors by their exact scores."""
-        numbers = numbers_QM.cpu().numpy()
         if self._holds_everything:
-            scores = self._exact_here(rows, numbers_QM)
-        else:
-            outer: Longs = np.where(numbers >= 0, numbers + self._block.first, -1)
-            scores = exact.score(self._queries[rows.cpu().numpy()], outer, self._shards)
+            return self._ordered(self._exact_here(rows, numbers_QM), numbers_QM, k)
+        numbers: Longs = numbers_QM.cpu().numpy()
         numbers = np.where(numbers >= 0, numbers + self._block.first, -1)
+        scores = exact.score(self._queries[rows.cpu().numpy()], numbers, self._shards)
         scores = np.where(numbers >= 0, scores, np.float32(-np.inf))
         empty = Ranked.nothing(len(numbers), k)
         return best(np.hstack([scores, empty.scores]), np.hstack([numbers, empty.numbers]), k)
+
+    def _ordered(self, scores_QM: Tensor, numbers_QM: Tensor, k: int) -> Ranked:
+        """The k best, of equal scores the lower number first, sorted where they are."""
+        numbers, order = numbers_QM.sort(dim=1)
+        scores = scores_QM.masked_fill(numbers_QM < 0, -torch.inf).gather(1, order)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        numbers = torch.where(scores == -torch.inf, -1, numbers.gather(1, order) + self._block.first)
+        short = max(0, k - scores.shape[1])
+        scores = torch.nn.functional.pad(scores[:, :k], (0, short), value=-torch.inf)
+        numbers = torch.nn.functional.pad(numbers[:, :k], (0, short), value=-1)
+        return Ranked(scores.cpu().numpy(), numbers.cpu().numpy())
 
     @property
     def _holds_everything(self) -> bool:
@@ -231,7 +243,7 @@ class Scorer:
             found = merge([found, Ranked(values, columns)], k)
         return found
 
-    def _exact_here(self, rows: Tensor, numbers_QM: Tensor) -> Floats:
+    def _exact_here(self, rows: Tensor, numbers_QM: Tensor) -> Tensor:
         """Products in float64 of what the device holds."""
         vectors = self._block.vectors_ND
         size = max(1, GATHER // (8 * vectors.shape[1] * numbers_QM.shape[1]))
@@ -239,4 +251,18 @@ class Scorer:
         for i in range(0, len(rows), size):
             gathered_QMD = vectors[numbers_QM[i : i + size].clamp(min=0)].double()
             parts.append((gathered_QMD * self._exact_QD[rows[i : i + size], None]).sum(-1).float())
-        return np.asarray(torch.cat(parts).cpu().numpy())
+        return torch.cat(parts)
+
+
+def best_groups(best_QG: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The highest maxima and their places; the best groups lie in the best groups of groups, so few are sorted."""
+    queries, count = best_QG.shape
+    if count < 8 * groups * GROUP:
+        return best_QG.topk(groups, dim=1)
+    whole = count - count % GROUP
+    above = best_QG[:, :whole].view(queries, -1, GROUP).amax(2).topk(groups, dim=1).indices
+    inside = (above[:, :, None] * GROUP + torch.arange(GROUP, device=best_QG.device)).flatten(1)
+    rest = torch.arange(whole, count, device=best_QG.device).expand(queries, -1)
+    places = torch.cat([inside, rest], 1)
+    highest, order = best_QG.gather(1, places).topk(groups, dim=1)
+    return highest, places.gather(1, order)
