@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from liebig.errors import RecipeError
-from liebig.finetune import similarity
+from liebig.finetune import lora, similarity
 from liebig.finetune.config import (
     ContrastiveConfig,
     CosineConfig,
@@ -65,6 +65,16 @@ def _encoder(config: FinetuneConfig) -> Encoder:
         )
     if config.dropout is not None:
         encoder.backbone.set_dropout(config.dropout)
+    if config.lora is not None:
+        some = config.lora
+        lora.adapt(
+            encoder.backbone,
+            rank=some.rank,
+            alpha=some.alpha,
+            dropout=some.dropout,
+            targets=some.targets,
+            seed=config.seed,
+        )
     encoder.max_length = longest
     encoder.similarity = similarity_of(config)
     if config.query_prompt or config.passage_prompt:

@@ -122,6 +122,20 @@ class AdaptiveConfig(Config):
 Batching = Annotated[RandomConfig | SequentialConfig | AdaptiveConfig, Field(discriminator="kind")]
 
 
+class LoraConfig(Config):
+    """Small trained matrices beside the frozen ones of a large encoder; needs the extra `lora`."""
+
+    rank: int = Field(default=16, ge=1, description="Inner width of the matrices")
+    alpha: float = Field(default=32.0, gt=0, description="Their product counts alpha / rank times")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout before them")
+    targets: tuple[str, ...] = Field(
+        default=(), description="Last names of linear parts, as query or value [default: all of a layer]"
+    )
+    adapter: bool = Field(
+        default=False, description="Keep them as adapter/ too, in peft's form; model/ is merged always"
+    )
+
+
 class DevConfig(Config):
     """Evaluation while training, by exact search or on each query's own candidates."""
 
@@ -190,6 +204,9 @@ class FinetuneConfig(Config):
     query_prompt: str = Field(default="", description="Text before every query.")
     passage_prompt: str = Field(default="", description="Text before every passage.")
     dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
+    lora: LoraConfig | None = Field(
+        default=None, description="Train an adapter and not the whole encoder, by peft."
+    )
     optim: OptimConfig = Field(
         default=AdamWConfig(lr=5e-6), description="The optimiser; asam for few labels."
     )

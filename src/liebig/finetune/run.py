@@ -16,7 +16,7 @@ from pathlib import Path
 
 from liebig.data.collection import Collection
 from liebig.errors import DataError
-from liebig.finetune import adaptive, similarity
+from liebig.finetune import adaptive, lora, similarity
 from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.build import Start, shapes, similarity_of, start
 from liebig.finetune.config import (
@@ -42,7 +42,7 @@ from liebig.train.sharding import sharded
 from liebig.train.state import load_checkpoint, put_module, take_module
 from liebig.workspace import Folder
 
-MODEL, QUERY, CACHE, SCHEDULE = "model", "query", "cache", "schedule"
+MODEL, QUERY, ADAPTER, CACHE, SCHEDULE = "model", "query", "adapter", "cache", "schedule"
 Say = Callable[[str], None]
 Evaluate = Callable[[Objective], Mapping[str, float]]
 
@@ -234,9 +234,13 @@ def save(config: FinetuneConfig, made: Start, folder: Path, world: World) -> Non
             put_module(made.objective, whole)
     if not world.first:
         return
-    made.passage.save(folder / MODEL)
-    if made.passage is not made.encoder:
-        made.encoder.save(folder / QUERY)
+    towers = {MODEL: made.passage} | ({QUERY: made.encoder} if made.passage is not made.encoder else {})
+    for name, tower in towers.items():
+        if config.lora is not None:
+            if config.lora.adapter:
+                lora.save_adapter(tower.backbone, folder / ADAPTER / name, tower.backbone.source)
+            lora.merge(tower.backbone)
+        tower.save(folder / name)
     if isinstance(made.objective, Ltr):
         made.objective.save_head(folder / MODEL)
 
