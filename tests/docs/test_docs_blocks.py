@@ -1,0 +1,128 @@
+"""Every code block of README and docs says its language, and does what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+from docs_pages import LANGUAGES, NOT_RUN, ROOT, Block, blocks, name_of, pages, shortened
+from docs_world import make_world
+from typer.testing import CliRunner
+
+from liebig import encoders
+from liebig.cli import make_app
+
+PAGES = [path for path in pages() if blocks(path)]
+ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun ")  # understood, not run
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """A copy of the bundled encoder: pages name models that commands could write to."""
+    return shutil.copytree(encoders.folder(), tmp_path_factory.mktemp("models") / "encoder")
+
+
+def expanded(text: str, folder: Path) -> list[str]:
+    """The words of a command as the shell makes them."""
+    script = f"printf '%s\\0' {text}"
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, check=True)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def understood(words: list[str]) -> None:
+    """Parse a command line as far as its options go, without running it."""
+    command, rest = typer.main.get_command(make_app()), list(words)
+    while hasattr(command, "commands"):
+        assert rest[0] in command.commands, f"liebig {shlex.join(words)}: there is no command {rest[0]}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    command.make_context("liebig", rest)
+
+
+def run_liebig(words: list[str], given: bytes | None = None) -> None:
+    result = CliRunner().invoke(make_app(), words, input=given)
+    if result.exit_code != 0:
+        raise AssertionError(f"liebig {shlex.join(words)}\n{result.output}\n{result.exception!r}")
+
+
+def run_command(line: str, folder: Path) -> None:
+    """Run one line of a block: liebig in this process, everything else in a shell."""
+    before, pipe, after = line.rpartition("| liebig ")
+    if line.startswith("liebig run recipes/") or line.startswith(ELSEWHERE):
+        check_command(line, folder)
+    elif pipe:
+        done = subprocess.run(["bash", "-c", before], cwd=folder, capture_output=True, check=True)
+        run_liebig(expanded(after, folder), done.stdout)
+    elif line.startswith("liebig "):
+        run_liebig(expanded(line.removeprefix("liebig "), folder))
+    else:
+        subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, check=True)
+
+
+def check_command(line: str, folder: Path) -> None:
+    """What can be said of a line that is not run: its command, options, recipe, target or extra exist."""
+    if line.startswith("make "):
+        targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{target}:", targets, re.MULTILINE) for target in line.split()[1:2]), line
+    for extra in re.findall(r"liebig\[([\w,]+)\]", line):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert set(extra.split(",")) <= set(project["optional-dependencies"]), line
+    found = re.search(r"(?:^|-m )liebig (.*)", line)
+    if found and not line.startswith("pip"):
+        understood(expanded(found[1].partition(" | ")[0], folder))
+
+
+def run_block(block: Block, folder: Path) -> None:
+    text = shortened(block.text)
+    if block.language == "bash":
+        for line in Block(block.page, block.line, "bash", "", text).commands:
+            (run_command if block.is_run else check_command)(line, folder)
+    elif block.language == "python" and block.is_run:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
+    elif block.language == "toml":
+        tomllib.loads(text)
+    elif block.language == "json":
+        json.loads(text)
+    if block.title:
+        (folder / block.title).write_text(text, encoding="utf-8")
+
+
+def test_there_are_pages_with_blocks():
+    assert len(PAGES) > 10
+
+
+@pytest.mark.parametrize("path", [path for path in pages() if path.name != "README.md"], ids=name_of)
+def test_every_block_says_its_language_and_why_it_is_not_run(path):
+    wrong = [block.place for block in blocks(path) if block.language not in LANGUAGES]
+    assert wrong == [], f"say one of {sorted(LANGUAGES)} behind the backticks"
+    silent = [b.place for b in blocks(path) if not b.is_run and len(b.text.split("\n")[0]) < len(NOT_RUN) + 5]
+    assert silent == [], "say why the block is not run"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_every_block_of_a_page_does_what_it_says(path, model, tmp_path, monkeypatch):
+    make_world(tmp_path, model)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for block in blocks(path):
+        try:
+            run_block(block, tmp_path)
+        except BaseException as error:
+            raise AssertionError(f"{block.place}: {error}") from error
+
+
+def test_a_stage_that_is_not_run_is_held_to_its_options(tmp_path):
+    check_command("liebig encode runs/collection --model runs/model --out runs/vectors", tmp_path)
+    with pytest.raises(Exception, match="--modell"):
+        check_command("liebig encode runs/collection --modell runs/model", tmp_path)
+    with pytest.raises(AssertionError, match="no command"):
+        check_command("torchrun -m liebig encoed runs/collection", tmp_path)
