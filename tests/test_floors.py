@@ -36,6 +36,7 @@ FLOORS = [
 ]
 ROOMS = FLOORS[7]
 UPSTREAM = {
+    ("queries", "lexical"),
     ("search", "index"),
     ("search", "lexical"),
     ("report", "evaluate"),

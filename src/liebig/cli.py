@@ -30,6 +30,7 @@ from liebig.stages import STAGES
 
 GROUPS = {
     "analyse": "Look into models, vectors and results.",
+    "queries": "Train query generators, write queries and look at them.",
     "rerank": "Train cross-encoders and score with them.",
 }
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")

@@ -15,6 +15,7 @@ from liebig.lexical.config import BM25Config
 from liebig.model.config import ImportConfig
 from liebig.pipeline import Stage
 from liebig.pretrain.config import PretrainConfig
+from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig, QueriesTrainConfig
 from liebig.report.config import ReportConfig
 from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
 from liebig.search.config import MineConfig, SearchConfig
@@ -71,6 +72,30 @@ def _import(config: ImportConfig, folder: Folder) -> None:
 
 def _bm25(config: BM25Config, folder: Folder) -> None:
     from liebig.lexical.run import run
+
+    run(config, folder)
+
+
+def _queries_train(config: QueriesTrainConfig, folder: Folder) -> None:
+    from liebig.queries.run_train import run
+
+    run(config, folder)
+
+
+def _queries_generate(config: QueriesGenerateConfig, folder: Folder) -> None:
+    from liebig.queries.run_generate import run
+
+    run(config, folder)
+
+
+def _plan_queries(config: QueriesGenerateConfig) -> str:
+    from liebig.queries.run_generate import plan
+
+    return plan(config)
+
+
+def _queries_inspect(config: QueriesInspectConfig, folder: Folder) -> None:
+    from liebig.queries.inspection import run
 
     run(config, folder)
 
@@ -241,6 +266,31 @@ _ALL = (
         "Index a collection's passages for BM25, or add passages to an index and take some out.",
         "liebig bm25 runs/collection --out runs/bm25",
         positional="collection",
+    ),
+    Stage(
+        "queries train",
+        QueriesTrainConfig,
+        _queries_train,
+        "Train a query generator on passages and their queries, from a seq2seq model or an encoder.",
+        "liebig queries train runs/collection model.kind=folder model.path=runs/flan-t5 --out runs/generator",
+        positional="collections",
+    ),
+    Stage(
+        "queries generate",
+        QueriesGenerateConfig,
+        _queries_generate,
+        "Write queries for every passage, by a generator, a language model's server, or from a file.",
+        "liebig queries generate runs/collection source.kind=model source.path=runs/generator/model --out runs/queries",
+        positional="collection",
+        plan=_plan_queries,
+    ),
+    Stage(
+        "queries inspect",
+        QueriesInspectConfig,
+        _queries_inspect,
+        "Show generated queries beside their passages, and count what they find and repeat.",
+        "liebig queries inspect runs/queries --bm25 runs/bm25 --out runs/inspected",
+        positional="folders",
     ),
     Stage(
         "encode",

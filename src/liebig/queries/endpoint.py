@@ -1,0 +1,221 @@
+"""A server that speaks the OpenAI API as the generator: one request a passage, several under way, none asked twice.
+
+Every answer is put into a journal as it comes, so that a server that dies, a limit or Ctrl-C costs nothing: the same
+command goes on. What may pass (no connection, 429, 5xx, an answer that cannot be understood) is tried again after a
+growing wait, or after what the server asks for; what cannot (a wrong key, model or address) ends at once in a sentence.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+from liebig.errors import ResourceError
+from liebig.records import Passage
+
+NUMBERING = re.compile(r"^\s*(?:\(?\d{1,3}[.):]|[-*•])\s*")
+CHARACTERS = 4  # of a token, about
+AGAIN = "what was answered is kept; run the same command again when the server is back"
+
+
+class Passing(Exception):
+    """Something that may pass; `after` is what the server asks to wait, in seconds."""
+
+    def __init__(self, what: str, after: float | None = None) -> None:
+        super().__init__(what)
+        self.what, self.after = what, after
+
+
+@dataclass
+class Pace:
+    """At most so many requests a minute, over all threads."""
+
+    per_minute: float | None
+    _next: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self) -> None:
+        """Until it is this thread's turn."""
+        if self.per_minute is None:
+            return
+        with self._lock:
+            turn = max(self._next, time.monotonic())
+            self._next = turn + 60 / self.per_minute
+        time.sleep(max(0.0, turn - time.monotonic()))
+
+
+@dataclass(frozen=True)
+class Client:
+    """Asks a model on a server."""
+
+    url: str
+    model: str
+    key: str | None
+    settings: dict[str, Any]
+    timeout: float
+    retries: int
+    wait: float
+    pace: Pace
+    stopped: Event = field(default_factory=Event)
+
+    def ask(self, prompt: str) -> str:
+        """The text of an answer; a ResourceError when there is none in the end."""
+        for attempt in range(self.retries + 1):
+            self.pace.wait()
+            try:
+                return self._once(prompt)
+            except Passing as problem:
+                if attempt == self.retries or self.stopped.is_set():
+                    what = f"{self.url}: {problem.what}, {attempt + 1} times"
+                    raise ResourceError(what, fix=AGAIN) from None
+                self.stopped.wait(self.wait * 2**attempt if problem.after is None else problem.after)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _once(self, prompt: str) -> str:
+        body = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **self.settings}
+        headers = {"Content-Type": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        request = urllib.request.Request(
+            f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+                data = answer.read()
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from None
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            raise Passing(f"the server does not answer ({getattr(error, 'reason', None) or error})") from None
+        return content(data)
+
+    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+        if error.code == 429 or error.code >= 500:
+            after = error.headers.get("Retry-After", "")
+            what = (
+                "the limit of requests is reached"
+                if error.code == 429
+                else f"the server fails ({error.code})"
+            )
+            return Passing(what, float(after) if after.replace(".", "", 1).isdigit() else None)
+        said = error.read()[:200].decode("utf-8", "replace").strip()
+        return ResourceError(
+            f"{self.url} refuses the request ({error.code}): {said}",
+            fix="check url, model and key_file; what was answered before is kept",
+        )
+
+
+def content(data: bytes) -> str:
+    """The text in an answer of the API."""
+    try:
+        text = json.loads(data)["choices"][0]["message"]["content"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        shown = data[:80].decode("utf-8", "replace")
+        raise Passing(f"the answer is not of the API's form ({shown!r})")
+    return text
+
+
+def lines_of(text: str, count: int) -> list[str]:
+    """The queries of an answer, one a line; numbers, bullets and quotes around them are left out."""
+    found = [NUMBERING.sub("", line).strip().strip("\"'“”") for line in text.splitlines()]
+    return [line for line in found if line][:count]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What is asked about a passage."""
+
+    template: str
+    count: int
+    words: int
+
+    def of(self, passage: Passage) -> str:
+        """Filled in; braces in the texts stay what they are."""
+        filled = {"count": str(self.count), "title": passage.title, "passage": self._cut(passage.text)}
+        return re.sub(r"\{(count|title|passage)\}", lambda m: filled[m.group(1)], self.template)
+
+    def _cut(self, text: str) -> str:
+        parts = text.split()
+        return text if len(parts) <= self.words else " ".join(parts[: self.words])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What asking will take, about."""
+
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    price: float
+
+    def __str__(self) -> str:
+        price = f", about {self.price:,.2f} at the prices given" if self.price else ""
+        size = f"{self.tokens_in:,} tokens sent and up to {self.tokens_out:,} received"
+        return f"{self.requests:,} requests, about {size}{price}"
+
+
+def estimate(
+    passages: Iterable[Passage], prompts: Prompts, tokens: int, price_in: float, price_out: float
+) -> Estimate:
+    """Counted before the first request."""
+    sizes = [len(prompts.of(passage)) // CHARACTERS + 1 for passage in passages]
+    received = len(sizes) * prompts.count * tokens
+    return Estimate(
+        len(sizes), sum(sizes), received, (sum(sizes) * price_in + received * price_out) / 1_000_000
+    )
+
+
+def asked(
+    client: Client, prompts: Prompts, workers: int, advance: Callable[[int], None] = lambda n: None
+) -> Callable[[Sequence[Passage], Any, Path], list[list[str]]]:
+    """A function that asks about the passages of a shard, those in its journal left out."""
+
+    def write(passages: Sequence[Passage], prepared: Any, journal: Path) -> list[list[str]]:
+        known = read_journal(journal)
+        with journal.open("a", encoding="utf-8") as file, ThreadPoolExecutor(workers) as pool:
+            lock = Lock()
+
+            def one(passage: Passage) -> None:
+                if client.stopped.is_set():
+                    return
+                found = lines_of(client.ask(prompts.of(passage)), prompts.count)
+                with lock:
+                    known[passage.id] = found
+                    file.write(json.dumps({"passage": passage.id, "queries": found}) + "\n")
+                    file.flush()
+
+            futures = [pool.submit(one, passage) for passage in passages if passage.id not in known]
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                if any(not future.done() or future.exception() for future in futures):
+                    client.stopped.set()  # the others finish what is under way and begin nothing
+                    pool.shutdown(cancel_futures=True)
+        for future in done:
+            future.result()
+        return [known[passage.id] for passage in passages]
+
+    return write
+
+
+def read_journal(path: Path) -> dict[str, list[str]]:
+    """What was answered before; a last line that was cut off is left out."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        found[row["passage"]] = row["queries"]
+    return found

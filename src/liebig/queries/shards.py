@@ -1,0 +1,124 @@
+"""Shards of generated queries: each is made once, by one process, and is a whole file or none.
+
+Shard s holds the passages s * size … in the order of the collection and is made by process s mod W. While one is
+written, the next is prepared and the last one finished in threads, so a GPU does not wait for a tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from liebig.data.output import json_line
+from liebig.progress import Progress
+from liebig.queries.clean import clean
+from liebig.queries.filters import Keeps, Named
+from liebig.records import Passage
+from liebig.train.distributed import World
+from liebig.workspace import atomic_write
+
+Passages = Sequence[Passage]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """How passages become queries: prepared and finished in threads, written in between; `journal` is a shard's own."""
+
+    write: Callable[[Passages, Any, Path], Any]
+    prepare: Callable[[Passages], Any] = lambda passages: None
+    finish: Callable[[Any], list[list[str]]] = lambda found: list(found)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where shards lie, how large they are, and what is done to their queries."""
+
+    folder: Path
+    size: int
+    world: World
+    keeps: Keeps | None = None
+    duplicates: bool = False
+
+    def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
+        """Make those of this process that are not there yet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Progress("generate", total, "passages") as bar, ThreadPoolExecutor(2) as pool:
+            ahead = self._prepared(passages, writer, bar, pool)
+            finishing: Future[None] | None = None
+            for number, some, prepared in ahead:
+                found = writer.write(some, prepared.result(), self.journal(number))
+                if finishing is not None:
+                    finishing.result()
+                finishing = pool.submit(self._finish, number, some, found, writer)
+                bar.advance(len(some))
+            if finishing is not None:
+                finishing.result()
+
+    def _prepared(
+        self, passages: Iterable[Passage], writer: Writer, bar: Progress, pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[int, Passages, Future[Any]]]:
+        """Shards to be made, each with its preparation under way, one ahead."""
+        waiting: tuple[int, Passages, Future[Any]] | None = None
+        for number, some in self._mine(passages):
+            if self.file(number).is_file():
+                bar.advance(len(some))
+                continue
+            coming = (number, some, pool.submit(writer.prepare, some))
+            if waiting is not None:
+                yield waiting
+            waiting = coming
+        if waiting is not None:
+            yield waiting
+
+    def _mine(self, passages: Iterable[Passage]) -> Iterator[tuple[int, Passages]]:
+        stream, number = iter(passages), 0
+        while some := list(islice(stream, self.size)):
+            if number % self.world.size == self.world.rank:
+                yield number, some
+            number += 1
+
+    def _finish(self, number: int, passages: Passages, found: Any, writer: Writer) -> None:
+        """Clean, filter and store a shard; its first line holds the counts."""
+        counts: Counter[str] = Counter()
+        texts = [clean(queries, counts, duplicates=self.duplicates) for queries in writer.finish(found)]
+        named = [(p.id, n, query) for p, queries in zip(passages, texts) for n, query in enumerate(queries)]
+        kept = self._filtered(named, counts)
+        rows: dict[str, list[tuple[int, str]]] = {passage.id: [] for passage in passages}
+        for passage, n, query in kept:
+            rows[passage].append((n, query))
+        lines = [json_line(dict(counts))]
+        lines += [
+            json_line({"passage": id, "queries": [q for _, q in row], "numbers": [n for n, _ in row]})
+            for id, row in rows.items()
+        ]
+        atomic_write(self.file(number), ("\n".join(lines) + "\n").encode("utf-8"))
+        self.journal(number).unlink(missing_ok=True)
+
+    def _filtered(self, named: list[Named], counts: Counter[str]) -> list[Named]:
+        if self.keeps is None or not named:
+            return named
+        kept = [one for one, keep in zip(named, self.keeps(named)) if keep]
+        counts["inconsistent"] += len(named) - len(kept)
+        return kept
+
+    def file(self, number: int) -> Path:
+        """Where a shard lies."""
+        return self.folder / f"{number:05d}.jsonl"
+
+    def journal(self, number: int) -> Path:
+        """Where answers are kept that came one by one, until their shard is whole."""
+        return self.folder / f"{number:05d}.journal"
+
+    def read(self, counts: Counter[str]) -> Iterator[dict[str, Any]]:
+        """The rows of all shards in order; their counts are added up."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with path.open(encoding="utf-8") as file:
+                counts.update(json.loads(next(file)))
+                for line in file:
+                    yield json.loads(line)
