@@ -44,4 +44,22 @@ def build(
     _say(f"\nNext: liebig serve {out}")
 
 
-COMMANDS = (build,)
+def update(
+    folder: Annotated[Path, typer.Argument(help="A retriever's folder.")],
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE]...", help="What it is now built from [default: as before]."),
+    ] = None,
+) -> None:
+    """Take new, changed and deleted documents into a retriever's indexes; a running server takes them over.
+
+    Example:
+
+        liebig update runs/articles
+    """
+    from liebig.retriever.update import update as run
+
+    run(STAGES, folder, sources or [], _say)
+
+
+COMMANDS = (build, update)

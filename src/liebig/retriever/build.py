@@ -26,7 +26,7 @@ from liebig.data.collection import Collection
 from liebig.errors import RecipeError, WorkspaceError
 from liebig.pipeline import Planned, Stage
 from liebig.retriever import folder as description
-from liebig.retriever.config import CheckConfig, ModelConfig, PassagesConfig, QuestionsConfig
+from liebig.retriever.config import ChangesConfig, CheckConfig, ModelConfig, PassagesConfig, QuestionsConfig
 from liebig.retriever.folder import Described
 from liebig.text.abbreviations import LANGUAGES
 from liebig.workspace import Folder
@@ -56,6 +56,12 @@ def _check(config: CheckConfig, folder: Folder) -> None:
     run(config, folder)
 
 
+def _changes(config: ChangesConfig, folder: Folder) -> None:
+    from liebig.retriever.changes import run
+
+    run(config, folder)
+
+
 def _model(config: ModelConfig, folder: Folder) -> None:
     skipped = shutil.ignore_patterns(workspace.MANIFEST)
     shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
@@ -67,6 +73,7 @@ OWN = {
         Stage("passages", PassagesConfig, _passages, "Cut documents into passages.", ""),
         Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", ""),
         Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
+        Stage("changes", ChangesConfig, _changes, "Find what is new, changed and gone.", ""),
         Stage("model", ModelConfig, _model, "Take a model into the folder.", ""),
     )
 }
@@ -159,7 +166,7 @@ def build(table: Mapping[str, Stage], wish: Wish, out: Path, say: Callable[[str]
         index=index.name,
         model=model.name,
         checks=checks.name,
-        more={"sources": [_absolute(source) for source in wish.sources], "language": wish.language},
+        more={"sources": [absolute(source) for source in wish.sources], "language": wish.language},
     )
     return finish(works, described, found)
 
@@ -263,5 +270,6 @@ def finish(works: Works, described: Described, found: dict[str, Any]) -> Describ
     return described
 
 
-def _absolute(source: str) -> str:
+def absolute(source: str) -> str:
+    """A path that holds wherever it is used; names of sources stay names."""
     return str(Path(source).resolve()) if Path(source).exists() else source

@@ -41,3 +41,11 @@ class ModelConfig(Config):
     """A model taken into the retriever's folder."""
 
     model: InputPath = Field(description="The model's folder.")
+
+
+class ChangesConfig(Config):
+    """What is new, changed and gone between two generations of a collection."""
+
+    before: InputPath = Field(description="The collection that the indexes were made of.")
+    now: InputPath = Field(description="The collection as it is now.")
+    index: InputPath = Field(description="The vectors of the older one.")

@@ -157,7 +157,7 @@ class Retriever:
             "weight": described.weight,
             "model": described.model,
             **{name: index.info() for name, index in indexes.items() if index is not None},
-            **described.more,
+            **{name: value for name, value in described.more.items() if name != "sources"},
         }
 
     def reload(self) -> bool:

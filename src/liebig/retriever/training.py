@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from liebig.data.batches import CropSource
+from liebig.data.collection import Collection
 from liebig.data.store import TokenStore
 from liebig.model.encoder import Dense, Encoder
 from liebig.retriever.questions import PAIRS
 
-FEWEST_TOKENS, FEWEST_DOCUMENTS = 20_000, 32
+FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
 LR = 1e-4
 CROPS = 256  # tokens of the window both crops come from
@@ -30,6 +32,16 @@ class Start:
     has_projection: bool
     cuda: bool
 
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence in training."""
+        return min(self.max_length, CROPS)
+
+    @property
+    def window(self) -> int:
+        """Tokens of the window of two crops, each of which has half of it at most."""
+        return min(CROPS, 2 * (self.length - 4))
+
     @classmethod
     def of(cls, model: Path) -> Start:
         """Look at a model's folder."""
@@ -43,7 +55,7 @@ class Start:
 def why_not(start: Start, store: Path) -> str | None:
     """Why there is nothing to train, where there is not."""
     opened = TokenStore.open(store)
-    if len(opened.tokens) < FEWEST_TOKENS or len(opened) < FEWEST_DOCUMENTS:
+    if len(opened.tokens) < FEWEST_TOKENS or _crops(opened, start) < FEWEST_EXAMPLES:
         return f"{len(opened):,} documents with {len(opened.tokens):,} tokens are too little to train on"
     if start.pooling not in ("mean", "cls"):
         return f"an encoder with {start.pooling} pooling is not trained further"
@@ -54,16 +66,24 @@ def why_not(start: Start, store: Path) -> str | None:
 
 def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: float) -> dict[str, Any]:
     """The recipe of `liebig pretrain`."""
-    length = min(start.max_length, CROPS)
-    crops = {"kind": "crops", "window": min(CROPS, 2 * (length - 4))}
+    crops = {"kind": "crops", "window": start.window}
     pairs = {"kind": "queries", "collection": str(questions / PAIRS)}
     both = {"kind": "mixture", "parts": [{"source": crops, "weight": 1.0}, {"source": pairs, "weight": 1.0}]}
+    has_pairs = (questions / PAIRS).is_dir()
+    examples = [_crops(TokenStore.open(store, hashes=False), start)]
+    examples += [Collection(questions / PAIRS).count("passages")] if has_pairs else []
+    batch = min(BATCH_CUDA if start.cuda else BATCH_CPU, int(0.9 * min(examples)))
     return {
         "model": {"kind": "folder", "path": str(model)},
         "stores": [{"path": str(store)}],
-        "source": both if (questions / PAIRS).is_dir() else crops,
+        "source": both if has_pairs else crops,
         "objective": {"kind": "simclr", "similarity": "cosine", "pooling": start.pooling},
-        "max_length": length,
+        "max_length": start.length,
         "optim": {"lr": LR},
-        "loop": {"minutes": minutes, "batch": BATCH_CUDA if start.cuda else BATCH_CPU},
+        "loop": {"minutes": minutes, "batch": batch},
     }
+
+
+def _crops(store: TokenStore, start: Start) -> int:
+    """Windows that crops can be drawn from."""
+    return len(CropSource(store, start.window))

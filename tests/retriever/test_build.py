@@ -1,0 +1,203 @@
+"""From documents to a folder that answers, and what an update changes: equal to a rebuild, atomic, resumable."""
+
+import json
+
+import numpy as np
+import pytest
+
+from liebig import workspace
+from liebig.cli import main
+from liebig.errors import DataError, RecipeError, WorkspaceError
+from liebig.retriever import Retriever, training
+from liebig.retriever.build import Wish, build
+from liebig.retriever.folder import read
+from liebig.retriever.update import update
+from liebig.stages import STAGES
+
+TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
+TOPICS += ["candle", "orchard"]
+
+
+def write_documents(folder, topics=TOPICS):
+    """Documents with a title, two headed sections, and a word of their own that is in both."""
+    folder.mkdir(exist_ok=True)
+    for number, topic in enumerate(topics):
+        text = (
+            f"# The book of {topic}\n\n## Origin of {topic}\n\nPeople have known {topic} for {number + 3} centuries. "
+            f"It came from the {topic} valley in the north.\n\n## Use of {topic}\n\nEvery house keeps some {topic}. "
+            f"Children learn about {topic} at school number {number}.\n"
+        )
+        (folder / f"{topic}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+def made(source, out, **wish):
+    lines = []
+    build(STAGES, Wish((str(source),), **{"minutes": 0, **wish}), out, lines.append)
+    return lines
+
+
+def refresh(out, *sources):
+    lines = []
+    counts = update(STAGES, out, [str(source) for source in sources], lines.append)
+    return counts, lines
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("build")
+    lines = made(write_documents(folder / "source"), folder / "out")
+    return folder / "source", folder / "out", lines
+
+
+def answers(folder, system):
+    retriever = Retriever.from_folder(folder)
+    found = retriever.search_many(
+        ["origin of the comet", "steam at school", "house with pepper", "quince"], 50, system
+    )
+    return [sorted((r.id, round(r.score, 2)) for r in row) for row in found]
+
+
+def test_documents_become_a_folder_that_answers(built):
+    _, out, lines = built
+    retriever = Retriever.from_folder(out)
+    assert retriever.search("where does the violin come from", k=1)[0].doc == "violin.md"
+    assert retriever.info()["documents"] == len(TOPICS)
+    assert "sources" not in retriever.info()
+    checks = json.loads((out / read(out).checks / "checks.json").read_text())
+    assert checks["questions"] == {"heading": 24, "title": 12, "sentence": 24}
+    assert {row["name"] for row in checks["rows"]} >= {"BM25", "encoder as it came"}
+    assert any("nDCG@10" in line for line in lines)
+    assert checks["choice"]["system"] == retriever.system
+
+
+def test_questions_are_held_out_of_the_text_they_are_asked_against(built):
+    _, out, _ = built
+    rows = [json.loads(line) for line in (out / "work/questions/passages.jsonl").read_text().splitlines()]
+    assert {row["title"] for row in rows} == {""}
+    assert not any("Origin of" in row["text"] or "The book of" in row["text"] for row in rows)
+
+
+def test_a_second_build_changes_nothing(built):
+    source, out, _ = built
+    before = (out / "retriever.json").read_bytes()
+    lines = made(source, out)
+    assert all("up to date" in line for line in lines if line.startswith(("work/", "bm25", "index", "model")))
+    assert (out / "retriever.json").read_bytes() == before
+
+
+def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
+    source = write_documents(tmp_path / "source", TOPICS[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr("liebig.retriever.build.index_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            made(source, tmp_path / "out")
+    assert not (tmp_path / "out" / "retriever.json").exists()
+    lines = made(source, tmp_path / "out")
+    assert "bm25-1: up to date" in lines
+    assert len(Retriever.from_folder(tmp_path / "out")) == 6
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense"])
+def test_an_update_finds_what_a_rebuild_finds(tmp_path, system):
+    source = write_documents(tmp_path / "source", TOPICS[:6])
+    made(source, tmp_path / "out")
+    (source / "steam.md").unlink()
+    (source / "comet.md").write_text("# Comets\n\nThe origin of the comet is a cloud.\n\nIt has a tail.\n")
+    write_documents(source, ["pepper", "quince"])
+    counts, _ = refresh(tmp_path / "out")
+    assert (counts.new, counts.changed, counts.deleted) == (2, 1, 1)
+    made(source, tmp_path / "again")
+    assert answers(tmp_path / "out", system) == answers(tmp_path / "again", system)
+    assert read(tmp_path / "out").generation == 2
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not names & {"collection-1", "bm25-1", "index-1"}
+
+
+def test_pieces_of_changed_passages_go(tmp_path):
+    source = tmp_path / "passages.jsonl"
+
+    def write(**texts):
+        rows = [{"_id": id, "title": "", "text": text} for id, text in texts.items()]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    long = " ".join(f"word{i} barley" for i in range(200))
+    write(a=long, b=long + " comet", c="a short one")
+    made(source, tmp_path / "out")
+    retriever = Retriever.from_folder(tmp_path / "out")
+    before = len(retriever._opened.index)
+    assert before > 3
+    write(a="barley", b=long + " comet", d="quince")
+    refresh(tmp_path / "out")
+    assert retriever.reload()
+    assert retriever._opened.index.find("a#1") is None
+    assert {r.id for r in retriever.search("barley", 5, "dense")} == {"a", "b", "d"}
+
+
+def test_an_update_without_changes_is_no_generation(built):
+    _, out, _ = built
+    before = sorted(path.name for path in out.iterdir())
+    counts, lines = refresh(out)
+    assert counts.nothing
+    assert lines[-1] == "Nothing has changed."
+    assert sorted(path.name for path in out.iterdir()) == before
+
+
+def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
+    source = write_documents(tmp_path / "source", TOPICS[:3])
+    made(source, tmp_path / "out")
+    expected = answers(tmp_path / "out", "bm25")
+    write_documents(source, ["quince"])
+    with monkeypatch.context() as patch:
+        patch.setattr("liebig.retriever.update._index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            refresh(tmp_path / "out")
+    assert answers(tmp_path / "out", "bm25") == expected
+    refresh(tmp_path / "out")
+    assert answers(tmp_path / "out", "bm25") != expected
+
+
+def test_three_documents_of_one_word_are_enough(tmp_path):
+    (tmp_path / "source").mkdir()
+    for word in ("cat", "dog", "fish"):
+        (tmp_path / "source" / f"{word[0]}.txt").write_text(word)
+    lines = made(tmp_path / "source", tmp_path / "out", minutes=1)
+    assert any("too little to train on" in line for line in lines)
+    assert any("Too few to tell" in line for line in lines)
+    assert Retriever.from_folder(tmp_path / "out").search("dog", k=1)[0].text == "dog"
+
+
+def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
+    monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
+    made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    described = read(tmp_path / "out")
+    checks = json.loads((tmp_path / "out" / described.checks / "checks.json").read_text())
+    assert "encoder trained here" in {row["name"] for row in checks["rows"]}
+    assert "trained - as it came" in checks["compared"]
+    kept = workspace.read_manifest(tmp_path / "out" / described.model).outputs["model.safetensors"]
+    trained = workspace.read_manifest(tmp_path / "out/work/trained").outputs["model/model.safetensors"]
+    assert (kept == trained) == (checks["choice"]["encoder"] == "trained")
+
+
+def test_what_is_not_ours_is_not_built_over(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letters.txt").write_text("mine")
+    with pytest.raises(WorkspaceError, match="in the way"):
+        made(write_documents(tmp_path / "source", TOPICS[:1]), tmp_path / "out")
+    with pytest.raises(RecipeError, match="no such model"):
+        made(tmp_path / "source", tmp_path / "other", model=str(tmp_path / "nothing"))
+    with pytest.raises(DataError, match="liebig build"):
+        refresh(tmp_path / "other")
+    assert np.array([path.name == "letters.txt" for path in (tmp_path / "out").iterdir()]).all()
+
+
+def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
+    source = write_documents(tmp_path / "source", TOPICS[:2])
+    monkeypatch.setattr(
+        "sys.argv", ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--minutes", "0"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().err.rstrip().endswith(f"Next: liebig serve {tmp_path / 'out'}")
