@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from liebig.errors import LiebigError
+from liebig.index.exact import cores
 from liebig.rerank.cross import CrossEncoder
 from liebig.retriever import Result, Retriever
 from liebig.serve.batching import Batcher, Batching
@@ -63,7 +63,7 @@ class Engine:
         self.retriever, self.limits, self.reranker = retriever, limits, reranker
         self.metrics = Metrics()
         self.embedder: Embedder | None = None
-        self._workers = workers or len(os.sched_getaffinity(0))
+        self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
         self._poll: asyncio.Task[None] | None = None
         self.closing = False

@@ -55,7 +55,7 @@ def side_by_side(
         rows = with_snippets(retriever, question, results[:k])
         for item in rows:
             item["other"] = ranks[1 - place].get(item["id"]) if len(systems) == 2 else None
-        lists.append({"system": system, "results": rows})
+        lists.append({"system": system, "found": len(results), "results": rows})
     return lists
 
 

@@ -14,9 +14,16 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from liebig.errors import LiebigError, MissingDependency, RecipeError
 from liebig.serve.limits import Limits
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(
@@ -47,7 +54,7 @@ def serve(
             if open_page:
                 webbrowser.open(address)
 
-        _run(app, listening, limits, ready)
+        make_server(app, limits, ready).run(sockets=[listening])
     say("Stopped.")
 
 
@@ -91,7 +98,7 @@ def _load(
     reranker: Path | None,
     token: str | None,
     say: Callable[[str], None],
-) -> object:
+) -> FastAPI:
     from liebig.rerank.cross import CrossEncoder
     from liebig.retriever import Retriever
     from liebig.serve.app import make_app
@@ -103,12 +110,11 @@ def _load(
     return make_app(Engine(retriever, limits, workers=workers, reranker=cross), token=token)
 
 
-def _run(app: object, listening: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
+    """Uvicorn around an application: says when it is ready, and ends quietly on a signal."""
     import uvicorn
 
     class Server(uvicorn.Server):
-        """Says when it is ready, and ends quietly on a signal."""
-
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -119,24 +125,24 @@ def _run(app: object, listening: socket.socket, limits: Limits, ready: Callable[
             if threading.current_thread() is not threading.main_thread():
                 yield
                 return
-            taken = (signal.SIGINT, signal.SIGTERM)
-            before = {number: signal.signal(number, self.handle_exit) for number in taken}
+            before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
             try:
                 yield
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
 
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]  # an ASGI application
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(limits.grace),
+    return Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(limits.grace),
+        )
     )
-    Server(config).run(sockets=[listening])
 
 
 def _require_packages() -> None:

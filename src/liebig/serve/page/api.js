@@ -1,0 +1,50 @@
+// Calls of the server's API; a token is asked for once and kept until the browser window is closed.
+
+import { find } from "./dom.js";
+
+const KEY = "liebig-token";
+
+export class Refused extends Error {}
+
+function headers(body) {
+  const token = sessionStorage.getItem(KEY);
+  return { ...(body && { "Content-Type": "application/json" }), ...(token && { Authorization: `Bearer ${token}` }) };
+}
+
+export async function ask(path, body, signal) {
+  const options = { method: body ? "POST" : "GET", headers: headers(body), body: body && JSON.stringify(body), signal };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The server cannot be reached. Is it still running?");
+  }
+  if (response.status === 401) {
+    await askForToken();
+    return ask(path, body, signal);
+  }
+  const answer = await response.json();
+  if (!response.ok) throw new Refused(answer.error?.message ?? answer.error);
+  return answer;
+}
+
+let asking = null;
+function askForToken() {
+  asking ??= new Promise((resolve) => {
+    const dialog = find("wanted");
+    find("token").value = "";
+    dialog.addEventListener("close", () => {
+      sessionStorage.setItem(KEY, find("token").value);
+      asking = null;
+      resolve();
+    }, { once: true });
+    dialog.showModal();
+  });
+  return asking;
+}
+
+export const info = () => ask("/info");
+export const compare = (question, signal) => ask("/compare", question, signal);
+export const explain = (question) => ask("/explain", question);
+export const read = (passage) => ask(`/document?${new URLSearchParams({ passage })}`);

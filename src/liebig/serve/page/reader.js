@@ -1,0 +1,30 @@
+// A whole document in a dialog, with the passage that was found marked and in view.
+
+import { read } from "./api.js";
+import { find, make } from "./dom.js";
+
+export async function open(passage) {
+  const found = await read(passage);
+  const dialog = find("reader");
+  find("reader-title").textContent = found.title || found.id;
+  const facts = [found.id, ...Object.entries(found.metadata).map(([name, value]) => `${name}: ${value}`)];
+  find("reader-about").textContent = facts.filter((fact) => fact.length < 200).join(" · ");
+  find("reader-text").replaceChildren(...found.sections.flatMap((section, number) => sectionNodes(found, section, number)));
+  dialog.showModal();
+  const mark = find("reader-text").querySelector("mark");
+  find("reader-text").scrollTop = 0;
+  mark?.scrollIntoView({ block: "center" });
+  find("reader-text").focus({ preventScroll: true });
+}
+
+function sectionNodes(found, section, number) {
+  const marks = found.marks.filter((mark) => mark.section === number);
+  const paragraphs = section.paragraphs.map((text, place) =>
+    paragraph(text, marks.find((mark) => mark.paragraph === place)));
+  return [section.heading ? make("h3", {}, section.heading) : null, ...paragraphs].filter(Boolean);
+}
+
+function paragraph(text, mark) {
+  if (!mark) return make("p", {}, text);
+  return make("p", {}, text.slice(0, mark.start), make("mark", {}, text.slice(mark.start, mark.end)), text.slice(mark.end));
+}

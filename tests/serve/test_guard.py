@@ -1,0 +1,173 @@
+"""What is refused: each time with the right status, and one sentence as JSON."""
+
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from openai import AuthenticationError, InternalServerError, OpenAI
+
+from liebig.errors import LiebigError, RecipeError
+from liebig.serve.limits import Limits
+from liebig.serve.run import check_token, listen
+
+SMALL = Limits(body=1 << 20, texts=8, characters=500, query=50, k=5, queue=4, seconds=1.0)
+
+
+@pytest.fixture(scope="module")
+def small(serving, retriever):
+    with serving(retriever, SMALL) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def locked(serving, retriever):
+    with serving(retriever, token="s3cret") as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"),
+    [
+        ("/search", {"query": "x " * 40}, 413, "The query has 80 characters; at most 50 are taken."),
+        ("/search", {"query": "  "}, 422, "The query is empty."),
+        ("/search", {"query": "a", "k": 6}, 422, "k = 6 is more than the 5 passages"),
+        ("/search", {"query": "a", "k": 0}, 422, "k: input should be greater than or equal to 1."),
+        ("/search", {"query": "a", "system": "magic"}, 422, "system: input should be 'hybrid', 'dense' or 'bm25'."),
+        ("/search", {"question": "a"}, 422, "query: field required."),
+        ("/embed", {"inputs": ["a"] * 9}, 413, "There are 9 texts in inputs; at most 8 are taken at once."),
+        ("/embed", {"inputs": ["a", ""]}, 422, "Text 1 of inputs is empty."),
+        ("/embed", {"inputs": []}, 422, "There is nothing in inputs."),
+        ("/embed", {"inputs": ["x" * 501]}, 413, "Text 0 of inputs has 501 characters; at most 500 are taken."),
+        ("/embed", {"inputs": ["a"] * 5}, 503, "The server is busy"),
+        ("/rerank", {"query": "a", "texts": []}, 422, "There is nothing in texts."),
+        ("/explain", {"query": "a", "id": "nobody"}, 404, "There is no passage 'nobody'."),
+        ("/nowhere", {}, 404, "There is nothing at /nowhere"),
+        ("/health", {}, 405, "/health does not take POST."),
+    ],
+)  # fmt: skip
+def test_every_refusal_is_one_sentence(small, path, body, status, sentence):
+    answer = httpx.post(small + path, json=body)
+    assert answer.status_code == status
+    assert sentence in answer.json()["error"]
+    assert set(answer.json()) == {"error", "error_type"}
+
+
+def test_a_full_line_says_when_to_come_back(small):
+    answer = httpx.post(f"{small}/embed", json={"inputs": ["a"] * 5})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    client = OpenAI(base_url=f"{small}/v1", api_key="none", max_retries=0)
+    with pytest.raises(InternalServerError, match="The server is busy"):
+        client.embeddings.create(model="any", input=["a"] * 5)
+
+
+def test_a_large_body_is_refused_whether_or_not_it_tells_its_size(small):
+    said = httpx.post(f"{small}/embed", content=b"x" * (SMALL.body + 1))
+    untold = httpx.post(f"{small}/embed", content=(b"x" * 70_000 for _ in range(20)))
+    assert (said.status_code, untold.status_code) == (413, 413)
+    assert said.json()["error"] == "The request is larger than 1 MB; send fewer texts at once."
+
+
+def test_what_is_no_json_is_told(small):
+    answer = httpx.post(f"{small}/search", content=b"{", headers={"Content-Type": "application/json"})
+    assert answer.json()["error"] == "The request is not JSON."
+    half = b'{"query": "\\ud800"}'
+    assert (
+        httpx.post(f"{small}/search", content=half, headers={"Content-Type": "application/json"}).status_code
+        == 422
+    )
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(small):
+    where = urlsplit(small)
+    with socket.create_connection((where.hostname, where.port), timeout=10) as line:
+        head = f"POST /embed HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 100\r\n\r\n"
+        line.sendall(head.encode() + b'{"inp')
+        assert line.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def test_an_answer_that_takes_too_long_is_given_up(serving, retriever, monkeypatch):
+    monkeypatch.setattr(type(retriever), "explain", lambda *args: time.sleep(1.5))
+    with serving(retriever, Limits(seconds=0.3)) as address:
+        body = {"query": "a", "id": "comet#0"}
+        answer = httpx.post(f"{address}/explain", json=body)
+        assert answer.status_code == 504
+        assert answer.json()["error"] == "The answer took longer than 0.3 seconds."
+        assert httpx.get(f"{address}/health").status_code == 200
+
+
+def test_a_mistake_of_ours_is_json_too(serving, retriever, monkeypatch, caplog):
+    monkeypatch.setattr(type(retriever), "explain", lambda *args: 1 / 0)
+    with serving(retriever) as address:
+        answer = httpx.post(f"{address}/explain", json={"query": "a", "id": "comet#0"})
+    assert answer.status_code == 500
+    assert answer.json()["error_type"] == "internal"
+
+
+def test_only_loopback_names_reach_a_server_without_a_token(server):
+    port = urlsplit(server).port
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:80", "LOCALHOST"):
+        assert httpx.get(f"{server}/info", headers={"Host": host}).status_code == 200
+    for host in (f"evil.example:{port}", "localhost.evil.example", ""):
+        answer = httpx.get(f"{server}/info", headers={"Host": host})
+        assert (answer.status_code, answer.json()["error_type"]) == (403, "forbidden")
+
+
+def test_no_other_origin_may_read_answers(server):
+    answer = httpx.get(f"{server}/info", headers={"Origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in answer.headers
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/info", "/metrics", "/openapi.json", "/search?q=a", "/v1/models", "/nowhere"]
+)
+def test_a_token_is_wanted_for_everything_but_the_pages(locked, path):
+    without = httpx.get(locked + path)
+    assert (without.status_code, without.headers["www-authenticate"]) == (401, "Bearer")
+    wrong = httpx.get(locked + path, headers={"Authorization": "Bearer s3cre"})
+    right = httpx.get(locked + path, headers={"Authorization": "Bearer s3cret"})
+    assert wrong.status_code == 401
+    assert right.status_code != 401
+
+
+def test_pages_and_health_need_no_token_and_any_name(locked):
+    for path in ("/", "/docs", "/page/main.js", "/health"):
+        assert httpx.get(locked + path, headers={"Host": "search.example.org"}).status_code == 200
+
+
+def test_the_openai_client_sends_the_token(locked):
+    assert OpenAI(base_url=f"{locked}/v1", api_key="s3cret").embeddings.create(model="any", input="a").data
+    with pytest.raises(AuthenticationError, match="wants a token"):
+        OpenAI(base_url=f"{locked}/v1", api_key="other").embeddings.create(model="any", input="a")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_loopback_needs_no_token(host):
+    check_token(host, None)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", "localhost.example.org"])
+def test_any_other_address_needs_one(host):
+    with pytest.raises(RecipeError, match="needs a token"):
+        check_token(host, None)
+    check_token(host, "s3cret")
+
+
+def test_an_empty_token_is_none():
+    with pytest.raises(RecipeError, match="the token is empty"):
+        check_token("127.0.0.1", " ")
+
+
+def test_a_port_in_use_is_one_sentence():
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(LiebigError, match="cannot listen at"):
+            listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_answers_are_json_whatever_a_document_says(client):
+    found = client.post("/search", json={"query": "Halley", "system": "bm25", "k": 1})
+    assert json.loads(found.content)["results"][0]["text"].endswith("<b>bright</b> & early.")

@@ -1,0 +1,119 @@
+"""A server from start to end: the command, taking over a changed folder, and a quiet end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from liebig.cli import make_app
+from liebig.retriever import Retriever
+from liebig.retriever.folder import NAME
+from liebig.serve.limits import Limits
+
+COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
+BASALT = {"basalt": ("Basalt", "en", [("", ["Basalt is a dark volcanic rock."])])}
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_a_new_generation_is_taken_over_without_a_request_failing(tmp_path, serving, new_generation):
+    new_generation(tmp_path / "notes", COMET, 1)
+    retriever, statuses, stop = Retriever.from_folder(tmp_path / "notes"), [], threading.Event()
+    with serving(retriever, Limits(poll=0.05)) as address, httpx.Client(base_url=address) as client:
+
+        def ask():
+            while not stop.is_set():
+                statuses.append(client.get("/search", params={"q": "a volcanic rock"}).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            new_generation(tmp_path / "notes", COMET | BASALT, 2)
+            until(lambda: httpx.get(f"{address}/health").json()["generation"] == 2)
+        finally:
+            stop.set()
+            asking.join()
+        found = httpx.get(f"{address}/search", params={"q": "volcanic rock", "k": 1}).json()
+        assert found["results"][0]["doc"] == "basalt"
+        until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
+    assert set(statuses) == {200}
+
+
+def test_a_folder_that_cannot_be_read_leaves_the_old_one_served(tmp_path, serving, new_generation):
+    new_generation(tmp_path / "notes", COMET, 1)
+    with serving(Retriever.from_folder(tmp_path / "notes"), Limits(poll=0.05)) as address:
+        good = (tmp_path / "notes" / NAME).read_text()
+        (tmp_path / "notes" / NAME).write_text(
+            json.dumps(json.loads(good) | {"bm25": "gone", "generation": 2})
+        )
+        until(lambda: "liebig_takeover_failures_total 0.0" not in httpx.get(f"{address}/metrics").text)
+        found = httpx.get(f"{address}/search", params={"q": "a comet"}).json()
+        assert (found["generation"], len(found["results"])) == (1, 1)
+
+
+def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
+    command = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", "0", "--workers", "1"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    try:
+        lines = iter(process.stderr.readline, "")
+        address = next(found[0] for line in lines if (found := re.findall(r"http://[\d.]+:\d+", line)))
+        answers = []
+        body = {"inputs": ["a long text about barley and steam " * 20] * 400}
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{address}/embed", json=body, timeout=60))
+        )
+        asking.start()
+        until(lambda: "liebig_batch_items_count{work=\"embed\"} 0" not in httpx.get(f"{address}/metrics").text
+              and 'liebig_waiting_items{work="embed"} 0.0' not in httpx.get(f"{address}/metrics").text)  # fmt: skip
+        process.send_signal(signal.SIGTERM)
+        asking.join(60)
+        assert process.wait(30) == 0
+        assert answers[0].status_code == 200
+        assert len(answers[0].json()) == 400
+        assert "Stopped." in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "a server at 0.0.0.0, which others can reach, needs a token"),
+        (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen at no.such.name.invalid"),
+        (["--token", ""], "the token is empty"),
+        (["--reranker", "nowhere"], "this is no reranker"),
+    ],
+)
+def test_mistakes_end_with_one_sentence_and_code_2(folder, arguments, said):
+    result = CliRunner().invoke(make_app(), ["serve", str(folder), "--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert result.output.strip().count("\n") == 0
+
+
+def test_a_folder_that_is_no_retriever_is_told(tmp_path):
+    result = CliRunner().invoke(make_app(), ["serve", str(tmp_path), "--port", "0"])
+    assert result.exit_code == 2
+    assert "the folder is no retriever" in result.output
+
+
+def test_the_token_can_come_from_the_environment(tmp_path):
+    arguments = ["serve", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]
+    result = CliRunner().invoke(make_app(), arguments, env={"LIEBIG_TOKEN": "s3cret"})
+    assert "the folder is no retriever" in result.output  # so the token was taken

@@ -1,0 +1,23 @@
+"""A passage is found in its document, however it was put together."""
+
+from liebig.serve.marks import Mark, locate
+
+
+def test_a_passage_inside_a_paragraph_is_marked_by_its_characters():
+    assert locate("b c", ["x", "a b  c d"]) == [Mark(1, 2, 6)]
+
+
+def test_a_passage_over_several_paragraphs_is_marked_in_each():
+    assert locate("two three four", ["one two", "three", "four five"]) == [
+        Mark(0, 4, 7), Mark(1, 0, 5), Mark(2, 0, 4)
+    ]  # fmt: skip
+
+
+def test_a_heading_before_the_passage_does_not_hide_it():
+    assert locate("Heading one two three", ["zero one two three four"]) == [Mark(0, 5, 18)]
+
+
+def test_what_is_not_there_has_no_marks():
+    assert locate("quite another text", ["one two three"]) == []
+    assert locate("", ["one"]) == []
+    assert locate("one", []) == []

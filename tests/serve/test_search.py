@@ -1,0 +1,137 @@
+"""What the server finds is what the retriever finds; documents, marks and explanations for the page."""
+
+import numpy as np
+import pytest
+
+QUESTION = "what limits the growth of barley?"
+
+
+@pytest.mark.parametrize("system", ["hybrid", "dense", "bm25"])
+def test_search_gives_what_the_retriever_gives(client, retriever, system):
+    found = client.post("/search", json={"query": QUESTION, "k": 4, "system": system}).json()
+    expected = retriever.search(QUESTION, 4, system)
+    assert [row["id"] for row in found["results"]] == [result.id for result in expected]
+    assert np.allclose([row["score"] for row in found["results"]], [result.score for result in expected])
+    best, first = found["results"][0], expected[0]
+    assert [best[name] for name in ("title", "text", "doc")] == [first.title, first.text, first.doc]
+    assert (best["metadata"], best["ranks"]) == (dict(first.metadata), dict(first.ranks))
+
+
+def test_search_by_address_gives_the_same(client):
+    posted = client.post("/search", json={"query": QUESTION, "k": 3, "system": "bm25"}).json()
+    got = client.get("/search", params={"q": QUESTION, "k": 3, "system": "bm25"}).json()
+    assert got["results"] == posted["results"]
+
+
+def test_filters_keep_only_what_passes(client):
+    found = client.post(
+        "/search", json={"query": "the", "k": 10, "system": "dense", "filters": {"language": "de"}}
+    )
+    assert {row["doc"] for row in found.json()["results"]} == {"comet", "violin"}
+    several = {"query": "the", "k": 10, "system": "dense", "filters": {"language": ["de", "en"]}}
+    assert len(client.post("/search", json=several).json()["results"]) == 9
+
+
+def test_a_field_that_no_document_has_is_named_in_the_error(client):
+    answer = client.post("/search", json={"query": "a comet", "filters": {"colour": "red"}})
+    assert answer.status_code == 422
+    assert "colour" in answer.json()["error"]
+
+
+def test_snippets_mark_the_words_of_the_question(client):
+    rows = client.post(
+        "/search", json={"query": "growth of barley", "system": "bm25", "snippets": True}
+    ).json()
+    marked = {piece["text"] for piece in rows["results"][0]["snippet"] if piece["marked"]}
+    assert marked == {"growth", "barley"}
+
+
+def test_compare_gives_each_result_its_rank_in_the_other_system(client, retriever):
+    answer = client.post("/compare", json={"query": QUESTION, "systems": ["bm25", "dense"], "k": 5}).json()
+    dense = {result.id: result.rank for result in retriever.search(QUESTION, 50, "dense")}
+    bm25 = {result.id: result.rank for result in retriever.search(QUESTION, 50, "bm25")}
+    left, right = answer["lists"]
+    assert [row["other"] for row in left["results"]] == [dense[row["id"]] for row in left["results"]]
+    assert [row["other"] for row in right["results"]] == [bm25.get(row["id"]) for row in right["results"]]
+    assert (left["found"], right["found"]) == (len(bm25), len(dense))
+
+
+def test_nothing_found_is_explained(client):
+    def said(query, **more):
+        body = {"query": query, "systems": ["bm25"], **more}
+        return client.post("/compare", json=body).json()["lists"][0]["nothing"]
+
+    assert "“zymurgy”" in said("zymurgy")
+    assert "stop words" in said("of the")
+    assert "filters" in said("comet", filters={"language": "en"})
+    assert said("comet") is None
+
+
+def test_words_of_a_question_are_counted(client):
+    words = client.post("/compare", json={"query": "the comets zymurgy", "systems": ["bm25"]}).json()["words"]
+    assert [(word["text"], word["passages"]) for word in words] == [
+        ("the", None),
+        ("comets", 2),
+        ("zymurgy", 0),
+    ]
+
+
+@pytest.mark.parametrize("system", ["dense", "bm25"])
+def test_explain_gives_what_each_word_adds(client, retriever, system):
+    body = {"query": QUESTION, "id": "plants/barley#0", "system": system}
+    answer = client.post("/explain", json=body).json()
+    expected = retriever.explain(QUESTION, "plants/barley#0", system)
+    assert [(w["start"], w["end"]) for w in answer["words"]] == [(a, b) for a, b, _ in expected]
+    assert np.allclose([w["contribution"] for w in answer["words"]], [c for *_, c in expected], atol=1e-4)
+
+
+def test_a_document_comes_whole_with_the_passage_marked(client, retriever):
+    found = client.get("/document", params={"passage": "plants/barley#2"}).json()
+    (mark,) = found["marks"]
+    text = found["sections"][mark["section"]]["paragraphs"][mark["paragraph"]]
+    assert text[mark["start"] : mark["end"]] == retriever.passage("plants/barley#2").text
+    assert [section["heading"] for section in found["sections"]] == ["Growth", "Harvest"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/document?passage=../../etc/passwd", "/page/../run.py", "/page/%2e%2e%2frun.py"]
+)
+def test_nothing_outside_the_collection_and_the_page_is_read(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "error" in answer.json()
+
+
+def test_the_pages_and_all_they_load_are_served(client):
+    for page in ("/", "/docs"):
+        text = client.get(page).text
+        parts = [part.split('"')[0] for part in text.split('="/page/')[1:]]
+        assert parts
+        assert all(client.get(f"/page/{part}").status_code == 200 for part in parts)
+        assert "//" not in text.replace("<!doctype", "").replace("//cdn", "CDN").split("<body>")[0]
+
+
+def test_info_health_and_metrics_say_what_is_served(client):
+    assert client.get("/health").json() == {"status": "ok", "generation": 1}
+    info = client.get("/info").json()
+    assert (info["retriever"]["passages"], info["dimensions"]) == (9, 256)
+    client.post("/embed", json={"inputs": "a text"})
+    metrics = client.get("/metrics").text
+    assert 'liebig_requests_total{path="/embed",status="200"}' in metrics
+    assert "liebig_generation 1.0" in metrics
+
+
+def test_openapi_lists_every_route(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    wanted = {
+        "/search",
+        "/compare",
+        "/explain",
+        "/document",
+        "/embed",
+        "/v1/embeddings",
+        "/rerank",
+        "/health",
+        "/info",
+    }
+    assert wanted <= set(paths)
