@@ -1,9 +1,9 @@
-"""Stages of a recipe by name, those before a colon beside those after it: what `liebig run` does, on a busy clock.
+"""Stages of a recipe by name, two rows of them side by side: what `liebig run` does, where minutes count.
 
     python experiments/encoders/run.py RECIPE --out RUNS --stages collection tokenizer --beside wiki squad nq
 
 runs two rows of stages at the same time (each in order, what is up to date skipped), so that processors cut texts
-while the GPU trains. `KEY=VALUE` overrides come last, as for `liebig run`. Minutes are printed for every stage.
+while the GPU trains. `--set KEY=VALUE ...` overrides the recipe, as for `liebig run`. Each stage prints its minutes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def row(recipe: Path, out: Path, names: Sequence[str], overrides: Sequence[str])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("overrides", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", required=True)
     parser.add_argument("--beside", nargs="+", default=[])
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides")
     asked = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     rows = [names for names in (asked.stages, asked.beside) if names]

@@ -69,6 +69,18 @@ def test_without_a_projection_the_pooled_states_are_the_vectors():
     torch.testing.assert_close(found.losses["cosine"], 1 - expected.detach() / 2, rtol=0, atol=1e-9)
 
 
+def test_several_texts_an_example_are_as_many_examples_of_one():
+    (batch, _, teacher) = world_of(8)
+    rows = spans(8, seed=1, masked=False)
+    grouped = Batch({"text": side(rows, 4)}, 2, {"teacher": teacher.view(2, 4, WIDTH)})
+    found = [
+        step(TaughtVectors(backbone(), projection(), similarity_weight=0.7), one, chunk_tokens=30)
+        for one in (batch, grouped)
+    ]
+    for name, value in found[0].losses.items():
+        torch.testing.assert_close(found[1].losses[name], value, rtol=0, atol=1e-10)
+
+
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     model, dense, (batch, _, _) = backbone(), projection(), world_of()
     objective = TaughtVectors(model, dense, similarity_weight=1.0)

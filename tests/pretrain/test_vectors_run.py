@@ -16,6 +16,7 @@ from liebig.data.store import TokenStore
 from liebig.errors import DataError, RecipeError
 from liebig.model.encoder import Encoder
 from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.heldout import hold_out
 from liebig.pretrain.run import pretrain, start
 from liebig.pretrain.texts import Taught, TextSource, vectors_of
 from liebig.stages import STAGES
@@ -46,7 +47,20 @@ def test_an_example_is_a_text_with_its_own_vector(world):
         wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
         assert row.sequence(place).tolist() == wanted
     every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
-    assert np.array_equal(vectors_of(source, numbers), every[numbers])
+    assert np.array_equal(vectors_of(source, numbers), every[numbers][:, None])
+
+
+def test_an_example_may_be_several_neighbours(world):
+    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    alone, grouped = TextSource(store, taught, 20), TextSource(store, taught, 20, group=3)
+    assert len(grouped) == len(store) // 3
+    one, row = alone.draw(np.array([6, 7, 8, 0, 1, 2]), 0, 0), grouped.draw(np.array([2, 0]), 0, 0)
+    assert np.array_equal(one.tokens, row.tokens)
+    assert row.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.array_equal(grouped.vectors(np.array([2]))[0], alone.vectors(np.array([6, 7, 8]))[:, 0])
+    train, held = hold_out(grouped, 0.1)
+    seen = {int(i) for part in (train, held) for i in part.examples(np.arange(len(part)))}
+    assert seen == set(range(len(grouped)))
 
 
 def _chunks(path: Path):

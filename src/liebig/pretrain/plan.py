@@ -166,7 +166,7 @@ def _tokens(part: kinds.Single, config: PretrainConfig) -> float:
     if isinstance(part, kinds.BlocksConfig):
         return whole
     if isinstance(part, kinds.TextsConfig):
-        return min(TEXT_TOKENS, whole)
+        return part.group * min(TEXT_TOKENS, whole)
     if isinstance(part, kinds.CropsConfig):
         mean = part.window * ((part.shortest or 0.0) + part.longest) / 2
         return 2 * (mean * (1 - (part.delete or 0.0)) + 2)
@@ -179,6 +179,11 @@ def _examples(config: PretrainConfig, tokens: float) -> int:
     return config.loop.batch if config.batch_tokens is None else max(1, round(config.batch_tokens / tokens))
 
 
+def _sequences(part: kinds.Single) -> int:
+    """Sequences of an example."""
+    return part.group if isinstance(part, kinds.TextsConfig) else 1 if part.kind == "blocks" else 2
+
+
 def _load(
     config: PretrainConfig, examples: int, tokens: float, epoch_steps: int | None, note: str = ""
 ) -> Load:
@@ -186,9 +191,7 @@ def _load(
     queries = all(isinstance(p, kinds.QueriesConfig | kinds.PairsConfig) for p in kinds.parts(config.source))
     share = (QUERY_TOKENS / tokens if queries else 0.5) if decoder else 0.0
     total = examples * tokens
-    length = min(
-        config.max_length, tokens / (1 if kinds.parts(config.source)[0].kind in ("blocks", "texts") else 2)
-    )
+    length = min(config.max_length, tokens / _sequences(kinds.parts(config.source)[0]))
     return Load(examples, total * (1 - share), total * share, length, epoch_steps, note)
 
 

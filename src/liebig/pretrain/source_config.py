@@ -109,6 +109,9 @@ class TextsConfig(Config):
     vectors: InputPath = Field(
         description="What liebig encode wrote for the store's collection, by the teacher."
     )
+    group: int = Field(
+        default=1, ge=1, description="Neighbouring texts of an example: related ones then meet in a batch."
+    )
 
 
 Single = Annotated[

@@ -111,7 +111,7 @@ def _stored(part: recipes.Single, config: PretrainConfig, store: TokenStore) -> 
     if isinstance(part, recipes.TextsConfig):
         taught = Taught.open(part.vectors)
         taught.check(store)
-        return TextSource(store, taught, limit)
+        return TextSource(store, taught, limit, part.group)
     if isinstance(part, recipes.SpansConfig):
         return SpanSource(store, limit, kind=part.choice, short=part.short, once=part.single == "once")
     if isinstance(part, recipes.CropsConfig):

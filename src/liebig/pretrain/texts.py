@@ -1,7 +1,8 @@
 """Texts with a teacher's vectors: every document of a store is a text, and a vector of the same id belongs to it.
 
 The vectors are those `liebig encode` wrote for the collection the store was made from; store and vectors must name
-the same ids in the same order. Both are mapped, so an example costs its tokens and one read of its vector.
+the same ids in the same order. An example is one text or a few neighbouring ones, which are often related. Both
+folders are mapped, so a text costs its tokens and one read of its vector.
 """
 
 from __future__ import annotations
@@ -72,33 +73,38 @@ class Taught:
 
 @dataclass(frozen=True)
 class TextSource:
-    """One sequence an example: the first `limit` tokens of a document."""
+    """`group` sequences an example: the first `limit` tokens of each of so many neighbouring texts."""
 
-    store: TokenStore
+    texts: TokenStore
     taught: Taught
     limit: int
+    group: int = 1
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self.texts) // self.group
+
+    def numbers(self, examples: Ints) -> Ints:
+        """The texts of each example, n x group."""
+        return examples[:, None] * self.group + np.arange(self.group)
 
     def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
-        """One row with the text of each example, the same in every epoch."""
-        begins, ends = self.store.token_ranges(examples)
+        """One row with the texts of each example, the same in every epoch."""
+        begins, ends = self.texts.token_ranges(self.numbers(examples).reshape(-1))
         spans = np.stack((begins, np.minimum(ends, begins + self.limit)), axis=1)[:, None]
+        owner = np.repeat(np.arange(len(examples)), self.group)
         keys = example_keys(examples, epoch, seed)
-        return packed(
-            self.store.tokens, spans, Frame.of(self.store.tokenizer), np.arange(len(examples)), keys
-        )
+        return packed(self.texts.tokens, spans, Frame.of(self.texts.tokenizer), owner, keys)
 
-    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
-        """Every text is a document of the store."""
-        return examples
+    def vectors(self, examples: Ints) -> Floats:
+        """The teacher's vectors of each example's texts, n x group x D."""
+        numbers = self.numbers(examples)
+        return self.taught.rows(numbers.reshape(-1)).reshape(*numbers.shape, -1)
 
 
 def vectors_of(source: Source, examples: Ints) -> Floats:
-    """The teacher's vectors of these examples, of a source or a part of one."""
+    """The teacher's vectors of these examples' texts, of a source or a part of one; n x group x D."""
     if isinstance(source, Part):
         return vectors_of(source.source, source.examples(examples))
     if isinstance(source, TextSource):
-        return source.taught.rows(examples)
+        return source.vectors(examples)
     raise RecipeError("this source has no teacher's vectors", fix="use source.kind = 'texts'")

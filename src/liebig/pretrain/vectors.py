@@ -5,7 +5,7 @@ term is the squared distance to the teacher's vector, text by text. The second, 
 similarities of all texts of the batch to each other against the teacher's. Cost: the encoder on every token; for
 the second term one more pass without gradient when the batch is cut into chunks, and the matrix of similarities.
 
-n texts, D width of the vectors.
+n texts of a batch, D width of the vectors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TaughtVectors(Objective):
         return self.weights["contrast"] > 0
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"distance": batch.n, "cosine": batch.n}
+        texts = len(batch.sides["text"].packed)
+        return {"distance": texts, "cosine": texts}
 
     def represent(self, chunk: Batch) -> Represented:
         vectors_nD = self.vectors(chunk)
@@ -68,7 +69,7 @@ class TaughtVectors(Objective):
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         teacher = taught(batch, vectors)
         everyone, teachers = world.gather(vectors), world.gather(teacher).rows
-        places = torch.arange(everyone.start, everyone.start + batch.n)
+        places = torch.arange(everyone.start, everyone.start + len(vectors))
         loss = losses.kl_similarities(
             vectors, everyone.rows, teacher, teachers, places, temperature=self.temperature
         )
@@ -83,4 +84,4 @@ class TaughtVectors(Objective):
 
 def taught(batch: Batch, like: Tensor) -> Tensor:
     """The teacher's vectors of a batch, of length 1."""
-    return normalize(batch.extras[TEACHER].to(like.dtype), dim=1)
+    return normalize(batch.extras[TEACHER].to(like.dtype).flatten(0, -2), dim=1)
