@@ -62,4 +62,25 @@ def update(
     run(STAGES, folder, sources or [], _say)
 
 
-COMMANDS = (build, update)
+def export(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A retriever's folder, or a model's.")],
+    to: Annotated[str, typer.Option(help="sentence-transformers, onnx, milvus, pgvector or opensearch.")],
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    name: Annotated[str, typer.Option(help="Name of the table, index or collection.")] = "passages",
+    int8: Annotated[bool, typer.Option(help="Round the weights of an ONNX graph to int8.")] = False,
+    uri: Annotated[
+        str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
+    ] = None,
+) -> None:
+    """Write a retriever for other software: its model with a card, or its passages with their vectors.
+
+    Example:
+
+        liebig export runs/articles --to pgvector --out runs/pgvector
+    """
+    from liebig.export.run import export as run
+
+    _say(f"{out}: {run(source, to, out, name=name, int8=int8, uri=uri)}")
+
+
+COMMANDS = (build, update, export)

@@ -1,0 +1,122 @@
+"""The model card of an export: what it was made from and how, what it is worth, what it is for, and where it ends.
+
+Everything in it is read from the manifests and checks beside the model; what is not known is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from liebig import workspace
+from liebig.data.collection import Collection
+from liebig.errors import LiebigError
+from liebig.export.target import Target
+from liebig.model.encoder import Encoder
+from liebig.retriever.build import WORK
+from liebig.retriever.check import sentences
+
+HEAD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, feature-extraction, liebig]
+---
+"""
+
+
+def card(target: Target, encoder: Encoder) -> str:
+    """The card as Markdown."""
+    name = (target.folder if target.described else target.model).resolve().name
+    parts = [
+        HEAD + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
+        _usage(encoder),
+        "## Data\n\n" + _data(target),
+        "## Recipe\n\n" + _recipe(target),
+        "## Results\n\n" + _results(target),
+        "## Intended use\n\n" + _use(target),
+        "## Limits\n\n" + _limits(target, encoder),
+    ]
+    return "\n".join(parts)
+
+
+def _usage(encoder: Encoder) -> str:
+    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
+    return f"""- pooling: {encoder.pooling}
+- similarity: {encoder.similarity}
+- maximum length: {encoder.max_length} tokens, special tokens included
+{prompts}
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("this folder")
+vectors = model.encode(["a text"])
+```
+"""
+
+
+def _data(target: Target) -> str:
+    if target.described is None:
+        return "Not recorded: this is a model's folder without the corpus it was trained on.\n"
+    collection = Collection(target.folder / target.described.collection)
+    documents, passages = collection.count("documents"), collection.count("passages")
+    trained = "was trained on" if _trained(target) else "has not been trained on"
+    return (
+        f"The corpus has {documents:,} documents in {passages:,} passages. The encoder {trained} it; no questions, "
+        "clicks or relevance labels were used. What the starting encoder had read is said in its own card.\n"
+    )
+
+
+def _recipe(target: Target) -> str:
+    recipe = _trained(target)
+    if recipe is None:
+        return "The encoder as it came: no training on this corpus is recorded.\n"
+    return f"`liebig pretrain` with\n\n```json\n{json.dumps(recipe, indent=2, ensure_ascii=False)}\n```\n"
+
+
+def _trained(target: Target) -> dict[str, Any] | None:
+    """The recipe of the training, where the model in use is the one it made."""
+    try:
+        manifest = workspace.read_manifest(target.folder / WORK / "trained")
+        ours = workspace.read_manifest(target.model)
+    except LiebigError:
+        return None
+    name = "model.safetensors"
+    if manifest.outputs.get(f"model/{name}") != ours.outputs.get(name):
+        return None
+    recipe = dict(manifest.recipe)
+    return {
+        key: recipe[key] for key in ("source", "objective", "loop", "optim", "max_length") if key in recipe
+    }
+
+
+def _results(target: Target) -> str:
+    described = target.described
+    if described is None or described.checks is None:
+        return "None are recorded with this model.\n"
+    found = json.loads((target.folder / described.checks / "checks.json").read_text(encoding="utf-8"))
+    lines = "\n".join(sentences(found))
+    return (
+        f"```text\n{lines}\n```\n\nKnown-item questions are made from the corpus itself: they tell systems apart on "
+        "this corpus, and say little about other questions.\n"
+    )
+
+
+def _use(target: Target) -> str:
+    where = "this corpus and texts like it" if target.described else "texts like those it was trained on"
+    return (
+        f"Finding passages for questions in {where}, alone or beside BM25. Not for decisions about people.\n"
+    )
+
+
+def _limits(target: Target, encoder: Encoder) -> str:
+    return (
+        f"Texts longer than {encoder.max_length} tokens are cut or divided. The languages are those of its data. "
+        "Similar vectors are no proof that a passage answers a question or is true; the biases of the corpus and of "
+        "the starting encoder are in them.\n"
+    )
+
+
+def write_card(target: Target, encoder: Encoder, path: Path) -> None:
+    """Write the card as the folder's README."""
+    (path / "README.md").write_text(card(target, encoder), encoding="utf-8")

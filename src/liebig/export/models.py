@@ -1,0 +1,56 @@
+"""Models for other libraries: a sentence-transformers folder, and an ONNX graph that is held against torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from liebig.errors import ModelError
+from liebig.export.card import write_card
+from liebig.export.target import Target
+from liebig.model.encoder import Encoder
+
+WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
+PROBES = (
+    "What limits the growth of barley?",
+    "A single word",
+    "nutrient",
+    "The soil is exhausted by the harvest. " * 40,
+)
+
+
+def to_sentence_transformers(target: Target, path: Path) -> str:
+    """Write a folder that sentence-transformers and transformers load."""
+    encoder = Encoder.load(target.model)
+    encoder.save(path)
+    write_card(target, encoder, path)
+    return f"{encoder.describe()}"
+
+
+def to_onnx(target: Target, path: Path, *, int8: bool) -> str:
+    """Write a graph for ONNX Runtime, and say how near to torch its vectors are."""
+    from liebig.encode.onnx import export
+
+    encoder = Encoder.load(target.model)
+    export(encoder, path, int8=int8)
+    write_card(target, encoder, path)
+    off = difference(encoder, path)
+    if not int8 and off > WITHIN:
+        raise ModelError(f"the vectors of the graph differ from torch's by {off:.1e}", file=path)
+    return f"vectors differ from torch's by at most {off:.1e} of their largest number"
+
+
+def difference(encoder: Encoder, path: Path) -> float:
+    """The largest difference between the graph's vectors and torch's, relative to the largest number."""
+    from liebig.encode.onnx import OnnxModel
+
+    sequences = encoder.tokenize(PROBES, "passage")
+    expected = encoder.encode_tokens(sequences, half=False)
+    model = OnnxModel(path, encoder)
+    rows = [
+        (np.array(ids, np.int64), np.array([0, len(ids)], np.int64), np.array([i], np.int64))
+        for i, ids in enumerate(sequences)
+    ]
+    found = model.start(rows, len(rows))()
+    return float(np.abs(found - expected).max() / np.abs(expected).max())

@@ -1,0 +1,55 @@
+"""`liebig export`: a retriever's folder, or a model's, written for other software, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+from liebig import workspace
+from liebig.errors import RecipeError
+from liebig.explain import nearest
+from liebig.export.target import Target
+
+Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MODELS = ("sentence-transformers", "onnx")
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def export(
+    source: Path, kind: str, out: Path, *, name: str = "passages", int8: bool = False, uri: str | None = None
+) -> str:
+    """Write an export into a folder of its own; gives a sentence about it."""
+    if kind not in KINDS:
+        raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
+    if not NAME.fullmatch(name):
+        raise RecipeError(f"{name!r} is no name for a table, index or collection", fix="use a-z, 0-9 and _")
+    target = Target.of(source)
+    recipe = {"to": kind, "name": name, "int8": int8, "uri": uri}
+    inputs = target.inputs(rows=kind not in MODELS)
+    with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
+        return _write(target, kind, folder.path, name, int8, uri)
+
+
+def _write(target: Target, kind: str, path: Path, name: str, int8: bool, uri: str | None) -> str:
+    """The writer of a kind is imported when it is wanted."""
+    if kind == "sentence-transformers":
+        from liebig.export.models import to_sentence_transformers
+
+        return to_sentence_transformers(target, path)
+    if kind == "onnx":
+        from liebig.export.models import to_onnx
+
+        return to_onnx(target, path, int8=int8)
+    if kind == "pgvector":
+        from liebig.export.pgvector import to_pgvector
+
+        return to_pgvector(target, path, name)
+    if kind == "opensearch":
+        from liebig.export.opensearch import to_opensearch
+
+        return to_opensearch(target, path, name)
+    from liebig.export.milvus import to_milvus
+
+    return to_milvus(target, path, name, uri)

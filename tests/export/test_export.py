@@ -1,0 +1,130 @@
+"""Exports read back: the same passages, the same vectors, in every form."""
+
+import json
+
+import numpy as np
+import pytest
+
+from liebig.errors import DataError, RecipeError
+from liebig.export.models import difference
+from liebig.export.run import export
+from liebig.export.target import Target
+from liebig.model.encoder import Encoder
+from liebig.retriever import Retriever
+
+TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]
+
+
+def unescaped(value):
+    """What PostgreSQL reads from COPY's text format."""
+    out, chars = [], iter(value)
+    for char in chars:
+        out.append({"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}[next(chars)] if char == "\\" else char)
+    return "".join(out)
+
+
+def rows_of(built):
+    return {row.id: row for row in Target.of(built).rows()}
+
+
+def test_rows_are_the_passages_with_the_vectors_of_the_index(built):
+    retriever, rows = Retriever.from_folder(built), rows_of(built)
+    assert {row.passage for row in rows.values()} == {r.id for r in retriever.search("a", 10, "dense")}
+    barley = next(row for row in rows.values() if row.doc == "barley")
+    assert barley.metadata == {"year": "1840"}
+    expected = retriever.encode([f"{barley.title} {barley.text}"])[0]
+    np.testing.assert_allclose(barley.vector, expected, atol=5e-3 * np.abs(expected).max())
+
+
+def test_pgvector_rows_read_back(built, tmp_path):
+    export(built, "pgvector", tmp_path / "pg", name="docs")
+    expected = rows_of(built)
+    for line in (tmp_path / "pg" / "rows.copy").read_text(encoding="utf-8").split("\n")[:-1]:
+        id, passage, title, body, doc, metadata, vector = map(unescaped, line.split("\t"))
+        row = expected.pop(id)
+        assert (passage, title, body, doc) == (row.passage, row.title, row.text, row.doc)
+        assert json.loads(metadata) == row.metadata
+        np.testing.assert_allclose(json.loads(vector), row.vector, rtol=1e-6)
+    assert expected == {}
+    assert "CREATE TABLE docs" in (tmp_path / "pg" / "schema.sql").read_text()
+    assert f"vector({Target.of(built).vectors.width})" in (tmp_path / "pg" / "schema.sql").read_text()
+
+
+def test_opensearch_lines_read_back(built, tmp_path):
+    export(built, "opensearch", tmp_path / "os")
+    lines = [
+        json.loads(line) for line in (tmp_path / "os" / "bulk-00000.ndjson").read_text("utf-8").splitlines()
+    ]
+    expected = rows_of(built)
+    for action, source in zip(lines[::2], lines[1::2]):
+        row = expected.pop(action["index"]["_id"])
+        assert (source["title"], source["text"], source["metadata"]) == (row.title, row.text, row.metadata)
+        np.testing.assert_allclose(source["vector"], row.vector, rtol=1e-6)
+    assert expected == {}
+    mapping = json.loads((tmp_path / "os" / "mapping.json").read_text())
+    assert mapping["mappings"]["properties"]["vector"]["dimension"] == len(row.vector)
+
+
+def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.export.opensearch.PART", 10)
+    export(built, "opensearch", tmp_path / "os")
+    assert len(list((tmp_path / "os").glob("bulk-*.ndjson"))) == len(rows_of(built))
+
+
+def test_milvus_finds_what_the_retriever_finds(built, tmp_path):
+    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    export(built, "milvus", tmp_path / "mv", name="docs")
+    retriever = Retriever.from_folder(built)
+    client = pymilvus.MilvusClient(str(tmp_path / "mv" / "milvus.db"))
+    client.load_collection("docs")
+    vectors = retriever.encode(TEXTS, kind="query")
+    found = client.search("docs", data=vectors.tolist(), limit=2, output_fields=["text", "metadata"])
+    client.close()
+    for text, hits in zip(TEXTS, found):
+        expected = retriever.search(text, 2, "dense")
+        assert [hit["id"] for hit in hits] == [result.id for result in expected]
+        assert hits[0]["entity"]["text"] == expected[0].text
+        assert hits[0]["entity"]["metadata"] == expected[0].metadata
+
+
+def test_sentence_transformers_gives_our_vectors(built, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    export(built, "sentence-transformers", tmp_path / "st")
+    theirs = library.SentenceTransformer(str(tmp_path / "st"), device="cpu").encode(TEXTS)
+    ours = Encoder.load(tmp_path / "st").encode_texts(TEXTS)
+    np.testing.assert_allclose(theirs, ours, atol=1e-4 * np.abs(ours).max())
+
+
+def test_onnx_equals_torch(built, tmp_path):
+    pytest.importorskip("onnxruntime")
+    export(built, "onnx", tmp_path / "onnx")
+    assert difference(Encoder.load(Target.of(built).model), tmp_path / "onnx") < 1e-4
+
+
+def test_the_card_says_data_recipe_results_use_and_limits(built, tmp_path):
+    export(built, "sentence-transformers", tmp_path / "st")
+    card = (tmp_path / "st" / "README.md").read_text(encoding="utf-8")
+    for heading in ("Data", "Recipe", "Results", "Intended use", "Limits"):
+        assert f"## {heading}\n" in card
+    assert "3 documents" in card
+    assert "has not been trained on" in card
+    assert str(tmp_path) not in card
+
+
+def test_a_model_alone_has_no_rows(built, tmp_path):
+    model = Target.of(built).model
+    export(model, "sentence-transformers", tmp_path / "st")
+    assert (tmp_path / "st" / "model.safetensors").is_file()
+    with pytest.raises(DataError, match="a model alone"):
+        export(model, "pgvector", tmp_path / "pg")
+    assert not (tmp_path / "pg").exists()
+
+
+def test_wrong_names_are_refused(built, tmp_path):
+    with pytest.raises(RecipeError, match="no export to 'pgvectr'"):
+        export(built, "pgvectr", tmp_path / "x")
+    with pytest.raises(RecipeError, match="no name for a table"):
+        export(built, "pgvector", tmp_path / "x", name="docs; drop table docs")
+    with pytest.raises(DataError, match="neither"):
+        export(tmp_path, "onnx", tmp_path / "x")
