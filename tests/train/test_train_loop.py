@@ -16,12 +16,15 @@ from train_toy import Local, Toy, spans
 
 from liebig.config import parse
 from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
+from liebig.train import sharding
 from liebig.train.batch import Batch
 from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.distributed import ALONE
 from liebig.train.log import read_log
 from liebig.train.loop import Epochs, Trained, train
 from liebig.train.objective import Objective, Represented
 from liebig.train.state import load_checkpoint
+from liebig.train.watch import Collapse
 
 OPTIM = AdamWConfig(lr=0.01)
 
@@ -164,13 +167,31 @@ def test_a_collapse_is_announced_in_the_log_and_on_the_screen(
         def represent(self, chunk: Batch) -> Represented:
             found = super().represent(chunk)
             assert found.vectors is not None
-            return Represented(found.vectors * 1e-6 + 1, found.terms)
+            return found if self.steps < 3 else Represented(found.vectors * 1e-6 + 1, found.terms)
 
     run(Collapsing(), tmp_path, chunk_tokens="whole")
     events = [line["event"] for line in read_log(tmp_path) if "event" in line]
     assert len(events) == 1
     assert "collapsed" in events[0]
     assert "collapsed" in capsys.readouterr().err
+
+
+def test_vectors_that_begin_alike_are_no_collapse() -> None:
+    collapse = Collapse(0.05)
+    assert "begin nearly alike" in (collapse.look(0.01) or "")
+    assert collapse.look(0.01) is None
+    assert "spread out again" in (collapse.look(0.5) or "")
+    assert "have collapsed" in (collapse.look(0.01) or "")
+
+
+def test_whole_copies_are_too_large_when_they_would_take_half_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objective = Toy()
+    need = 16 * sum(x.numel() for x in objective.parameters())
+    for memory, divided in ((2 * need, False), (2 * need - 1, True)):
+        monkeypatch.setattr(sharding, "device_memory", lambda device, memory=memory: memory)
+        assert sharding.too_large(objective, ALONE) is divided
 
 
 def test_the_best_checkpoint_is_kept_and_can_be_loaded(tmp_path: Path) -> None:

@@ -115,8 +115,10 @@ class LoopConfig(Config):
         default=2, ge=0, description="Threads that prepare batches ahead; 0 prepares them in line"
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
-    shard: bool = Field(
-        default=False, description="Divide parameters over processes (FSDP), for large models"
+    shard: bool | None = Field(
+        default=None,
+        description="Divide parameters over processes (FSDP); if not given, where training whole copies of the "
+        "model would take more than half of a GPU's memory",
     )
     trackers: tuple[Literal["tensorboard", "trackio"], ...] = Field(
         default=(), description="Further places the log goes to"

@@ -32,7 +32,7 @@ from liebig.train.optim import Gradient
 from liebig.train.plan import Length, dry_rate, make_plan
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.record import Recorder
-from liebig.train.sharding import shard, sharded
+from liebig.train.sharding import shard, sharded, too_large
 from liebig.train.state import put_module, put_optimiser, take_module, take_optimiser, take_tensors
 from liebig.train.step import StepResult, forked, step as run_step
 from liebig.train.stop import Stop
@@ -115,7 +115,7 @@ class _Training:
             epochs,
         )
         objective.to(world.device).train()
-        if loop.shard and world.size > 1:
+        if world.size > 1 and (too_large(objective, world) if loop.shard is None else loop.shard):
             shard(objective, world)
         if loop.compile and world.device.type == "cuda":
             objective.compile()

@@ -116,13 +116,15 @@ class Recorder:
         return {
             "means": self._means.state(),
             "collapsed": self._collapse.collapsed,
+            "began": self._collapse.began,
             "warned": self._warned,
         }
 
     def load(self, facts: Mapping[str, Any]) -> None:
         """Go on from stored facts."""
         self._means.load(facts["means"], self._world.device)
-        self._collapse.collapsed, self._warned = facts["collapsed"], facts["warned"]
+        self._collapse.collapsed, self._collapse.began = facts["collapsed"], facts["began"]
+        self._warned = facts["warned"]
 
     def _look(self, step: int, metrics: Mapping[str, float]) -> None:
         said = self._collapse.look(metrics["spread"]) if "spread" in metrics else None

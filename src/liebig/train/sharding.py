@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from liebig.train.distributed import World
 
+TRAINED = 16  # bytes of a trained number: weight, gradient and two moments in float32
+
 
 def shard(objective: nn.Module, world: World) -> None:
     """Divide the objective over all processes, layer by layer. Call it before the optimiser is built."""
@@ -30,6 +32,17 @@ def shard(objective: nn.Module, world: World) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+
+
+def too_large(objective: nn.Module, world: World) -> bool:
+    """Whether whole copies would take more than half of some process's GPU, so that FSDP pays. (A meeting point.)"""
+    need = sum(x.numel() * (TRAINED if x.requires_grad else 4) for x in objective.parameters())
+    return world.smallest(device_memory(world.device)) < 2 * need
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of a GPU; a machine's own memory is shared by its processes, and never said to be too small."""
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 1 << 62
 
 
 def sharded(objective: nn.Module) -> bool:

@@ -96,13 +96,24 @@ def save_batch(path: Path, batch: Batch) -> None:
 
 @dataclass
 class Collapse:
-    """Says once when the vectors' spread falls below a threshold, and again if it recovered in between."""
+    """Says once when the vectors' spread falls below a threshold, and again if it recovered in between.
+
+    New encoders, and those that only learned masked words, begin with vectors that are nearly alike.
+    """
 
     threshold: float
     collapsed: bool = False
+    began: bool = False
 
     def look(self, spread: float) -> str | None:
         """A sentence, when there is something to say."""
+        began, self.began = self.began, True
+        if not began and spread < self.threshold:
+            self.collapsed = True
+            return (
+                f"the vectors begin nearly alike: their spread is {spread:.4f} (random directions have 1), "
+                "as is usual before training; watch it rise"
+            )
         if not self.collapsed and spread < self.threshold:
             self.collapsed = True
             return (

@@ -28,13 +28,17 @@ def steps_of(n: int, batch: int, processes: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Sampler:
-    """`order(epoch)` cut into batches; `begin(epoch)` is called before an epoch where an order has to be made."""
+    """`order(epoch)` cut into batches.
+
+    `begin(epoch)` is called before an epoch where an order has to be made, `close()` when no other will come.
+    """
 
     order: Order
     n: int
     batch: int
     steps: int
     begin: Callable[[int], None] | None = field(default=None)
+    close: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, step: int) -> Longs:
         epoch, place = divmod(step, self.steps)
