@@ -187,7 +187,7 @@ def main() -> None:
         made = theirs(options.size, device, dtype, mini, 0.0)
         other, used = measure(made, padded, device, options.pairs, options.steps)
         print(f"sentence-transformers, mini-batch {mini}: {other:,.0f} pairs/s, {used:.1f} GiB")
-        best, memory, better = max((best, memory, mini), (other, used, mini))
+        best, memory, better = max((best, memory, better), (other, used, mini))
     made = theirs(options.size, device, dtype, better, 0.1)
     usual, _ = measure(made, padded, device, options.pairs, options.steps)
     print(
