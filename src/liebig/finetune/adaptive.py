@@ -50,37 +50,53 @@ class Adaptive:
     order: Literal["shuffled", "hard-first"]
     seed: int
 
-    def sampler(self, n: int, folder: Path, similarity: Callable[[int], Similarity], world: World) -> Sampler:
-        """A sampler whose epochs are scheduled when they begin; `similarity(epoch)` is asked once an epoch."""
+    def sampler(
+        self,
+        n: int,
+        folder: Path,
+        begin: Callable[[int], None],
+        world: World,
+        close: Callable[[], None] = lambda: None,
+    ) -> Sampler:
+        """A sampler of the epochs that `begin(epoch)`, called in the first process, leaves in the folder."""
 
-        def begin(epoch: int) -> None:
-            if world.first and not _path(folder, epoch).exists():
-                self.store(folder, epoch, similarity(epoch))
+        def begins(epoch: int) -> None:
+            if world.first:
+                begin(epoch)
             world.barrier()
 
         @lru_cache(maxsize=2)
         def order(epoch: int) -> Longs:
-            found: Longs = np.load(_path(folder, epoch))
+            found: Longs = np.load(path_of(folder, epoch))
             return found
 
-        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begin)
+        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begins, close)
 
-    def store(self, folder: Path, epoch: int, similarity: Similarity) -> None:
-        """Make the schedule of an epoch and write it whole."""
+    def now(self, folder: Path, similarity: Callable[[int], Similarity]) -> Callable[[int], None]:
+        """Schedules an epoch when it begins, unless its file is there."""
+
+        def begin(epoch: int) -> None:
+            if not path_of(folder, epoch).exists():
+                found = similarity(epoch)
+                total = len(self.improves) * (len(found) // self.batch)
+                with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
+                    bar.say(self.store(folder, epoch, found, bar.advance))
+
+        return begin
+
+    def store(
+        self,
+        folder: Path,
+        epoch: int,
+        similarity: Similarity,
+        advance: Callable[[int], None] = lambda n: None,
+    ) -> str:
+        """Make the schedule of an epoch and write it whole; returns a sentence about it."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        with Progress(
-            f"scheduling epoch {epoch}", len(self.improves) * (len(similarity) // self.batch), "batches"
-        ) as bar:
-            found = hardest(
-                similarity,
-                self.batch,
-                self.improves,
-                seed=seed,
-                candidates=self.candidates,
-                advance=bar.advance,
-            )
-            usual = random_hardness(similarity, self.batch, seed)
-            bar.say(f"hardness of a batch {mean(found):.4g}, of a random one {usual:.4g}")
+        found = hardest(
+            similarity, self.batch, self.improves, seed=seed, candidates=self.candidates, advance=advance
+        )
+        usual = random_hardness(similarity, self.batch, seed)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {
             "batches": len(found.batches),
@@ -88,10 +104,11 @@ class Adaptive:
             "random": usual,
             "rest": len(found.rest),
         }
-        atomic_write(_path(folder, epoch).with_suffix(".json"), json.dumps(facts, indent=2).encode())
+        atomic_write(path_of(folder, epoch).with_suffix(".json"), json.dumps(facts, indent=2).encode())
         out = BytesIO()
         np.save(out, found.order(self.order, seed))
-        atomic_write(_path(folder, epoch), out.getvalue())
+        atomic_write(path_of(folder, epoch), out.getvalue())
+        return f"hardness of a batch {mean(found):.4g}, of a random one {usual:.4g}"
 
 
 def mean(found: Schedule) -> float:
@@ -148,5 +165,6 @@ def searching(kind: Literal["greedy", "beam"], k: int) -> tuple[Improve, ...]:
     return (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
 
 
-def _path(folder: Path, epoch: int) -> Path:
+def path_of(folder: Path, epoch: int) -> Path:
+    """Where the order of an epoch lies."""
     return folder / f"epoch-{epoch:03d}.npy"

@@ -109,6 +109,10 @@ class AdaptiveConfig(Config):
         description="A TREC run of the training queries (BM25), the similarity of the first epoch",
     )
     run_always: bool = Field(default=False, description="The run is the similarity of every epoch")
+    ahead: bool = Field(
+        default=False,
+        description="Schedule the next epoch while this one trains, from the vectors at this one's start",
+    )
 
     @model_validator(mode="after")
     def _has_a_run(self) -> AdaptiveConfig:

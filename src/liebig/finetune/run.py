@@ -16,25 +16,23 @@ from pathlib import Path
 
 from liebig.data.collection import Collection
 from liebig.errors import DataError
-from liebig.finetune import adaptive, lora, similarity
+from liebig.finetune import lora, similarity
 from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.batching import plain_sampler, sampler_of
 from liebig.finetune.build import Start, shapes, similarity_of, start
 from liebig.finetune.config import (
-    AdaptiveConfig,
     CosineConfig,
     DistillConfig,
     FinetuneConfig,
-    RandomConfig,
     TripletConfig,
 )
-from liebig.finetune.contrastive import Retriever
 from liebig.finetune.evaluation import cached, read_candidates, read_search, too_small
 from liebig.finetune.ltr import Ltr, evaluate_ltr
 from liebig.measures.names import parse_all
 from liebig.train.batch import Batch
 from liebig.train.distributed import World, connect, disconnect
 from liebig.train.labelled.examples import Examples, read_examples
-from liebig.train.labelled.samplers import Sampler, random_batches, sequential_batches
+from liebig.train.labelled.samplers import Sampler
 from liebig.train.labelled.texts import Shape, Texts
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
@@ -73,18 +71,21 @@ def finetune(config: FinetuneConfig, folder: Path, world: World) -> None:
     say(made.encoder.describe())
     local = isinstance(config.objective, CosineConfig | TripletConfig)
     data = (_read_texts if local else _read_retrieval)(config, made, folder, world, say)
-    train(
-        made.objective,
-        data.batches,
-        folder,
-        loop=config.loop,
-        optim=config.optim,
-        schedule=config.schedule,
-        world=world,
-        epochs=Epochs(data.sampler.steps, data.sampler.begin),
-        evaluate=data.evaluate,
-        label=config.objective.kind,
-    )
+    try:
+        train(
+            made.objective,
+            data.batches,
+            folder,
+            loop=config.loop,
+            optim=config.optim,
+            schedule=config.schedule,
+            world=world,
+            epochs=Epochs(data.sampler.steps, data.sampler.begin),
+            evaluate=data.evaluate,
+            label=config.objective.kind,
+        )
+    finally:
+        data.sampler.close()
     if data.evaluate is not None:
         say(f"keeping the weights of step {load_checkpoint(made.objective, folder):,}, the best on dev")
     save(config, made, folder, world)
@@ -112,7 +113,7 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
     query, passage = shapes(config, made.encoder)
     queries = Texts.of((query.text(q) for q in read.query_texts()), query)
     passages = cached(folder / CACHE / "passages", read.passage_texts(), passage, world)
-    sampler = _sampler(config, made.objective, examples, queries, passages, folder, world)
+    sampler = sampler_of(config, made.objective, examples, queries, passages, folder / SCHEDULE, world)
     choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed)
     mask = getattr(config.objective, "mask", True)
     maker = Maker(examples, queries, passages, sampler, choice, world, mask)
@@ -129,38 +130,6 @@ def _check(config: FinetuneConfig, examples: Examples) -> None:
         )
     if isinstance(config.objective, DistillConfig) and config.hard < 1.0:
         raise DataError("random negatives have no teacher's score", fix="set hard = 1")
-
-
-def _sampler(
-    config: FinetuneConfig,
-    objective: Objective,
-    examples: Examples,
-    queries: Texts,
-    passages: Texts,
-    folder: Path,
-    world: World,
-) -> Sampler:
-    choice, n, batch = config.batching, len(examples), config.loop.batch
-    if not isinstance(choice, AdaptiveConfig):
-        return _plain_sampler(config, n, world)
-    unit = similarity_of(config) == "cosine"
-    retriever = objective.retriever if isinstance(objective, Ltr) else objective
-    assert isinstance(retriever, Retriever), "scheduling is for retrievers"
-
-    def find(epoch: int) -> adaptive.Similarity:
-        if choice.run is not None and (epoch == 0 or choice.run_always):
-            return adaptive.run_similarity(choice.run, examples)
-        return adaptive.model_similarity(retriever, examples, queries, passages, unit)
-
-    improves = adaptive.searching(choice.search, choice.beam)
-    how = adaptive.Adaptive(batch, choice.candidates, improves, choice.order, config.seed)
-    return how.sampler(n, folder / SCHEDULE, find, world)
-
-
-def _plain_sampler(config: FinetuneConfig, n: int, world: World) -> Sampler:
-    if isinstance(config.batching, RandomConfig):
-        return random_batches(n, config.loop.batch, config.seed, world.size)
-    return sequential_batches(n, config.loop.batch, world.size)
 
 
 def _dev(
@@ -216,7 +185,7 @@ def _read_texts(config: FinetuneConfig, made: Start, folder: Path, world: World,
 
     data = read(Collection(config.collection), config.split, config.limit)
     say(f"{len(data):,} examples")
-    sampler = _plain_sampler(config, len(data), world)
+    sampler = plain_sampler(config, len(data), world)
     dev, evaluate = config.evaluation, None
     if dev.split is not None:
         held = read(Collection(dev.collection or config.collection), dev.split, None)

@@ -1,0 +1,182 @@
+"""Interrupted and taken up again, or on two processes: every way of fine-tuning ends with the same weights."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from finetune_worlds import write_collection
+from safetensors.torch import load_file
+
+from liebig.config import parse
+from liebig.finetune import adaptive, batching, run as running
+from liebig.finetune.build import start
+from liebig.finetune.config import FinetuneConfig
+from liebig.train.distributed import ALONE, World
+
+sys.path.append(str(Path(__file__).parents[1] / "train"))
+
+RUN = {"kind": "adaptive", "run": "RUN"}
+WAYS = {
+    "contrastive": {},
+    "untied": {"untied": True, "objective": {"temperature": 0.05, "similarity": "cosine"}},
+    "distill": {"objective": {"kind": "distill", "hard": 0.2}},
+    "margin-mse": {"objective": {"kind": "distill", "loss": "margin-mse"}},
+    "ltr": {"objective": {"kind": "ltr"}},
+    "cosine": {"objective": {"kind": "cosine"}},
+    "triplet": {"objective": {"kind": "triplet"}},
+    "asam": {"optim": {"kind": "asam", "lr": 1e-3}},
+    "adaptive": {"batching": {"kind": "adaptive"}},
+    "ahead": {"batching": {"kind": "adaptive", "ahead": True}},
+    "ahead-run": {"batching": {"kind": "adaptive", "ahead": True, "run": "RUN"}},
+}
+
+
+@pytest.fixture(scope="module")
+def world_of_data(tmp_path_factory):
+    home = tmp_path_factory.mktemp("resume")
+    folder = write_collection(home / "c", scores=True)
+    for kind, row in (
+        ("pairs", '{{"a": "stone river", "b": "bread {0}", "score": {0}}}\n'),
+        ("tuples", '{{"anchor": "stone {0}", "positive": "stone river", "negatives": ["bread {0}"]}}\n'),
+    ):
+        (folder / kind).mkdir()
+        (folder / kind / "train.jsonl").write_text("".join(row.format(i % 5) for i in range(24)))
+    lines = (f"q{i} Q0 p{j} 1 {20 - abs(i - j)} t\n" for i in range(24) for j in range(24))
+    (home / "bm25.trec").write_text("".join(lines))
+    return home
+
+
+def config_of(model, home, way, **loop):
+    tree = {
+        "model": {"kind": "folder", "path": str(model)},
+        "collection": str(home / "c"),
+        "negatives": 2,
+        "query_length": 16,
+        "passage_length": 24,
+        "dropout": 0.1,
+        "optim": {"lr": 1e-3},
+        "loop": {
+            "epochs": 3,
+            "batch": 6,
+            "log_every": 1,
+            "workers": 1,
+            "checkpoint_every": 3,
+            "chunk_tokens": 90,
+        }
+        | loop,
+    }
+    fields = dict(WAYS[way])
+    if "run" in fields.get("batching", {}):
+        fields["batching"] = {**fields["batching"], "run": str(home / "bm25.trec")}
+    return parse(FinetuneConfig, tree | fields)
+
+
+def weights(folder):
+    found = {}
+    for name in ("model", "query"):
+        if (folder / name).is_dir():
+            for file in (folder / name).glob("*.safetensors"):
+                found |= {f"{name}/{file.name}/{k}": v for k, v in load_file(file).items()}
+    return found
+
+
+class Broken(Exception):
+    """Stands for a crash."""
+
+
+def crash_at(monkeypatch, number):
+    whole = running.train
+
+    def train(objective, batches, *args, **options):
+        def breaking(step):
+            if step == number:
+                raise Broken
+            return batches(step)
+
+        return whole(objective, breaking, *args, **options)
+
+    monkeypatch.setattr(running, "train", train)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_broke_ends_like_one_that_did_not(model, world_of_data, tmp_path, monkeypatch, way):
+    config = config_of(model, world_of_data, way)
+    running.finetune(config, tmp_path / "whole", ALONE)
+    for number in (4, 8) if "ahead" in way else (7,):
+        with monkeypatch.context() as patched:
+            crash_at(patched, number)
+            with pytest.raises(Broken):
+                running.finetune(config, tmp_path / "broken", ALONE)
+    running.finetune(config, tmp_path / "broken", ALONE)
+    one, two = weights(tmp_path / "whole"), weights(tmp_path / "broken")
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    for file in (tmp_path / "whole").glob("schedule/epoch-*.npy"):
+        assert np.load(file).tolist() == np.load(tmp_path / "broken" / "schedule" / file.name).tolist()
+    assert not list((tmp_path / "broken").glob("schedule/vectors-*"))
+
+
+def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_one_before(
+    model, world_of_data, tmp_path, monkeypatch
+):
+    config = config_of(model, world_of_data, "ahead")
+    running.finetune(config, tmp_path / "out", ALONE)
+    asked = []
+    monkeypatch.setattr(
+        adaptive.Adaptive,
+        "store",
+        lambda self, folder, epoch, similarity, *rest: asked.append(similarity) or "",
+    )
+    made = start(config)
+    data = {}
+    whole = batching.sampler_of
+
+    def caught(*args):
+        data["sampler"] = whole(*args)
+        return data["sampler"]
+
+    monkeypatch.setattr(running, "sampler_of", caught)
+    running._read_retrieval(config, made, tmp_path / "again", ALONE, lambda text: None)
+    (tmp_path / "again" / "schedule").mkdir()
+    data["sampler"].begin(0)
+    data["sampler"].close()
+    monkeypatch.undo()
+    how = adaptive.Adaptive(6, "auto", adaptive.searching("greedy", 3), "shuffled", config.seed)
+    for epoch, similarity in enumerate(asked):
+        how.store(tmp_path / "by-hand", epoch, similarity)
+        name = f"epoch-{epoch:03d}.npy"
+        assert (
+            np.load(tmp_path / "by-hand" / name).tolist()
+            == np.load(tmp_path / "out" / "schedule" / name).tolist()
+        )
+    assert len(asked) == 2
+
+
+SHARED = ["contrastive", "distill", "margin-mse", "ltr", "cosine", "triplet", "ahead"]
+
+
+def train_all(world: World, configs, home):
+    for way, config in configs.items():
+        running.finetune(config, home / way, world)
+        world.barrier()
+    return {}
+
+
+def test_two_processes_end_like_one(model, world_of_data, tmp_path):
+    """Without dropout, which differs by process; a large epsilon, or Adam makes much of a gradient's last digits."""
+    from processes import together
+
+    configs = {}
+    for way in SHARED:
+        config = config_of(model, world_of_data, way, epochs=2, workers=0, chunk_tokens="whole")
+        optim = config.optim.model_copy(update={"eps": 0.1})
+        configs[way] = config.model_copy(update={"dropout": 0.0, "optim": optim})
+    train_all(ALONE, configs, tmp_path / "one")
+    together(train_all, 2, tmp_path / "processes", configs, tmp_path / "two")
+    for way in SHARED:
+        one, two = weights(tmp_path / "one" / way), weights(tmp_path / "two" / way)
+        assert one.keys() == two.keys()
+        for name in one:
+            torch.testing.assert_close(one[name], two[name], rtol=0, atol=2e-6)
