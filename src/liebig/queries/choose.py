@@ -67,7 +67,9 @@ def top(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k * BLOCK * 2 > width:
         values, tokens = logits_NV.topk(min(k, width), dim=1)
         return _in_order(values, tokens)
-    blocks = F.pad(logits_NV, (0, -width % BLOCK), value=float("-inf")).view(n, -1, BLOCK)
+    if width % BLOCK:
+        logits_NV = F.pad(logits_NV, (0, -width % BLOCK), value=float("-inf"))
+    blocks = logits_NV.view(n, -1, BLOCK)
     best = blocks.amax(dim=2).topk(k, dim=1, sorted=False).indices
     inside = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).view(n, -1)
     values, place = inside.topk(k, dim=1)

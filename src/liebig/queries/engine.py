@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -113,15 +114,14 @@ class Engine:
         """States P x L x D and lengths P."""
         lengths = torch.tensor([len(source) for source in sources])
         longest = -(-int(lengths.max()) // UNIT) * UNIT
-        tokens = torch.full((len(sources), longest), self.generator.pad, dtype=torch.long)
-        for row, source in zip(tokens, sources):
-            row[: len(source)] = torch.tensor(source)
-        mask = (torch.arange(longest) < lengths[:, None]).long()
+        real = torch.arange(longest) < lengths[:, None]
+        tokens = torch.full(real.shape, self.generator.pad, dtype=torch.long)
+        tokens[real] = torch.from_numpy(np.fromiter(chain.from_iterable(sources), np.int64))
         at_once = max(1, ENCODE // longest)
         parts = [
             self.encoder(
                 input_ids=tokens[i : i + at_once].to(self.device),
-                attention_mask=mask[i : i + at_once].to(self.device),
+                attention_mask=real[i : i + at_once].long().to(self.device),
             ).last_hidden_state
             for i in range(0, len(sources), at_once)
         ]

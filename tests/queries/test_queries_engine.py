@@ -1,0 +1,121 @@
+"""The decoding loop: equal to transformers, whatever the batch, on decoders of our own and on transformers'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from queries_worlds import passage, tokenizer
+
+from liebig import rng
+from liebig.data.lookup import hash_all
+from liebig.queries.engine import Engine, Method, by_padded_budget, passage_keys, uniform
+from liebig.queries.generator import Generator, Settings
+from liebig.queries.plain import PlainDecoder
+from liebig.queries.warm import from_encoder
+
+CPU = torch.device("cpu")
+PASSAGES = [passage(i) for i in range(12)]
+KEYS = passage_keys(5, hash_all(p.id for p in PASSAGES))
+METHODS = [
+    Method(4),
+    Method(1, top_k=1),
+    Method(2, beams=4),
+    Method(3, top_k=None, top_p=1.0, temperature=0.5),
+]
+
+
+@pytest.fixture(params=["t5", "bert"])
+def generator(request, t5: Path, encoder: Path) -> Generator:
+    if request.param == "t5":
+        return Generator.load(t5)
+    model = from_encoder(encoder, tokenizer(), None, seed=0)
+    return Generator(model, tokenizer(), Settings(passage_length=48, query_length=24))
+
+
+def written(generator: Generator, method: Method, budget: int, plain: bool = False) -> list:
+    engine = Engine(generator, CPU, budget=budget)
+    if plain:
+        engine.decoder = PlainDecoder(generator.model)
+    return engine.write(generator.sources(PASSAGES), KEYS, method)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["sampled", "greedy", "beams", "all tokens"])
+def test_queries_do_not_depend_on_the_batch(generator, method):
+    alone = written(generator, method, budget=1)
+    assert written(generator, method, budget=10_000) == alone
+    assert written(generator, method, budget=120) == alone
+
+
+@pytest.mark.parametrize("method", METHODS[:3], ids=["sampled", "greedy", "beams"])
+def test_our_decoders_write_what_transformers_decoder_writes(generator, method):
+    assert type(generator.decoder) is not PlainDecoder
+    assert written(generator, method, 200) == written(generator, method, 200, plain=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        (Method(1, top_k=1), {"num_beams": 1}),
+        (Method(3, beams=4), {"num_beams": 4, "num_return_sequences": 3, "early_stopping": False}),
+    ],
+    ids=["greedy", "beams"],
+)
+def test_searching_equals_generate_of_transformers(generator, method, told):
+    sources, marks = generator.sources(PASSAGES), generator.marks
+    rows = [torch.tensor(source) for source in sources]
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=generator.pad)
+    mask = torch.arange(tokens.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
+    out = generator.model.generate(
+        input_ids=tokens, attention_mask=mask.long(), max_new_tokens=marks.length, do_sample=False, **told
+    )
+    cut = [row[1:].tolist() for row in out]
+    cut = [row[: row.index(marks.end)] if marks.end in row else row for row in cut]
+    assert cut == [row for rows in written(generator, method, 500) for row in rows]
+
+
+def test_scores_equal_a_whole_forward_pass(generator):
+    """Teacher forcing through the cache against one pass over the whole query, in float64."""
+    generator.model.double()
+    source, target = generator.sources(PASSAGES[:1])[0], [7, 30, 12, 9]
+    engine = Engine(generator, CPU)
+    engine.model = generator.model.double()
+    decoder = generator.decoder
+    states = engine.encoder(input_ids=torch.tensor([source])).last_hidden_state
+    memory = decoder.remember(states, torch.tensor([len(source)]))
+    from liebig.queries.cache import Rows
+
+    fed = [generator.marks.start, *target]
+    cache = decoder.begin(1, len(fed))
+    steps = [decoder.step(torch.tensor([token]), i, memory, cache, Rows(1, 1)) for i, token in enumerate(fed)]
+    whole = generator.model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([fed])).logits[0]
+    assert torch.allclose(torch.cat(steps), whole, atol=1e-6)
+    generator.model.float()
+
+
+def test_random_numbers_belong_to_seed_passage_query_and_position():
+    found = uniform(KEYS, count=3, length=5)
+    key = rng.key(5, int(hash_all(["p2"])[0]), 1)
+    assert found[2, 1].tolist() == [float(rng.uniform(key, i)) for i in range(5)]
+    assert len(set(found.flatten().tolist())) == found.numel()
+
+
+def test_batches_hold_every_passage_once_and_keep_to_their_budget():
+    lengths = np.array([3, 9, 4, 4, 20, 1])
+    groups = [group.tolist() for group in by_padded_budget(lengths, 10)]
+    assert sorted(i for group in groups for i in group) == list(range(6))
+    assert all(len(g) == 1 or len(g) * max(lengths[i] for i in g) <= 10 for g in groups)
+
+
+def test_a_generator_is_saved_and_loaded_with_its_untied_output(t5, tmp_path):
+    first = Generator.load(t5)
+    first.with_settings(prefix="other: ", labels=("some, train: 3 pairs",)).save(tmp_path)
+    again = Generator.load(tmp_path)
+    assert not torch.equal(again.model.lm_head.weight, again.model.shared.weight)
+    assert again.settings.labels == ("some, train: 3 pairs",)
+    sources = first.sources(PASSAGES)
+    assert Engine(first, CPU).write(sources, KEYS, Method(2)) == Engine(again, CPU).write(
+        sources, KEYS, Method(2)
+    )
