@@ -83,4 +83,25 @@ def export(
     _say(f"{out}: {run(source, to, out, name=name, int8=int8, uri=uri)}")
 
 
-COMMANDS = (build, update, export)
+def doctor(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A retriever's folder, or an index with --texts.")
+    ] = None,
+    texts: Annotated[Path | None, typer.Option(help="The collection an index was made of.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The model of an index [default: the one it names].")
+    ] = None,
+) -> None:
+    """Look over this machine and a folder: hashes, counts, vectors encoded again, recall; exit code 1 if it is ill.
+
+    Example:
+
+        liebig doctor runs/articles
+    """
+    from liebig.doctor.run import doctor as run
+
+    if not run(folder, texts, model, typer.echo):
+        raise typer.Exit(1)
+
+
+COMMANDS = (build, update, export, doctor)

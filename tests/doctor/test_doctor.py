@@ -1,0 +1,170 @@
+"""A folder that is well is found well; every usual mistake, made on purpose, is found and named."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from liebig import encoders, pipeline, workspace
+from liebig.doctor.folder import examine, index_alone
+from liebig.doctor.machine import machine
+from liebig.doctor.run import doctor
+from liebig.errors import DataError
+from liebig.index.config import IndexConfig
+from liebig.index.run import run as run_index
+from liebig.index.shards import write_shard, write_summary
+from liebig.model.encoder import Encoder
+from liebig.retriever.folder import Described, write
+from liebig.stages import STAGES
+
+PASSAGES = [(f"p{i}", f"Title {i}", f"Text number {i} about {word} and {word}s.") for i, word in enumerate(
+    ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"])]  # fmt: skip
+
+
+def edit(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.fixture(scope="module")
+def well(tmp_path_factory):
+    """A folder whose parts fit each other."""
+    out = tmp_path_factory.mktemp("doctor") / "out"
+    (out / "collection").mkdir(parents=True)
+    rows = [{"id": id, "title": title, "text": text, "doc": ""} for id, title, text in PASSAGES]
+    (out / "collection" / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(encoders.folder("liebig:mini-v0"), out / "model")
+    edit(
+        out / "model" / "config_sentence_transformers.json",
+        prompts={"query": "query: ", "passage": "passage: "},
+    )
+    fields = {"source": str(out / "collection"), "model": str(out / "model")}
+    recipe = {"bm25": {"collection": str(out / "collection")}, "index": {"kind": "encode", **fields}}
+    pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
+    write(out, Described(1, "hybrid", "collection", "bm25", "index", "model"))
+    return out
+
+
+@pytest.fixture
+def folder(well, tmp_path):
+    shutil.copytree(well, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def ill(folder):
+    return [finding for finding in examine(folder) if not finding.good]
+
+
+def replace_vectors(folder, make):
+    """Put other vectors in the place of the index, with the description it had."""
+    summary = json.loads((folder / "index" / "vectors.json").read_text())
+    vectors = np.asarray(make(Encoder.load(folder / "model")), np.float32)
+    shutil.rmtree(folder / "index")
+    with workspace.stage(folder / "index", kind="encode", recipe={}, inputs={}) as stage:
+        write_shard(stage.path / "shards" / "0", [id for id, _, _ in PASSAGES], vectors, "fp16")
+        write_summary(stage.path, "fp16", vectors.shape[1], ["0"], summary["about"], len(vectors))
+
+
+def texts(titles=True):
+    return [f"{title} {text}" if titles else text for _, title, text in PASSAGES]
+
+
+def test_the_machine_is_described():
+    names = {finding.name for finding in machine()}
+    assert {"versions", "processor", "GPU", "attention", "encoders"} <= names
+    assert all(finding.good for finding in machine())
+
+
+def test_a_folder_that_is_well_is_found_well(folder):
+    assert ill(folder) == []
+    said = {finding.name: finding.what for finding in examine(folder)}
+    assert "10 passages encoded again fit" in said["vectors"]
+    assert said["recall"].startswith("1,")
+
+
+def test_another_pooling_is_named(folder):
+    edit(
+        folder / "model" / "1_Pooling" / "config.json",
+        pooling_mode_mean_tokens=False,
+        pooling_mode_cls_token=True,
+    )
+    (finding,) = ill(folder)
+    assert finding.what == "the index was made with mean pooling (not cls)"
+
+
+def test_a_missing_prompt_is_named(folder):
+    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt=""))
+    (finding,) = ill(folder)
+    assert finding.what == "the index was made with the prompt '' (not 'passage')"
+
+
+def test_passages_encoded_as_queries_are_named(folder):
+    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="query"))
+    assert "the prompt 'query' (not 'passage')" in ill(folder)[0].what
+
+
+def test_vectors_scaled_to_length_one_are_named(folder):
+    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="passage", unit=True))
+    (finding,) = ill(folder)
+    assert finding.what == "the index was made with vectors of length 1 (not as they come)"
+
+
+def test_titles_left_out_are_named(folder):
+    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(titles=False), prompt="passage"))
+    assert "titles left out" in ill(folder)[0].what
+
+
+def test_two_mistakes_at_once_are_named(folder):
+    replace_vectors(folder, lambda encoder: encoder.encode_texts(texts(), prompt="", unit=True))
+    assert "the prompt ''" in ill(folder)[0].what
+    assert "vectors of length 1" in ill(folder)[0].what
+
+
+def test_vectors_of_another_model_are_not_explained_away(folder):
+    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 256))
+    replace_vectors(folder, lambda encoder: random)
+    (finding,) = ill(folder)
+    assert "no usual mistake explains it" in finding.what
+
+
+def test_a_changed_byte_and_a_missing_part_are_found(folder):
+    target = next((folder / "index").rglob("vectors.npy"))
+    target.write_bytes(target.read_bytes()[:-1] + b"\x07")
+    shutil.rmtree(folder / "bm25")
+    assert {finding.name for finding in ill(folder)} == {"index", "bm25"}
+
+
+def test_passages_that_are_in_no_index_are_counted(folder):
+    path = folder / "collection" / "passages.jsonl"
+    more = {"id": "new", "title": "", "text": "not indexed", "doc": ""}
+    path.write_text(path.read_text() + json.dumps(more) + "\n")
+    assert {finding.name: finding.what for finding in ill(folder)} == {
+        "BM25": "10 of 11 passages",
+        "index": "10 vectors of 11 passages",
+    }
+
+
+def test_recall_of_an_approximate_index_is_measured(folder):
+    with workspace.stage(folder / "faiss", kind="index", recipe={}, inputs={}) as stage:
+        config = {"vectors": str(folder / "index"), "index": {"kind": "faiss", "factory": "HNSW8"}}
+        run_index(IndexConfig.model_validate(config), stage)
+    write(folder, Described(1, "hybrid", "collection", "bm25", "faiss", "model"))
+    said = {finding.name: finding.what for finding in examine(folder)}
+    assert said["recall"].startswith("1.000 of the 10 best are found")
+
+
+def test_an_index_alone_is_held_against_texts_and_a_model(folder):
+    findings = list(index_alone(folder / "index", folder / "collection", folder / "model"))
+    assert [finding.good for finding in findings] == [True, True, True]
+
+
+def test_the_command_tells_good_from_bad(folder, tmp_path):
+    lines = []
+    assert doctor(folder, None, None, lines.append)
+    shutil.rmtree(folder / "bm25")
+    assert not doctor(folder, None, None, lines.append)
+    assert any(line.startswith("WRONG  bm25: is missing. To fix it: build again.") for line in lines)
+    with pytest.raises(DataError, match="no retriever"):
+        doctor(folder / "model", None, None, lines.append)
+    with pytest.raises(DataError, match="no such folder"):
+        doctor(tmp_path / "nothing", None, None, lines.append)
