@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from processes import together
+from safetensors.torch import load_file
 
 from liebig import workspace
 from liebig.config import parse
@@ -13,11 +15,12 @@ from liebig.model.backbone import Backbone
 from liebig.records import Group, Hit, Passage, Query
 from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
 from liebig.rerank.cross import CrossEncoder
-from liebig.rerank.run import run_score, run_train
+from liebig.rerank.run import run_score, run_train, train_reranker
 from liebig.rerank.score import rerank, soft_labels
-from liebig.rerank.train import Reranker
+from liebig.rerank.train import Maker, Reranker
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
+from liebig.train.distributed import ALONE
 from liebig.train.step import step
 
 PAIRS = [([7, 8], [9, 10, 11]), ([7, 8], [12]), ([7, 8], [13, 14]), ([9], [8, 7]), ([9], [10, 10, 10, 10])]
@@ -126,3 +129,48 @@ def test_a_reranker_needs_negatives_and_a_head(model, collection, tmp_path):
         CrossEncoder.load(model)
     with pytest.raises(RecipeError, match="give a run to rerank, or groups"):
         parse(RerankScoreConfig, {"collection": str(collection), "models": [str(model)]})
+
+
+class Broken(Exception):
+    """Stands for a crash."""
+
+
+def head_and_body(folder):
+    return {
+        f"{file.name}/{name}": value
+        for file in sorted((folder / "model").glob("*.safetensors"))
+        for name, value in load_file(file).items()
+    }
+
+
+def test_a_reranker_that_broke_off_ends_like_one_that_did_not(model, collection, tmp_path, monkeypatch):
+    loop = {"epochs": 2, "batch": 8, "log_every": 1, "workers": 1, "checkpoint_every": 2}
+    config = train_config(model, collection, dev=None, dropout=0.1, loop=loop)
+    train_reranker(config, tmp_path / "whole", ALONE)
+    make = Maker.__call__
+    with monkeypatch.context() as patched:
+        patched.setattr(Maker, "__call__", lambda self, step: make(self, step) if step != 5 else broken())
+        with pytest.raises(Broken):
+            train_reranker(config, tmp_path / "broken", ALONE)
+    train_reranker(config, tmp_path / "broken", ALONE)
+    one, two = head_and_body(tmp_path / "whole"), head_and_body(tmp_path / "broken")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def broken():
+    raise Broken
+
+
+def on_processes(world, config, folder):
+    train_reranker(config, folder, world)
+    return {}
+
+
+def test_a_reranker_trained_by_two_processes_is_that_of_one(model, collection, tmp_path):
+    """Without dropout, which differs by process; a large epsilon, or Adam makes much of a gradient's last digits."""
+    config = train_config(model, collection, dev=None, dropout=0.0, optim={"lr": 1e-3, "eps": 0.1})
+    train_reranker(config, tmp_path / "one", ALONE)
+    together(on_processes, 2, tmp_path / "processes", config, tmp_path / "two")
+    one, two = head_and_body(tmp_path / "one"), head_and_body(tmp_path / "two")
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=0, atol=2e-6)
