@@ -1,0 +1,195 @@
+"""Queries of a collection: shards, resuming, processes, what is left out, and what reads the result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from queries_worlds import passage, question
+
+from liebig import config as recipes, pipeline
+from liebig.data.collection import Collection
+from liebig.errors import RecipeError
+from liebig.queries.clean import clean
+from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig
+from liebig.queries.engine import Engine
+from liebig.stages import STAGES
+
+STAGE = STAGES["queries generate"]
+
+
+def recipe(collection: Path, source: dict, *overrides: str) -> QueriesGenerateConfig:
+    values = {"collection": str(collection), "source": source, "device": "cpu"}
+    return recipes.load(QueriesGenerateConfig, None, overrides, values)
+
+
+def model(t5: Path, **told: object) -> dict:
+    return {"kind": "model", "path": str(t5), "query_length": 12, **told}
+
+
+def run(config: QueriesGenerateConfig, out: Path) -> Path:
+    pipeline.run_stage(STAGE, config, out)
+    return out
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    names = (
+        "queries.jsonl",
+        "generated.jsonl",
+        "judgements/generated.tsv",
+        "passages.jsonl",
+        "generation.json",
+    )
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def generated(collection, t5, tmp_path_factory) -> Path:
+    return run(recipe(collection, model(t5), "shard=7"), tmp_path_factory.mktemp("generated") / "g")
+
+
+def test_the_result_is_a_collection_whose_judgements_tie_queries_to_passages(generated, collection):
+    made = Collection(generated)
+    assert [p.id for p in made.passages()] == [p.id for p in Collection(collection).passages()]
+    texts = {query.id: query.text for query in made.queries()}
+    tied = [(j.query, j.passage) for j in made.judgements("generated")]
+    rows = [json.loads(line) for line in (generated / "generated.jsonl").read_text().splitlines()]
+    assert [(row["passage"], q) for row in rows for q in row["queries"]] == [(p, texts[q]) for q, p in tied]
+    assert all(1 <= n <= 5 for n in Counter(p for _, p in tied).values())
+
+
+def test_shards_and_order_do_not_change_a_query(generated, collection, t5, tmp_path):
+    one = run(recipe(collection, model(t5, budget=40), "shard=1000"), tmp_path / "one")
+    assert contents(one) == contents(generated)
+
+
+def test_resumed_is_uninterrupted_and_finished_shards_are_left_alone(
+    generated, collection, t5, tmp_path, monkeypatch
+):
+    config, calls = recipe(collection, model(t5), "shard=7"), []
+    write = Engine.write
+
+    def breaking(self, sources, *rest):
+        calls.append(len(sources))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return write(self, sources, *rest)
+
+    monkeypatch.setattr(Engine, "write", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "g")
+    done = len(list((tmp_path / "g.partial" / "shards").glob("*.jsonl")))
+    run(config, tmp_path / "g")
+    assert contents(tmp_path / "g") == contents(generated)
+    assert done >= 1
+    assert sum(calls[3:]) == 20 - 7 * done
+
+
+def test_two_processes_write_what_one_writes(generated, collection, t5, tmp_path):
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "liebig",
+        "queries", "generate", str(collection), "source.kind=model", f"source.path={t5}", "source.query_length=12",
+        "--shard", "7", "--device", "cpu", "--out", str(tmp_path / "two"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "two") == contents(generated)
+
+
+def test_a_limit_draws_passages_by_seed_and_smaller_draws_lie_in_larger_ones(collection, t5, tmp_path):
+    found = []
+    for limit in (3, 6):
+        out = run(recipe(collection, model(t5), f"limit={limit}", "count=1"), tmp_path / str(limit))
+        rows = [json.loads(line) for line in (out / "generated.jsonl").read_text().splitlines()]
+        found.append({row["passage"]: row["queries"] for row in rows})
+    assert [len(one) for one in found] == [3, 6]
+    assert found[0].items() <= found[1].items()
+
+
+def test_repetitions_and_empty_queries_are_left_out_and_counted():
+    counts: Counter[str] = Counter()
+    assert clean(["What is it?", "what  is it", " ", "?!", "Who is it"], counts) == [
+        "What is it?",
+        "Who is it",
+    ]
+    assert counts == {"empty": 2, "duplicates": 1, "queries": 2}
+    assert clean(["a", "A"], counts, duplicates=True) == ["a", "A"]
+
+
+def written(folder: Path, queries: dict[str, list[str]]) -> Path:
+    path = folder / "some.jsonl"
+    path.write_text("".join(json.dumps({"passage": p, "queries": q}) + "\n" for p, q in queries.items()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bm25(collection, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("bm25") / "b"
+    stage = STAGES["bm25"]
+    pipeline.run_stage(stage, recipes.load(stage.config, None, [], {"collection": str(collection)}), out)
+    return out
+
+
+def test_queries_of_a_file_are_taken_as_they_are_and_filtered_by_bm25(collection, bm25, tmp_path):
+    other = ["the castle of nowhere", question(3)]
+    path = written(tmp_path, {"p3": [*other, question(4)], "p4": [question(4)]})
+    plain = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "plain")
+    assert {q.id: q.text for q in Collection(plain).queries()} == {
+        "p3#0": other[0], "p3#1": other[1], "p3#2": question(4), "p4#0": question(4),
+    }  # fmt: skip
+    filtering = ["filter.kind=bm25", f"filter.index={bm25}", "filter.k=1"]
+    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *filtering), tmp_path / "kept")
+    assert [q.id for q in Collection(kept).queries()] == ["p3#1", "p4#0"]
+    assert json.loads((kept / "generation.json").read_text())["inconsistent"] == 2
+
+
+def test_a_run_of_a_retriever_filters_too(collection, tmp_path):
+    path = written(tmp_path, {"p1": ["first", "second", "third"]})
+    hits = ["p1#0 Q0 p9 1 2.0 x", "p1#0 Q0 p1 2 1.0 x", "p1#1 Q0 p1 1 2.0 x", "p1#2 Q0 p8 1 1.0 x"]
+    (tmp_path / "run.trec").write_text("\n".join(hits) + "\n")
+    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}", "filter.k=1"]
+    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "kept")
+    assert [q.text for q in Collection(kept).queries()] == ["second"]
+
+
+def test_generated_queries_reach_bm25_as_doc2query(collection, tmp_path):
+    from liebig.lexical.bm25 import BM25
+
+    path = written(tmp_path, {"p5": ["zebra crossing"]})
+    made = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "made")
+    stage = STAGES["bm25"]
+    told = {"collection": str(collection), "queries": str(made / "generated.jsonl")}
+    pipeline.run_stage(stage, recipes.load(stage.config, None, [], told), tmp_path / "bm25")
+    index = BM25.open(tmp_path / "bm25")
+    assert index.id(int(index.search(["zebra"], 1).numbers[0, 0])) == "p5"
+
+
+def test_inspection_shows_folders_side_by_side_and_counts(collection, bm25, tmp_path):
+    queries = {f"p{i}": [question(i), "an <old> thing"] for i in range(20)}
+    made = run(
+        recipe(collection, {"kind": "file", "path": str(written(tmp_path, queries))}), tmp_path / "made"
+    )
+    stage = STAGES["queries inspect"]
+    told = {"folders": [str(made), str(collection)], "bm25": str(bm25), "examples": 3}
+    pipeline.run_stage(stage, recipes.load(QueriesInspectConfig, None, [], told), tmp_path / "out")
+    ours, labels = json.loads((tmp_path / "out" / "queries.json").read_text())["rows"]
+    assert (labels["queries"], labels["found"]["found@5"], labels["labels"]) == (20, 1.0, "these are labels")
+    assert ours["queries"] == 40
+    assert ours["repeated"] == pytest.approx(19 / 40)
+    assert ours["overlap"] == pytest.approx(
+        (1 + 1 / 2) / 2, abs=0.26
+    )  # "old" stands in three passages of four
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "an &lt;old&gt; thing" in page
+    assert passage(0).title in page or page.count("<tr>") > 4
+
+
+def test_methods_that_cannot_give_so_many_queries_are_refused(collection, t5):
+    with pytest.raises(RecipeError, match="one query a passage"):
+        recipe(collection, model(t5, method={"kind": "greedy"}))
+    with pytest.raises(RecipeError, match="3 beams cannot give 5"):
+        recipe(collection, model(t5, method={"kind": "beam", "beams": 3}))
