@@ -11,10 +11,11 @@ from typing import Any
 
 from liebig.records import Document, Passage
 from liebig.retriever import Result, Retriever
-from liebig.search.snippets import snippet
+from liebig.search.snippets import WORD, snippet
 from liebig.serve.marks import locate
 from liebig.serve.source import Word, analyzer_of
 
+SHOWN = 260  # characters of a snippet
 NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid"}
 
 
@@ -37,12 +38,17 @@ def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]
     analyzer = analyzer_of(retriever)
     rows = []
     for result in results:
-        marked = {
-            name: [asdict(piece) for piece in snippet(text, question, analyzer, size)]
-            for name, text, size in (("snippet", result.text, 44), ("title_marks", result.title, 1000))
-        }
+        pieces = snippet(result.text, question, analyzer, _window(result.text))
+        title = snippet(result.title, question, analyzer, len(result.title))
+        marked = {"snippet": [asdict(p) for p in pieces], "title_marks": [asdict(p) for p in title]}
         rows.append(row(result) | marked)
     return rows
+
+
+def _window(text: str) -> int:
+    """Words of a snippet of about SHOWN characters: many where the text is code, whose signs are words too."""
+    words = sum(1 for _ in WORD.finditer(text))
+    return max(8, round(SHOWN * words / max(len(text), 1)))
 
 
 def side_by_side(

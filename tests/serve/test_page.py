@@ -1,0 +1,259 @@
+"""The search page in a real browser: typed into, walked through by keyboard, read on a phone, checked for access."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="access is checked with axe")
+expect = playwright.expect
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium to show the page with"),
+]
+WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+QUESTION = "growth of barley"
+FOCUS = """(() => {
+    const ring = (style) => style.outlineStyle !== 'none' || style.boxShadow !== 'none';
+    const shown = (node) => node && ring(getComputedStyle(node));
+    const node = document.activeElement;
+    return [node.id || node.className || node.tagName, !!(shown(node) || shown(node.closest('label')))];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        made = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def open_page(browser, server):
+    """Opens a page of the server; console errors and requests to other hosts fail the test at its end."""
+    contexts, wrong = [], []
+
+    def opened(path="/", address=server, expected="nothing", **context):
+        contexts.append(browser.new_context(**{"viewport": WIDE} | context))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda message: _keep(message, expected, wrong))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "request",
+            lambda request: wrong.append(request.url) if not request.url.startswith(address) else None,
+        )
+        page.goto(address + path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _keep(message, expected, wrong):
+    if message.type in ("error", "warning") and expected not in message.text:
+        wrong.append(message.text)
+
+
+def titles(page, side=0):
+    return page.locator(".column").nth(side).locator(".title").all_text_contents()
+
+
+def focused(page):
+    return page.evaluate("document.activeElement.closest('.hit')?.dataset.id ?? document.activeElement.id")
+
+
+def problems(page):
+    """What axe finds, over the whole of its rules."""
+    found = axe.Axe().run(page).response["violations"]
+    return [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found]
+
+
+def test_results_come_as_one_types_with_matching_words_marked(open_page):
+    page = open_page()
+    page.locator("#query").press_sequentially(QUESTION, delay=5)
+    page.wait_for_selector(".hit")
+    first = page.locator(".hit").first
+    assert first.locator(".title").text_content() == "Barley"
+    assert {"growth", "barley"} <= {text.lower() for text in first.locator("mark").all_text_contents()}
+    assert re.search(
+        r"Hybrid shows \d+ · (Dense|BM25) shows \d+ · [\d.]+ ms", page.locator("#status").text_content()
+    )
+    assert page.title() == f"{QUESTION} – Liebig"
+
+
+def test_two_systems_stand_side_by_side_with_ranks_in_each_other(open_page):
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=dense")
+    page.wait_for_selector(".hit")
+    assert page.locator(".column h2").all_text_contents() == ["BM25", "Dense"]
+    assert page.locator(".column").nth(1).locator(".only").first.text_content() == "not found by BM25"
+    assert re.search(
+        r"(▲|▼) \d+|in BM25 too|not found",
+        page.locator(".column").nth(1).locator(".facts").first.text_content(),
+    )
+
+
+def test_systems_are_switched_and_the_address_keeps_them(open_page):
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=dense")
+    page.wait_for_selector(".hit")
+    page.get_by_role("group", name="Show").get_by_text("Hybrid").click()
+    page.get_by_role("group", name="beside").get_by_text("Alone").click()
+    expect(page.locator(".column")).to_have_count(1)
+    assert page.locator(".column h2").all_text_contents() == ["Hybrid"]
+    page.reload()
+    page.wait_for_selector(".hit")
+    assert page.locator(".column h2").all_text_contents() == ["Hybrid"]
+    assert page.locator("#query").input_value() == QUESTION
+
+
+def test_a_document_opens_with_the_passage_marked(open_page):
+    page = open_page("/?q=potassium harvest&a=bm25&b=")
+    page.locator(".title").first.click()
+    page.wait_for_selector("#reader[open]")
+    assert page.locator("#reader-title").text_content() == "Barley"
+    assert page.locator("#reader-text h3").all_text_contents() == ["Growth", "Harvest"]
+    marked = "Nitrogen, phosphorus and potassium are taken from the ground by every harvest."
+    assert page.locator("#reader-text mark").all_text_contents() == [marked]
+    assert page.locator("#reader-text mark").is_visible()
+    page.get_by_role("button", name="Close the document").click()
+    assert not page.locator("#reader").is_visible()
+
+
+def test_why_a_passage_matched_is_shown_word_by_word(open_page):
+    page = open_page(f"/?q={QUESTION}&a=hybrid&b=")
+    page.get_by_role("button", name="Why?").first.click()
+    page.wait_for_selector(".because .sum")
+    assert page.locator(".because h3").all_text_contents() == ["By meaning (dense)", "By words (BM25)"]
+    shaded = page.locator(".because .shaded").nth(1).locator("span").all_text_contents()
+    assert {"growth", "barley"} <= set(shaded)
+    assert "Adds to the score: growth +" in page.locator(".because .sum").nth(1).text_content()
+
+
+def test_the_keyboard_alone_suffices(open_page):
+    page = open_page()
+    assert focused(page) == "query"
+    page.keyboard.type(QUESTION)
+    page.wait_for_selector(".hit")
+    page.keyboard.press("ArrowDown")
+    first = focused(page)
+    page.keyboard.press("ArrowDown")
+    second = focused(page)
+    assert [first, second] == [page.locator(".hit").nth(i).get_attribute("data-id") for i in (0, 1)]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(
+        "document.activeElement.closest('.column') === document.querySelectorAll('.column')[1]"
+    )
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("w")
+    page.wait_for_selector(".because .sum")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#reader[open]")
+    assert focused(page) == "reader-text"
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#reader", state="hidden")
+    assert focused(page) == second
+    page.keyboard.press("3")
+    expect(page.locator(".column h2").first).to_have_text("BM25")
+    page.keyboard.press("?")
+    page.wait_for_selector("#keys[open]")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    assert focused(page) == "query"
+
+
+def test_every_control_is_reached_by_tab_and_shows_its_focus(open_page):
+    page = open_page(f"/?q={QUESTION}&a=hybrid&b=bm25")
+    page.wait_for_selector(".hit")
+    page.locator(".skip").focus()
+    seen = []
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate(FOCUS))
+    assert {"query", "show-keys", "title", "why"} <= {name for name, _ in seen}
+    assert [name for name, shown in seen if not shown] == []
+
+
+def test_nothing_found_is_explained_on_the_page(open_page):
+    page = open_page("/?q=the zymurgy&a=bm25&b=")
+    page.wait_for_selector(".nothing")
+    said = page.locator(".nothing").text_content()
+    assert "No passage has the words “zymurgy”" in said
+    assert "Left out, because they are everywhere: the." in said
+
+
+def test_a_filter_is_set_by_a_result_and_taken_away_again(open_page):
+    page = open_page("/?q=a small body&a=dense&b=")
+    page.get_by_role("button", name="Only language: de").first.click()
+    expect(page.locator(".hit")).to_have_count(4)
+    assert set(titles(page)) == {"Comets", "Violins"}
+    page.get_by_role("button", name="Remove the filter language: de").click()
+    expect(page.locator(".hit")).to_have_count(9)
+
+
+def test_what_a_document_says_is_never_markup(open_page):
+    page = open_page("/?q=Halley&a=bm25&b=")
+    page.wait_for_selector(".hit")
+    assert "<b>bright</b> & early" in page.locator(".hit .text").first.text_content()
+    assert page.locator(".hit b").count() == 0
+
+
+def test_on_a_phone_one_list_is_shown_at_a_time_and_nothing_is_cut_off(open_page):
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=dense", viewport=PHONE, has_touch=True)
+    page.wait_for_selector(".hit")
+    assert page.locator(".column:visible").count() == 1
+    page.get_by_role("group", name="List shown").get_by_text("Dense").click()
+    assert page.locator(".column:visible h2").text_content() == "Dense"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator(".column:visible .title").first.click()
+    page.wait_for_selector("#reader[open]")
+    box = page.locator("#reader").bounding_box()
+    assert (box["width"], box["height"]) == (PHONE["width"], PHONE["height"])
+
+
+def test_a_token_is_asked_for_once(open_page, serving, retriever):
+    with serving(retriever, token="s3cret") as address:
+        page = open_page("/", address=address, expected="401")
+        page.locator("#token").fill("s3cret")
+        page.get_by_role("button", name="Go on").click()
+        page.locator("#query").fill("comet")
+        page.wait_for_selector(".hit")
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_nothing_stands_in_the_way_of_access(open_page, scheme, viewport):
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=hybrid", color_scheme=scheme, viewport=viewport)
+    page.wait_for_selector(".hit")
+    page.get_by_role("button", name="Why?").first.click()
+    page.wait_for_selector(".because .sum")
+    assert problems(page) == []
+    page.locator(".title:visible").first.click()
+    page.wait_for_selector("#reader[open]")
+    assert problems(page) == []
+    page.keyboard.press("Escape")
+    page.locator("#query").fill("zymurgy")
+    page.wait_for_selector(".nothing")
+    assert problems(page) == []
+    page.locator("#query").fill("")
+    page.wait_for_selector(".welcome")
+    assert problems(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_api_page_lists_every_route_and_tries_one(open_page, scheme):
+    page = open_page("/docs", color_scheme=scheme)
+    page.wait_for_selector(".route")
+    headings = set(page.locator(".route h3").all_text_contents())
+    assert {"POST/search", "POST/v1/embeddings", "GET/health"} <= headings
+    embed = page.locator(".route", has=page.get_by_role("heading", name="/embed", exact=False)).first
+    embed.get_by_text("Try it").click()
+    embed.get_by_role("button", name="Send").click()
+    expect(embed.locator("details pre")).to_contain_text("[")
+    assert problems(page) == []
