@@ -33,12 +33,25 @@ def cut(article: dict[str, Any]) -> Iterator[dict[str, str]]:
                 number += 1
 
 
+def beir(folder: Path) -> Iterator[dict[str, str]]:
+    """The passages of a BEIR folder."""
+    with lzma.open(folder / "corpus.jsonl.xz", "rt", encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            yield {
+                "id": row["_id"],
+                "title": row["title"],
+                "text": row["text"],
+                "doc": str(row.get("doc", "")),
+            }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("wiki", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", nargs="+", default=["0", "1", "2", "3", "4", "5"])
     parser.add_argument("--most", type=int, help="stop after so many passages")
+    parser.add_argument("--beir", type=Path, help="a BEIR folder whose passages follow")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -50,6 +63,9 @@ def main() -> None:
                         break
                     file.write(json.dumps(passage, ensure_ascii=False) + "\n")
                     count += 1
+        for passage in beir(given.beir) if given.beir is not None else ():
+            file.write(json.dumps(passage, ensure_ascii=False) + "\n")
+            count += 1
     print(f"{count:,} passages")
 
 

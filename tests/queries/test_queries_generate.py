@@ -110,6 +110,12 @@ def test_a_limit_draws_passages_by_seed_and_smaller_draws_lie_in_larger_ones(col
     assert found[0].items() <= found[1].items()
 
 
+def test_a_split_can_say_which_passages_are_written_for(collection, t5, tmp_path):
+    out = run(recipe(collection, model(t5), "of_split=dev", "count=1"), tmp_path / "out")
+    rows = [json.loads(line) for line in (out / "generated.jsonl").read_text().splitlines()]
+    assert [row["passage"] for row in rows] == [f"p{i}" for i in range(10, 20)]
+
+
 def test_repetitions_and_empty_queries_are_left_out_and_counted():
     counts: Counter[str] = Counter()
     assert clean(["What is it?", "what  is it", " ", "?!", "Who is it"], counts) == [

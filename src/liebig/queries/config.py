@@ -226,6 +226,9 @@ class QueriesGenerateConfig(Config):
     source: Source = Field(description="Who writes the queries: model, endpoint or file.")
     count: int = Field(default=5, ge=1, description="Queries of a passage.")
     limit: int | None = Field(default=None, ge=1, description="Only so many passages, drawn by seed.")
+    of_split: str | None = Field(
+        default=None, description="Only passages that this split of the collection judges relevant."
+    )
     seed: int = Field(default=0, ge=0, description="Seed of every random number.")
     duplicates: bool = Field(default=False, description="Keep queries of a passage that are alike.")
     filter: Filter | None = Field(default=None, description="Consistency: keep what finds its passage.")

@@ -70,19 +70,28 @@ def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
             fix=f"cut its documents first: liebig convert {config.collection} --to passages --out PASSAGES, "
             "then liebig init",
         )
+    candidates, count = _candidates(collection, config.of_split)
     if config.limit is None:
-        yield from collection.passages()
+        yield from candidates
         return
-    wanted = drawn(collection.count("passages"), config.limit, config.seed, LIMIT)
+    wanted = drawn(count, config.limit, config.seed, LIMIT)
     place = 0
-    for number, passage in enumerate(collection.passages()):
+    for number, passage in enumerate(candidates):
         if place < len(wanted) and wanted[place] == number:
             yield passage
             place += 1
 
 
+def _candidates(collection: Collection, split: str | None) -> tuple[Iterator[Passage], int]:
+    """All passages, or those that a split judges relevant; and how many they are."""
+    if split is None:
+        return collection.passages(), collection.count("passages")
+    judged = {judgement.passage for judgement in collection.judgements(split) if judgement.relevance > 0}
+    return (passage for passage in collection.passages() if passage.id in judged), len(judged)
+
+
 def _total(config: QueriesGenerateConfig) -> int:
-    count = Collection(config.collection).count("passages")
+    count = _candidates(Collection(config.collection), config.of_split)[1]
     return min(count, config.limit or count)
 
 
