@@ -104,4 +104,35 @@ def doctor(
         raise typer.Exit(1)
 
 
-COMMANDS = (build, update, export, doctor)
+def plan(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe [default: three corpora]."),
+    ] = None,
+    machine: Annotated[str, typer.Option(help="h200, cpu2, or calibrate for this one.")] = "calibrate",
+    devices: Annotated[int, typer.Option(help="How many of them.", min=1)] = 1,
+    price: Annotated[float | None, typer.Option(help="What an hour of one costs.", min=0)] = None,
+    passages: Annotated[int, typer.Option(help="Passages of data that is not there yet.", min=1)] = 1_000_000,
+    tokens: Annotated[float, typer.Option(help="Tokens of such a passage.", min=1)] = 100.0,
+    model: Annotated[Path | None, typer.Option(help="The model of the table [default: BERT-base].")] = None,
+) -> None:
+    """Say what a recipe takes on a machine: time, memory, disk and cost; without one, the table of three corpora.
+
+    Example:
+
+        liebig plan recipes/condenser.toml --machine h200
+    """
+    from liebig.plan.estimates import Corpus
+    from liebig.plan.machines import machine as find
+    from liebig.plan.run import plan_recipe, plan_table
+
+    chosen = find(machine).at(price, devices)
+    recipe, *overrides = words or [""]
+    if recipe:
+        lines = plan_recipe(STAGES, Path(recipe), overrides, chosen, Corpus(passages, tokens))
+    else:
+        lines = plan_table(model, chosen)
+    typer.echo("\n".join(lines))
+
+
+COMMANDS = (build, update, export, doctor, plan)

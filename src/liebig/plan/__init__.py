@@ -1,0 +1,1 @@
+"""`liebig plan`: memory, time, disk and cost of a recipe on a machine, before anything runs."""

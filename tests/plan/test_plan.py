@@ -1,0 +1,109 @@
+"""Plans: measured rates come back out, parts add up, and what is assumed is said."""
+
+import json
+
+import pytest
+
+from liebig import encoders
+from liebig.errors import RecipeError
+from liebig.plan.estimates import ESTIMATORS, Corpus, Shape, encoding, lexical
+from liebig.plan.machines import MACHINES, calibrate, machine
+from liebig.plan.run import plan_recipe, plan_table, size
+from liebig.stages import STAGES
+
+H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
+
+
+def test_the_measured_rate_of_encoding_comes_back():
+    seconds = encoding("x", Shape.of(None), Corpus(32_238, 82), "fp16", H200, "").seconds
+    assert seconds == pytest.approx(1.0, abs=0.08)
+
+
+def test_disk_is_what_the_vectors_take():
+    made = encoding("x", Shape.of(None), Corpus(8_841_823, 80), "fp16", H200, "")
+    assert made.disk == pytest.approx(8_841_823 * 2 * 768, rel=0.02)
+    assert lexical("x", Corpus(7_300, 100), H200, "").seconds == pytest.approx(1.0)
+
+
+def test_a_folder_says_its_own_size():
+    shape = Shape.of(encoders.folder("liebig:mini-v0"))
+    assert (shape.layers, shape.width, shape.vocab) == (4, 256, 16384)
+    assert shape.parameters == pytest.approx(7.6e6, rel=0.03)
+
+
+def test_twice_the_passages_take_twice_the_time_and_two_devices_half():
+    one = encoding("x", Shape.of(None), Corpus(1000, 80), "fp16", H200, "")
+    two = encoding("x", Shape.of(None), Corpus(2000, 80), "fp16", H200, "")
+    both = encoding("x", Shape.of(None), Corpus(2000, 80), "fp16", H200.at(None, 2), "")
+    assert two.seconds == pytest.approx(2 * one.seconds)
+    assert both.seconds == pytest.approx(one.seconds)
+    assert H200.at(3.0, 2).price == 6.0
+
+
+def test_a_pipeline_is_planned_stage_by_stage(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("""
+[stages.bm25]
+collection = "nothing"
+[stages.model]
+kind = "pretrain"
+model = { kind = "new", layers = 2, width = 64, heads = 2 }
+stores = [{ path = "nowhere" }]
+loop = { steps = 1000, batch = 64 }
+[stages.vectors]
+kind = "encode"
+source = "nothing"
+model = "@model/model"
+""")
+    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80))
+    assert [line.split()[0] for line in lines[3:]] == ["bm25", "model", "vectors", "all"]
+    assert "50,000 passages of 80 tokens, as assumed" in lines[3]
+    assert "1,000 steps" in lines[4]
+    assert "$" in lines[-1]
+
+
+def test_minutes_are_as_long_as_they_are(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("""
+model = { kind = "new", layers = 2, width = 64, heads = 2 }
+stores = [{ path = "nowhere" }]
+loop = { minutes = 30 }
+""")
+    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80))
+    assert "30 min" in lines[3]
+    assert "as long as the recipe says" in lines[3]
+    slower = plan_recipe(STAGES, recipe, ["loop.minutes=60"], CPU2, Corpus(50_000, 80))
+    assert "1 h" in slower[3]
+
+
+def test_counts_come_from_data_that_is_there(tmp_path):
+    (tmp_path / "collection").mkdir()
+    rows = [{"id": str(i), "title": "", "text": "word " * 50, "doc": ""} for i in range(40)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "collection" / "passages.jsonl").write_text(text)
+    (tmp_path / "recipe.toml").write_text(f'[stages.bm25]\ncollection = "{tmp_path / "collection"}"\n')
+    lines = plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(50_000, 80))
+    assert "40 passages of about" in lines[3]
+
+
+def test_every_estimator_is_a_stage_and_the_table_has_three_corpora():
+    assert set(ESTIMATORS) <= set(STAGES)
+    lines = plan_table(None, H200)
+    assert ["8,841,823" in lines[3], "21,015,324" in lines[4], "1,000,000,000" in lines[5]] == [True] * 3
+    assert "$0.30" in lines[3]
+
+
+def test_a_machine_is_known_or_measured():
+    assert calibrate().matrix > 1e9
+    assert machine("cpu2") is CPU2
+    with pytest.raises(RecipeError, match="no machine 'h2000'"):
+        machine("h2000")
+    assert [size(1.5e12), size(2e9), size(3e6), size(4e3)] == ["1.5 TB", "2 GB", "3 MB", "4 kB"]
+
+
+def test_what_cannot_be_planned_is_said(tmp_path):
+    (tmp_path / "recipe.toml").write_text("nonsense = 1\n")
+    with pytest.raises(RecipeError, match="no recipe that can be planned"):
+        plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(1, 1))
+    (tmp_path / "short.toml").write_text('[stages.read]\nkind = "init"\npaths = ["x"]\n')
+    assert "seconds" in plan_recipe(STAGES, tmp_path / "short.toml", [], CPU2, Corpus(1, 1))[0]
