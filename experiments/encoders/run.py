@@ -13,21 +13,26 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from liebig import pipeline
 from liebig.stages import STAGES
 
 
-def row(recipe: Path, out: Path, names: Sequence[str], overrides: Sequence[str]) -> None:
-    """Run the named stages in the recipe's order."""
+def row(
+    recipe: Path, out: Path, names: Sequence[str], overrides: Sequence[str], last: str | None = None
+) -> None:
+    """Run the named stages in the recipe's order; `last` is another folder for the last one."""
     planned = {item.name: item for item in pipeline.plan(STAGES, recipe, list(overrides), out)}
     for name in names:
-        began = time.monotonic()
-        if planned[name].up_to_date:
+        began, item = time.monotonic(), planned[name]
+        if last is not None and name == names[-1]:
+            item = replace(item, out=out / last)
+        if item.up_to_date:
             print(f"{name}: up to date", flush=True)
             continue
-        pipeline.run_stage(planned[name].stage, planned[name].config, planned[name].out)
+        pipeline.run_stage(item.stage, item.config, item.out)
         print(f"{name}: {(time.monotonic() - began) / 60:.2f} minutes", flush=True)
 
 
@@ -37,11 +42,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", required=True)
     parser.add_argument("--beside", nargs="+", default=[])
+    parser.add_argument("--as", dest="last", help="another folder for the last stage")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides")
     asked = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
-    rows = [names for names in (asked.stages, asked.beside) if names]
-    running = [spawn.Process(target=row, args=(asked.recipe, asked.out, r, asked.overrides)) for r in rows]
+    rows = [(asked.stages, asked.last), (asked.beside, None)]
+    running = [
+        spawn.Process(target=row, args=(asked.recipe, asked.out, names, asked.overrides, last))
+        for names, last in rows
+        if names
+    ]
     for process in running:
         process.start()
     for process in running:

@@ -12,6 +12,7 @@ from processes import together
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from liebig import losses
 from liebig.model.encoder import Dense
 from liebig.pretrain.vectors import TaughtVectors
 from liebig.train.batch import Batch
@@ -67,6 +68,20 @@ def test_without_a_projection_the_pooled_states_are_the_vectors():
     expected = plainly(plain.mean_vectors(plain_of(model), rows), teacher, 0.0, 1.0)
     torch.testing.assert_close(found.losses["distance"], expected.detach(), rtol=0, atol=1e-9)
     torch.testing.assert_close(found.losses["cosine"], 1 - expected.detach() / 2, rtol=0, atol=1e-9)
+
+
+def test_tiles_of_similarities_add_up_to_the_whole():
+    random = torch.Generator().manual_seed(0)
+    s, t = (normalize(torch.randn(9, 5, generator=random, dtype=torch.float64), dim=1) for _ in range(2))
+    found = []
+    for tile in (9 * 9, 9 * 2, 1):
+        x = s.clone().requires_grad_()
+        loss = losses.kl_similarities(x, x, t, t, torch.arange(9), temperature=0.3, tile=tile)
+        loss.backward()
+        found.append((loss.detach(), x.grad))
+    for loss, gradient in found[1:]:
+        torch.testing.assert_close(loss, found[0][0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(gradient, found[0][1], rtol=0, atol=1e-12)
 
 
 def test_several_texts_an_example_are_as_many_examples_of_one():

@@ -94,13 +94,13 @@ def kl_similarities(
     `students` and `teachers` are this process's rows, at `places` of all rows; a text's similarity to itself is out.
     """
     s, t, places = exact(students), exact(teachers), places.to(students.device)
-    rows = [
-        checkpoint(
-            _relations, *part, exact(all_students), exact(all_teachers), temperature, use_reentrant=False
-        )
-        for part in zip(s.split(tile), t.split(tile), places.split(tile))
+    everyone, rows = (exact(all_students), exact(all_teachers)), max(1, tile // len(all_students))
+    parts = zip(s.split(rows), t.split(rows), places.split(rows))
+    sums = [
+        checkpoint(_relations, *part, *everyone, temperature, use_reentrant=False, preserve_rng_state=False)
+        for part in parts
     ]
-    return torch.stack(rows).sum() / len(all_students)
+    return torch.stack(sums).sum() / len(all_students)
 
 
 def _relations(
