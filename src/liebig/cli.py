@@ -310,16 +310,20 @@ def _stage(name: str) -> Stage:
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
+    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser at the end.")] = False,
 ) -> None:
-    """Read your Python's own standard library documentation into a collection and a token store, and sum it up.
+    """Make a search engine of your Python's own documentation, and judge it by 309 questions, in about five minutes.
+
+    BM25, the bundled encoder as it comes, the same after a minute of training on the corpus, and both together: a
+    table with intervals and tests, a page, and a folder for `liebig serve`. Run again, it goes on where it stopped.
 
     Example:
 
-        liebig demo --out runs/demo
+        liebig demo --open
     """
     from liebig.demo import run as run_demo
 
-    run_demo(STAGES, out, say)
+    run_demo(STAGES, out, say, show=show)
 
 
 def _is_plain(annotation: Any) -> bool:

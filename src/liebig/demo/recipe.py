@@ -1,0 +1,124 @@
+"""The demo as a recipe: stages of the pipeline, so that each is skipped when it is up to date and taken up when not.
+
+The corpus is encoded twice, once by the encoder as it comes and once after it was trained on the corpus; everything
+else takes seconds. Objective, learning rate and batch were chosen on the questions of the dev half; what was tried and
+did not help is told in docs/demo.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from liebig import encoders
+from liebig.demo.texts import DemoConfig, write_collection, write_pairs
+from liebig.pipeline import Stage
+
+ENCODER = encoders.PREFIX + encoders.DEFAULT
+MINUTES = 1.0
+LENGTH = 64  # tokens of a passage
+DEPTH = 100  # documents found for a question
+BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder as it comes", "after corpus-aware pre-training", "hybrid"
+
+OWN = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "demo collection",
+            DemoConfig,
+            write_collection,
+            "Passages, questions and judgements.",
+            "liebig demo",
+        ),
+        Stage("demo pairs", DemoConfig, write_pairs, "Names in words, and what they name.", "liebig demo"),
+    )
+}
+SAYS = {
+    "documents": "read the documentation of your Python",
+    "collection": f"cut it into passages of {LENGTH} tokens, with 300 judged questions",
+    "pairs": "pair every name, in words, with its text",
+    "bm25": "index the words (BM25)",
+    "vectors-before": "encode all passages with the bundled encoder",
+    "model": "train the encoder on the corpus, without labels",
+    "vectors": "encode all passages again",
+    "index": "index the vectors",
+    "found-before": "ask all questions: BM25, the encoder, both",
+    "found": "ask all questions: BM25, the trained encoder, both",
+    "judged-bm25": "judge BM25",
+    "judged-before": "judge the encoder as it comes",
+    "judged-after": "judge the trained encoder",
+    "judged-hybrid": "judge the hybrid",
+    "against-bm25": "test the differences to BM25",
+    "training": "test what training changed",
+    "report": "write the page",
+}
+ABOUT = (
+    "The documentation of a Python standard library, searched by words (BM25), by vectors of the encoder that comes "
+    "with Liebig, by the same encoder after a minute of training on the documentation itself, and by words and vectors "
+    "together. Judged by questions that nothing was tuned on."
+)
+
+
+def first_half(source: str = "stdlib:", minutes: float = MINUTES) -> dict[str, Any]:
+    """Everything up to the rankings of both encoders, for the questions of both halves."""
+    texts = {"documents": "@documents", "tokenizer": ENCODER, "length": LENGTH}
+    return {
+        "documents": {"kind": "init", "paths": [source]},
+        "collection": {"kind": "demo collection", **texts},
+        "pairs": {"kind": "demo pairs", **texts},
+        "bm25": {"collection": "@collection"},
+        "vectors-before": _encoded(ENCODER),
+        "model": _trained(minutes),
+        "vectors": _encoded("@model/model"),
+        "index": {"vectors": "@vectors"},
+        "found-before": _asked("@vectors-before"),
+        "found": _asked("@index"),
+    }
+
+
+def second_half(chosen: str) -> dict[str, Any]:
+    """Evaluation on the test half; the hybrid is that of the `found` folder chosen on the dev half."""
+    judged = {
+        "judged-bm25": _judged(f"@{chosen}/bm25.trec", BM25),
+        "judged-before": _judged("@found-before/dense.trec", BEFORE),
+        "judged-after": _judged("@found/dense.trec", AFTER),
+        "judged-hybrid": _judged(f"@{chosen}/hybrid.trec", HYBRID),
+    }
+    compared = {
+        "against-bm25": _compared(judged, BM25),
+        "training": _compared({name: judged[name] for name in ("judged-before", "judged-after")}, BEFORE),
+    }
+    shown = [f"@{name}" for name in (*first_half(), *judged, *compared)]
+    page = {"folders": shown, "title": "Liebig: the demo", "about": ABOUT}
+    return {**judged, **compared, "report": page}
+
+
+def _encoded(model: str) -> dict[str, Any]:
+    return {"kind": "encode", "source": "@collection", "model": model, "max_length": LENGTH}
+
+
+def _trained(minutes: float) -> dict[str, Any]:
+    return {
+        "kind": "pretrain",
+        "model": {"kind": "folder", "path": ENCODER},
+        "source": {"kind": "queries", "collection": "@pairs"},
+        "objective": {"kind": "simclr", "similarity": "cosine", "distinct_documents": True},
+        "max_length": LENGTH,
+        "loop": {"minutes": minutes, "batch": 128, "chunk_tokens": "whole"},
+        "optim": {"kind": "adamw", "lr": 3e-4},
+    }
+
+
+def _asked(vectors: str) -> dict[str, Any]:
+    found = {"kind": "retrieve", "collection": "@collection", "bm25": "@bm25", "dense": vectors}
+    return {**found, "k": DEPTH, "fold": "max", "fusion": {"kind": "weighted"}}
+
+
+def _judged(run: str, name: str) -> dict[str, Any]:
+    return {
+        "kind": "evaluate", "system": run, "collections": ["@collection"], "split": "test", "name": name
+    }  # fmt: skip
+
+
+def _compared(judged: dict[str, Any], baseline: str) -> dict[str, Any]:
+    names = [fields["name"] for fields in judged.values()]
+    return {"kind": "compare", "runs": [f"@{name}" for name in judged], "names": names, "baseline": baseline}

@@ -1,0 +1,77 @@
+"""What the demo searches and what it learns from: two collections made of the documents and the questions.
+
+To search: every document cut into passages of at most 64 tokens, its name before each, with the questions and their
+judgements, which name documents. To learn from: a passage without its name, and the name in words ("collections
+ordered dict move to end") as the query that should find it. No question and no judgement is learnt from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from pydantic import Field
+
+from liebig.config import Config, InputPath
+from liebig.data.collection import Collection
+from liebig.data.collection_writer import CollectionWriter
+from liebig.data.items import Item, Where
+from liebig.demo.questions import questions_for
+from liebig.records import Document, Judgement, Passage, Query
+from liebig.text.passages import by_tokens, cut_documents
+from liebig.text.tokenizer import Tokenizer
+from liebig.workspace import Folder
+
+HERE = Where("liebig demo")
+SPECIAL = 2  # tokens that a model puts around a text
+
+
+class DemoConfig(Config):
+    """Passages of documents, and what belongs to them."""
+
+    documents: InputPath = Field(description="A collection of documents.")
+    tokenizer: InputPath = Field(description="The tokenizer that counts.")
+    length: int = Field(
+        64, ge=8, description="Tokens of a passage at the most, name and special ones included."
+    )
+
+
+def write_collection(config: DemoConfig, folder: Folder) -> None:
+    """Documents, passages, questions and judgements."""
+    names = set()
+    with CollectionWriter(folder.path) as writer:
+        for document in Collection(config.documents).documents():
+            writer.add(Item(document, HERE))
+            names.add(document.id)
+        for passage in passages(config):
+            writer.add(Item(passage, HERE))
+        for question in questions_for(names):
+            writer.add(Item(Query(question.id, question.text), HERE, question.split))
+            for name, grade in question.grades.items():
+                writer.add(Item(Judgement(question.id, name, grade), HERE, question.split))
+    folder.write_json("summary.json", {"counts": dict(writer.counts)})
+
+
+def write_pairs(config: DemoConfig, folder: Folder) -> None:
+    """Passages without their names, and the names as queries."""
+    with CollectionWriter(folder.path) as writer:
+        for passage in passages(config):
+            writer.add(Item(Passage(passage.id, passage.text, doc=passage.doc), HERE))
+            writer.add(Item(Query(passage.doc, in_words(passage.doc)), HERE))
+            writer.add(Item(Judgement(passage.doc, passage.id, 1), HERE, "generated"))
+    folder.write_json("summary.json", {"counts": dict(writer.counts)})
+
+
+def passages(config: DemoConfig) -> Iterator[Passage]:
+    """Documents cut at sentences; the name is a passage's title, and counts."""
+    tokenizer = Tokenizer.from_folder(config.tokenizer)
+    cutter = by_tokens(tokenizer, config.length - SPECIAL)
+    documents: Iterable[Document] = Collection(config.documents).documents()
+    for cut in cut_documents(documents, cutter, prefix="title", separator=" "):
+        yield Passage(cut.id, cut.text.removeprefix(f"{cut.title} "), cut.title, cut.doc)
+
+
+def in_words(name: str) -> str:
+    """collections.OrderedDict.move_to_end: the words a person would say."""
+    parts = re.sub(r"[._]+", " ", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
+    return parts.strip().lower()

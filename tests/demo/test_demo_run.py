@@ -1,0 +1,93 @@
+"""`liebig demo` on a few modules: its stages, what it says, and what it leaves; a second run makes nothing again."""
+
+import json
+
+import pytest
+
+from liebig import demo
+from liebig.demo import recipe, results
+from liebig.demo.texts import in_words
+from liebig.stages import STAGES
+
+FEW = "stdlib:heapq,shlex,statistics,bisect"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    out, said = tmp_path_factory.mktemp("demo") / "demo", []
+    demo.run(STAGES, out, said.append, source=FEW, minutes=0.01)
+    return out, said
+
+
+def pair(mean, adjusted, wins=3, losses=1):
+    difference = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}
+    compared = {"difference": difference, "wins": wins, "losses": losses}
+    return {"measure": "nDCG@10", "comparison": compared, "adjusted": adjusted}
+
+
+def test_names_become_words():
+    assert in_words("collections.OrderedDict.move_to_end") == "collections ordered dict move to end"
+
+
+def test_the_demo_leaves_a_page_runs_and_a_table(ran):
+    out, said = ran
+    text = "\n".join(said)
+    assert (out / "report" / "report.html").is_file()
+    assert (out / "found" / "hybrid.trec").is_file()
+    assert all(
+        name in text for name in (recipe.BM25, recipe.BEFORE, recipe.AFTER, recipe.HYBRID, "95 %", "p (Holm)")
+    )
+    assert sum(line.startswith("  liebig ") for line in said) == 3
+
+
+def test_the_report_is_on_the_questions_that_chose_nothing(ran):
+    out, said = ran
+    judged = json.loads((out / "judged-bm25" / "results.json").read_text())["tasks"][0]
+    asked = set((out / "collection" / "splits" / "test.txt").read_text().split())
+    values = (out / "judged-bm25" / judged["values"]).read_text().splitlines()
+    assert {json.loads(line)["query"] for line in values} == asked
+    assert any(line.startswith(f"{len(asked)} questions that nothing was tuned on") for line in said)
+
+
+def test_nothing_that_is_learnt_from_has_a_question_in_it(ran):
+    out, _ = ran
+    questions = {json.loads(line)["text"] for line in (out / "collection" / "queries.jsonl").open()}
+    learnt = {json.loads(line)["text"] for line in (out / "pairs" / "queries.jsonl").open()}
+    assert questions
+    assert not questions & learnt
+
+
+def test_the_folder_is_a_retriever(ran):
+    from liebig.retriever import Retriever
+
+    out, _ = ran
+    found = Retriever.from_folder(out).search("merge sorted inputs into one", k=5, system="bm25")
+    assert "heapq.merge" in {result.doc for result in found}
+    kept = json.loads((out / "retriever.json").read_text())
+    assert (out / kept["index"]).is_dir()
+
+
+def test_a_second_run_makes_nothing_again(ran):
+    out, _ = ran
+    said = []
+    demo.run(STAGES, out, said.append, source=FEW, minutes=0.01)
+    stages = [line for line in said if line.startswith("[")]
+    assert len(stages) == len(recipe.SAYS)
+    assert all(line.endswith("up to date") for line in stages)
+
+
+@pytest.mark.parametrize(
+    ("mean", "adjusted", "words"),
+    [
+        (0.1, 0.01, "Training on the corpus helped: +0.100"),
+        (-0.1, 0.01, "Training on the corpus hurt: -0.100"),
+        (0.1, 0.20, "Training on the corpus changed nothing that can be told: +0.100"),
+    ],
+)
+def test_what_is_said_of_training_follows_the_test(mean, adjusted, words):
+    against = {
+        "pairs": [{**pair(-0.2, 0.001), "a": name} for name in (recipe.BEFORE, recipe.AFTER, recipe.HYBRID)]
+    }
+    said = results.sentences(against, {"pairs": [{**pair(mean, adjusted), "a": recipe.AFTER}]})
+    assert said[0].startswith(words)
+    assert "loses to BM25" in said[1]
