@@ -96,10 +96,13 @@ def _part(path: Path, n: int, piece: int) -> tuple[Bags, Bags, Longs]:
     known: dict[str, int] = {}
 
     def hashed(text: str) -> list[int]:
-        words = set(WORD.findall(text.lower()))
-        for word in words - known.keys():
-            known[word] = crc32(word.encode()) % BUCKETS
-        return sorted({known[word] for word in words}) or [0]
+        found = set()
+        for word in WORD.findall(text.lower()):
+            number = known.get(word)
+            if number is None:
+                number = known[word] = crc32(word.encode()) % BUCKETS
+            found.add(number)
+        return sorted(found) or [0]
 
     queries, passages, same = [], [], []
     for above, text in islice(_pieces(path, piece), n):

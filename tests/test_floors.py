@@ -39,6 +39,7 @@ UPSTREAM = {
     ("queries", "lexical"),
     ("search", "index"),
     ("search", "lexical"),
+    ("rerank", "search"),
     ("report", "evaluate"),
     ("analyse", "evaluate"),
     ("encode", "index"),

@@ -9,6 +9,7 @@ from liebig.corpus.texts_config import TextsConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
 from liebig.encode.config import EncodeConfig, OnnxConfig
 from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
+from liebig.finetune.average_config import AverageConfig
 from liebig.finetune.config import FinetuneConfig
 from liebig.index.config import IndexConfig
 from liebig.lexical.config import BM25Config
@@ -18,6 +19,7 @@ from liebig.pretrain.config import PretrainConfig
 from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig, QueriesTrainConfig
 from liebig.report.config import ReportConfig
 from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
+from liebig.rerank.fuse_config import FuseConfig
 from liebig.search.config import MineConfig, SearchConfig
 from liebig.workspace import Folder
 
@@ -132,6 +134,18 @@ def _mine(config: MineConfig, folder: Folder) -> None:
 
 def _finetune(config: FinetuneConfig, folder: Folder) -> None:
     from liebig.finetune.run import run
+
+    run(config, folder)
+
+
+def _average(config: AverageConfig, folder: Folder) -> None:
+    from liebig.finetune.average import run
+
+    run(config, folder)
+
+
+def _fuse(config: FuseConfig, folder: Folder) -> None:
+    from liebig.rerank.fuse import run
 
     run(config, folder)
 
@@ -337,6 +351,22 @@ _ALL = (
         _finetune,
         "Train a retriever on labelled or mined data: contrastive, soft labels, similarity; adaptive batches.",
         "liebig finetune recipe.toml loop.epochs=3 --out runs/retriever",
+    ),
+    Stage(
+        "average",
+        AverageConfig,
+        _average,
+        "Average the weights of models trained from one start with other seeds into one model.",
+        "liebig average runs/seed-1/model runs/seed-2/model --out runs/averaged",
+        positional="models",
+    ),
+    Stage(
+        "fuse",
+        FuseConfig,
+        _fuse,
+        "Fuse several runs of the same queries into one, by ranks or by scores.",
+        "liebig fuse runs/seed-1/run.trec runs/seed-2/run.trec --out runs/fused",
+        positional="runs",
     ),
     Stage(
         "rerank train",

@@ -1,0 +1,43 @@
+"""Runs fused: by hand for ranks and scores, and what a run lacks."""
+
+import pytest
+
+from liebig import workspace
+from liebig.config import parse
+from liebig.errors import RecipeError
+from liebig.rerank.fuse import fused, read, run
+from liebig.rerank.fuse_config import FuseConfig
+
+ONE = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 1.0)]}
+TWO = {"q1": [("b", 9.0), ("d", 1.0)], "q3": [("z", 5.0)]}
+
+
+def test_ranks_are_summed_by_hand():
+    found = list(fused([ONE, TWO], "reciprocal-rank", (1.0, 1.0), 10))
+    first = [(hit.passage, hit.score) for hit in found if hit.query == "q1"]
+    assert [p for p, _ in first] == ["b", "a", "d", "c"]
+    assert first[0][1] == pytest.approx(1 / 62 + 1 / 61)
+    assert [hit.query for hit in found if hit.passage in "az" and hit.query != "q1"] == ["q2", "q3"]
+
+
+def test_scores_are_brought_to_one_scale_and_weighted():
+    found = {h.passage: h.score for h in fused([ONE, TWO], "minmax", (1.0, 3.0), 10) if h.query == "q1"}
+    assert found == pytest.approx({"a": 1.0, "b": 0.5 + 3.0, "c": 0.0, "d": 0.0})
+
+
+def test_a_run_fused_with_itself_keeps_its_order_and_its_depth(tmp_path):
+    path = tmp_path / "one.trec"
+    path.write_text(
+        "".join(f"q{i} Q0 p{(7 * j) % 10} {j + 1} {9 - j} t\n" for i in range(3) for j in range(9))
+    )
+    config = parse(FuseConfig, {"runs": [str(path), str(path)], "depth": 5})
+    with workspace.stage(tmp_path / "out", kind="fuse", recipe={}, inputs={}) as folder:
+        run(config, folder)
+    found, given = read(tmp_path / "out" / "run.trec"), read(path)
+    for query in given:
+        assert [p for p, _ in found[query]] == [p for p, _ in given[query]][:5]
+
+
+def test_weights_are_as_many_as_runs(tmp_path):
+    with pytest.raises(RecipeError, match="2 runs and 1 weights"):
+        parse(FuseConfig, {"runs": ["a", "b"], "weights": [1.0]})
