@@ -1,0 +1,56 @@
+"""Recipes of query generation: the papers' numbers stand in them, and smoke ones run from beginning to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from liebig import pipeline
+from liebig.stages import STAGES
+
+ROOT = Path(__file__).parents[2]
+
+
+def stages(name: str) -> dict:
+    planned = pipeline.plan(STAGES, ROOT / "recipes" / "queries" / f"{name}.toml", [], Path("runs"))
+    return {item.name: item.config for item in planned}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("smoke")
+
+
+@pytest.mark.parametrize(("name", "last"), [("gpl", "model"), ("query-as-context", "evaluation")])
+def test_a_smoke_recipe_runs(name, last, out, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    path = ROOT / "recipes" / "smoke" / f"{name}.toml"
+    pipeline.run(pipeline.plan(STAGES, path, [], out), lambda said: None)
+    assert (out / last / "manifest.json").is_file()
+    assert all(item.up_to_date for item in pipeline.plan(STAGES, path, [], out))
+
+
+def test_labels_are_known_through_the_generator(out):
+    """After the smoke recipe: what the generator has seen is said where its queries are."""
+    about = out / "queries" / "generation.json"
+    if not about.is_file():
+        pytest.skip("the smoke recipe was not run")
+    assert json.loads(about.read_text())["labels"] == ["collection, generated: 512 pairs"]
+
+
+def test_the_recipes_have_the_papers_numbers():
+    whole = stages("msmarco")
+    source = whole["queries"].source
+    assert (whole["queries"].count, source.method.top_p, source.method.top_k) == (5, 0.95, 25)
+    assert (source.prefix, source.query_length) == ("text2query: ", 64)
+    assert (whole["pretrained"].loop.batch, whole["pretrained"].loop.steps) == (2048, 120_000)
+    assert whole["retriever-1"].model == whole["retriever-2"].model
+    gpl, genq = stages("gpl"), stages("genq")
+    assert (gpl["model"].objective.loss, gpl["model"].loop.steps, gpl["model"].loop.batch) == (
+        "margin-mse",
+        140_000,
+        32,
+    )
+    assert (genq["queries"].count, genq["model"].negatives, genq["model"].loop.batch) == (5, 0, 75)
