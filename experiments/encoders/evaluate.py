@@ -113,29 +113,31 @@ def systems(name: str, one: Set, found: Sequence[Found]) -> Iterator[tuple[str, 
         yield f"{name} + bm25 ({kind})", values_of(one, together)
 
 
-def mean_interval(values: Sequence[Values]) -> tuple[float, float, float]:
-    """The mean over sets of mean nDCG@10, and its interval; each set is resampled by itself."""
+def mean_interval(values: Sequence[NDArray[np.float64]]) -> str:
+    """The mean over sets of a measure's means, and its interval; each set is resampled by itself."""
+    if not values:
+        return "–"
     rng = np.random.default_rng(0)
-    drawn = [rng.choice(v[:, 0], (SAMPLES // 10, len(v))).mean(axis=1) for v in values]
+    drawn = [rng.choice(v, (SAMPLES // 10, len(v))).mean(axis=1) for v in values]
     low, high = np.quantile(np.mean(drawn, axis=0), (0.025, 0.975))
-    return float(np.mean([v[:, 0].mean() for v in values])), float(low), float(high)
+    return f"{np.mean([v.mean() for v in values]):.3f} ({low:.3f}–{high:.3f})"
 
 
 Results = Mapping[str, Mapping[str, Values]]  # system -> set -> values
 
 
-def table(results: Results, split: str) -> str:
-    """nDCG@10 of every system on every set, and the mean over the held-out ones, as Markdown."""
-    sets = list(next(iter(results.values())))
+def table(results: Results, split: str, measure: str) -> str:
+    """A measure of every system on every set, and the mean over the held-out ones, as Markdown."""
+    sets, column = list(next(iter(results.values()))), MEASURES.index(measure)
     held = [name for name in HELD_OUT if name in sets]
     lines = [
-        f"| nDCG@10, {split} | " + " | ".join(sets) + f" | mean of {', '.join(held)} |",
+        f"| {measure}, {split} | " + " | ".join(sets) + f" | mean of {', '.join(held) or 'none'} |",
         "| --- |" + " ---: |" * (len(sets) + 1),
     ]
     for system, by_set in results.items():
-        cells = [_cell(by_set[name][:, 0]) for name in sets]
-        mean, low, high = mean_interval([by_set[name] for name in held])
-        lines.append(f"| {system} | " + " | ".join(cells) + f" | {mean:.3f} ({low:.3f}–{high:.3f}) |")
+        cells = [_cell(by_set[name][:, column]) for name in sets]
+        cells.append(mean_interval([by_set[name][:, column] for name in held]))
+        lines.append(f"| {system} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -144,9 +146,9 @@ def _cell(values: NDArray[np.float64]) -> str:
     return f"{found.mean:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
-def write(results: Results, sets: Sequence[Set], split: str, out: Path) -> str:
-    """The table, the means, and the values of every query."""
-    text = table(results, split)
+def write(results: Results, sets: Sequence[Set], split: str, measures: Sequence[str], out: Path) -> str:
+    """The tables, the means, and the values of every query."""
+    text = "\n".join(table(results, split, measure) for measure in measures)
     (out / "results.md").write_text(text, encoding="utf-8")
     means = {
         system: {name: dict(zip(MEASURES, values.mean(axis=0).tolist())) for name, values in by_set.items()}
@@ -169,6 +171,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--split", default="dev")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--measures", nargs="+", default=["nDCG@10"], choices=MEASURES)
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -180,7 +183,7 @@ def main() -> None:
             for system, values in systems(name, one, model.search(one)):
                 results.setdefault(system, {})[one.name] = values
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    print(write(results, sets, asked.split, asked.out))
+    print(write(results, sets, asked.split, asked.measures, asked.out))
 
 
 if __name__ == "__main__":

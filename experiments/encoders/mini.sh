@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # liebig-mini on one GPU, in two calls of under ten minutes each: `mini.sh start`, then `mini.sh distil`.
-# PYTHON, RUNS (where stages go) and OUT (what is kept) may be set; words after the part override the recipe.
+# PYTHON, DATA, TEACHER (the teacher's folder), RUNS (where stages go) and OUT (what is kept) may be set; words after
+# the part override the recipe.
 set -euo pipefail
 part=$1
 shift
@@ -8,15 +9,19 @@ python=${PYTHON:-python}
 runs=${RUNS:-runs/mini}
 out=${OUT:-$runs/out}
 data=${DATA:-data}
+teacher=${TEACHER:-models/all-MiniLM-L6-v2}
 here=$(dirname "$0")
 recipe=${RECIPE:-$here/../../recipes/encoders/mini.toml}
 
+words=(
+  "stages.collection.paths=[$data/wiki,$data/novels]" "stages.wiki.paths=[$data/wiki]"
+  "stages.squad.paths=[$data/squad]" "stages.nq.paths=[$data/nq]" "stages.teacher.model=$teacher" "$@"
+)
+
 run() {
-  if [ ${#words[@]} -gt 0 ]; then set -- "$@" --set "${words[@]}"; fi
-  "$python" "$here/run.py" "$recipe" --out "$runs" "$@"
+  "$python" "$here/run.py" "$recipe" --out "$runs" "$@" --set "${words[@]}"
 }
 
-words=("$@")
 mkdir -p "$out"
 case $part in
 start)
@@ -32,7 +37,7 @@ distil)
   cp "$runs/model/log.jsonl" "$out/logs/model.jsonl"
   "$python" "$here/pack.py" "$runs" "$out/mini" --name liebig-mini
   "$python" "$here/evaluate.py" --data "$data" --out "$runs/dev" \
-    mlm="$runs/start/model" mini="$out/mini" teacher=models/all-MiniLM-L6-v2
+    mlm="$runs/start/model" mini="$out/mini" teacher="$teacher"
   mkdir -p "$out/dev"
   cp "$runs"/dev/results.* "$runs/dev/queries.jsonl.xz" "$out/dev/"
   "$python" "$here/pack.py" "$runs" "$out/mini" --name liebig-mini --results "$runs/dev"
