@@ -45,7 +45,7 @@ def main() -> None:
     texts = passages(args.data, args.texts or (100_000 if args.gpu else 32))
     asked = [Passage(f"w{i}", text) for i, text in enumerate(texts)]
     print(f"{len(asked):,} passages, {torch.cuda.get_device_name() if args.gpu else 'CPU'}", flush=True)
-    sizes = (64, 128, 256, 512, 1024) if args.gpu else (4, 8, 16)
+    sizes = (128, 256, 512, 1024, 2048) if args.gpu else (4, 8, 16)
     mine = ours(args, asked, device)
     peer = theirs(args, asked[: 2048 if args.gpu else len(asked)], device, sizes)
     print(f"ratio: {mine / peer:.2f}")
