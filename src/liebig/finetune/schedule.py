@@ -1,10 +1,10 @@
 """Adaptive batch scheduling (ABS paper, 3.2): batches whose passages are hard for each other's queries.
 
-A batch begins with a pair and those nearest to it, and is improved by swaps (`swaps.py`; without a table on a CPU,
-`climb.py`) as long as hardness rises. Only the `candidates` pairs nearest to the batch are looked at, chosen again
-until nothing changes. The next batch begins with the pair that the last one would have taken next: it lies where pairs
-are hard for each other, so fewer swaps lead to more. Finished batches leave the pool, so later ones are easier.
-Cost: a few passes over what is left a batch; on a GPU also one candidates × candidates product for each.
+A batch is improved by swaps (`swaps.py`; without a table on a CPU, `climb.py`) as long as hardness rises. Only the
+`candidates` pairs nearest to it are looked at, chosen again until nothing changes. It begins where pairs are hard for
+each other, so that few swaps lead far: with those that the last batch would have taken next, or with the first of them
+and its nearest; the harder result is kept. Finished batches leave the pool, so later ones are easier.
+Cost: some passes over what is left a batch; on a GPU also one candidates × candidates product for each.
 
 N pairs, B pairs of a batch, M candidates.
 """
@@ -28,7 +28,7 @@ from liebig.finetune.swaps import SLACK, State, beam_search, one_by_one, rises, 
 Longs = NDArray[np.int64]
 SHRINK = 0.7
 """The pool is copied together when less than this share of it is left."""
-NEAREST, LEAST = 4, 256
+NEAREST, LEAST = 2, 128
 """Candidates where nothing is said: so many times the batch, and no fewer than this."""
 ALL = 4096
 """Candidates looked at in one turn where all are; the nearest of all that is left come first."""
@@ -154,13 +154,21 @@ class _Pool:
         self.rank = self.rank.to(similarity.device)
         self.adds: Tensor | None = None  # what each pair would have added to the last batch
 
-    def first(self) -> Tensor:
-        """The pair that the last batch would have taken next; one at random where none is near to it."""
+    def starts(self, batch: int) -> list[Tensor]:
+        """Two batches to begin with: those the last one would have taken next, and the first of them with its nearest.
+
+        At random where there was none, or none is near to it.
+        """
+        there = self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max)
+        following = there.topk(batch, largest=False).indices
         if self.adds is not None:
-            best = self.adds.masked_fill(~self.there, -torch.inf).argmax()[None]
-            if float(self.adds[best]) > 0:
-                return best
-        return self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max).argmin()[None]
+            left = self.adds.masked_fill(~self.there, -torch.inf)
+            near = left.topk(batch).indices
+            if float(left[near[0]]) > 0:
+                following = near
+        first = following[:1]
+        around = torch.cat((first, self.look(first, batch - 1))) if batch > 1 else first
+        return [around] if batch == 1 else [around, following]
 
     def look(self, members: Tensor, k: int) -> Tensor:
         """Rows of the k pairs outside the batch that would add most to it."""
@@ -184,13 +192,20 @@ class _Pool:
 
 
 def _one(pool: _Pool, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
-    """The next batch as rows of the pool, and its hardness."""
-    members = pool.first()
-    if batch > 1:
-        members = torch.cat((members, pool.look(members, batch - 1)))
+    """The next batch as rows of the pool, and its hardness: the harder of what two starts lead to."""
+    found = []
+    for start in pool.starts(batch):
+        members, value = _risen(pool, start, batch, width, improve)
+        found.append((value, members, pool.adds))
+    _, members, pool.adds = max(found, key=lambda one: one[0])
+    return members, hardness(pool.similarity, members)
+
+
+def _risen(pool: _Pool, members: Tensor, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
+    """Swaps among the nearest candidates, chosen again until nothing changes."""
     while True:
         rows = torch.cat((members, pool.look(members, width)))
         found = improve(pool.similarity, rows, batch)
         members = found.members
         if not rises(found.history[0], found.history[-1], ENOUGH):
-            return members, hardness(pool.similarity, members)
+            return members, found.history[-1]
