@@ -95,6 +95,28 @@ def test_scores_equal_a_whole_forward_pass(generator):
     generator.model.float()
 
 
+def test_any_other_seq2seq_model_writes_through_transformers_decoder(tmp_path):
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    made = tokenizer()
+    torch.manual_seed(2)
+    config = BartConfig(
+        vocab_size=made.vocab_size, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64, init_std=0.4,
+        pad_token_id=made.pad, bos_token_id=made.cls, eos_token_id=made.sep, decoder_start_token_id=made.sep,
+        forced_eos_token_id=None,
+    )  # fmt: skip
+    Generator(BartForConditionalGeneration(config), made, Settings(passage_length=48, query_length=12)).save(
+        tmp_path
+    )
+    generator = Generator.load(tmp_path)
+    assert type(generator.decoder) is PlainDecoder
+    assert generator.targets(["of"])[0][0] == made.cls  # BART begins with its end, and then its beginning
+    alone = written(generator, Method(3), budget=1)
+    assert written(generator, Method(3), budget=500) == alone
+    assert len({tuple(row) for rows in alone for row in rows}) > 12
+
+
 def test_random_numbers_belong_to_seed_passage_query_and_position():
     found = uniform(KEYS, count=3, length=5)
     key = rng.key(5, int(hash_all(["p2"])[0]), 1)
