@@ -1,0 +1,78 @@
+"""A retriever's folder in LangChain: `LiebigEmbeddings` and `LiebigRetriever`.
+
+    from liebig.integrations.langchain import LiebigRetriever
+
+    retriever = LiebigRetriever(folder="runs/articles", k=5)
+    documents = retriever.invoke("what limits the growth of barley?")
+
+Both open the folder once, and are what the library's own base classes ask for, so chains take them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from liebig.errors import MissingDependency
+from liebig.retriever import Result, Retriever
+
+try:
+    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+except ImportError:
+    raise MissingDependency("langchain-core", "langchain", "a LangChain retriever") from None
+
+__all__ = ["LiebigEmbeddings", "LiebigRetriever"]
+
+
+class LiebigEmbeddings(Embeddings):
+    """The encoder of a retriever's folder."""
+
+    def __init__(self, folder: str | Path | None = None, *, retriever: Retriever | None = None) -> None:
+        self.retriever = _opened(folder, retriever)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Vectors of passages."""
+        return self.retriever.encode(texts, kind="passage").tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of a question."""
+        return self.retriever.encode([text], kind="query")[0].tolist()
+
+
+class LiebigRetriever(BaseRetriever):
+    """Passages of a retriever's folder; `system` and `filters` are those of `Retriever.search`."""
+
+    folder: str | Path | None = None
+    k: int = 10
+    system: str | None = None
+    filters: Mapping[str, str | list[str]] | None = None
+    _retriever: Retriever = PrivateAttr()
+
+    def __init__(
+        self, folder: str | Path | None = None, *, retriever: Retriever | None = None, **more: Any
+    ) -> None:
+        super().__init__(folder=folder, **more)
+        self._retriever = _opened(folder, retriever)
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        return [
+            _document(result) for result in self._retriever.search(query, self.k, self.system, self.filters)
+        ]
+
+
+def _opened(folder: str | Path | None, retriever: Retriever | None) -> Retriever:
+    assert (folder is None) != (retriever is None), "give a folder or an opened retriever"
+    return retriever if retriever is not None else Retriever.from_folder(str(folder))
+
+
+def _document(result: Result) -> Document:
+    own = {"title": result.title, "doc": result.doc, "score": result.score, "rank": result.rank}
+    return Document(page_content=result.text, id=result.id, metadata={**result.metadata, **own})
