@@ -149,7 +149,6 @@ class ModelSource(Config):
     budget: int | None = Field(
         default=None, ge=1, description="Padded passage tokens of a batch [default: what suits the device]."
     )
-    compile: bool = Field(default=False, description="Compile the decoder's step (GPU).")
 
 
 PROMPT = (

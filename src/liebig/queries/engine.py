@@ -29,6 +29,7 @@ from liebig.queries.sample import sample
 
 BUDGET_CPU, BUDGET_CUDA = 8192, 1 << 19
 ENCODE = 1 << 17  # tokens encoded at once
+ROWS = 1 << 16  # queries written at once, at the most: attention's kernels number them by 16 bits
 EVERY = 4  # steps between two counts of ended rows, on a GPU
 UNIT = 8  # passages are padded to a multiple of it: attention's kernels want it
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -46,6 +47,11 @@ class Method:
     penalty: float = 1.0
 
     @property
+    def width(self) -> int:
+        """Rows of a passage."""
+        return max(self.count, self.beams)
+
+    @property
     def choose(self) -> Choose:
         return greedy if self.top_k == 1 else sampling(self.top_k, self.top_p, self.temperature)
 
@@ -59,22 +65,19 @@ class Engine:
         device: torch.device,
         precision: str = "fp32",
         budget: int | None = None,
-        compile: bool = False,
     ) -> None:
         self.generator, self.device = generator, device
         self.budget = budget or (BUDGET_CUDA if device.type == "cuda" else BUDGET_CPU)
         self.model = generator.model.to(device=device, dtype=DTYPES[precision]).eval()
         self.encoder = self.model.get_encoder()
         self.decoder = generator.decoder
-        if compile:
-            self.decoder.step = torch.compile(self.decoder.step, dynamic=True)  # type: ignore[method-assign]
 
     def write(self, sources: Sequence[Sequence[int]], keys: NDArray[np.uint64], method: Method) -> list[Any]:
         """C lists of tokens for each source, ends left out; `keys` holds the random key of each source."""
         found: list[Any] = [None] * len(sources)
         lengths = np.array([len(source) for source in sources], np.int64)
         with _kernels(self.device), torch.inference_mode():
-            for some in by_padded_budget(lengths, self.budget):
+            for some in by_padded_budget(lengths, self.budget, ROWS // method.width):
                 for i, rows in zip(some.tolist(), self._fitting(sources, some, keys, method)):
                     found[i] = rows
         return found
@@ -139,12 +142,14 @@ def uniform(keys: NDArray[np.uint64], count: int, length: int) -> Tensor:
     return torch.from_numpy(rng.uniform(queries[:, :, None], np.arange(length)[None, None]))
 
 
-def by_padded_budget(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
-    """Numbers of sequences, longest first, in groups that take at most `budget` tokens when padded."""
+def by_padded_budget(
+    lengths: NDArray[np.int64], budget: int, most: int = ROWS
+) -> Iterator[NDArray[np.int64]]:
+    """Numbers of sequences, longest first, in groups of at most `most` and `budget` tokens when padded."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        room = max(1, budget // max(1, int(lengths[order[start]])))
+        room = max(1, min(most, budget // max(1, int(lengths[order[start]]))))
         yield order[start : start + room]
         start += room
 

@@ -59,6 +59,9 @@ class Generator:
 
     def save(self, folder: Path) -> None:
         """As transformers does, and the settings beside it."""
+        config = self.model.config
+        if config.model_type in FAMILIES and self.model.lm_head.weight is not self.model.shared.weight:
+            config.tie_word_embeddings = False  # transformers says true of every T5 that it has loaded
         with quiet():
             self.model.save_pretrained(folder)
         self.tokenizer.save(folder)

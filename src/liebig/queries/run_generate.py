@@ -130,13 +130,7 @@ def _by_model(
         query_length=source.query_length,
     )
     device = world.device
-    engine = Engine(
-        generator,
-        device,
-        choose(source.precision, device),
-        source.budget,
-        source.compile and device.type == "cuda",
-    )
+    engine = Engine(generator, device, choose(source.precision, device), source.budget)
     method = method_of(source.method, config.count)
 
     def write(passages: Any, prepared: Any, journal: Path) -> Any:
