@@ -36,8 +36,10 @@ def make_app(engine: Engine, *, token: str | None = None) -> FastAPI:
         redoc_url=None,
     )
     model = str(engine.retriever.info().get("model") or "none")
-    for routes in (search_routes(engine), embed_routes(engine, model), page_routes(engine, model)):
-        app.include_router(routes)
+    for routes in (embed_routes(engine, model), search_routes(engine), page_routes(engine, model)):
+        app.router.routes.extend(
+            routes.routes
+        )  # plain and busiest first: an included router is matched twice
     handle_errors(app)
     app.add_middleware(Guard, limits=engine.limits, metrics=engine.metrics, token=token)
     return app

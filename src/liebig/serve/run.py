@@ -138,6 +138,7 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             date_header=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(limits.grace),
