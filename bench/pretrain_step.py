@@ -146,6 +146,24 @@ def measure(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, 
     )
 
 
+def profile(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, ceiling: float) -> None:
+    """Speed without the profiler, then each kernel's time in one step of every batch."""
+    found = measure(run, works, steps, ceiling)
+    print(f"{found.rate:,.0f} tokens/s, share {found.share:.3f}, peak {found.peak:.1f} GiB")
+    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as recorded:
+        start = time.perf_counter()
+        for one in works:
+            run(one)
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - start
+    kernels = [e for e in recorded.key_averages() if str(e.device_type).endswith("CUDA")]
+    busy = sum(e.self_device_time_total for e in kernels) / 1e3
+    print(f"wall {wall * 1e3:.0f} ms, kernels {busy:.0f} ms")
+    for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:30]:
+        print(f"{e.self_device_time_total / 1e3:8.2f} ms {e.count:5d}  {e.key[:100]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -155,11 +173,16 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=1024, help="sequences in a batch")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--whole", action="store_true", help="compile all layers as one function")
+    parser.add_argument("--batches", type=int, default=4, help="batches of different lengths, in turn")
+    parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     options = parser.parse_args()
     ceiling = matmul_rate()
     print(f"{options.size}, dropout {options.dropout}, {options.sequences} sequences")
     print(f"ceiling: {ceiling / 1e12:.0f} TFLOP/s")
-    works = [work(options.size, options.sequences, seed) for seed in range(4)]
+    works = [work(options.size, options.sequences, seed) for seed in range(options.batches)]
+    if options.profile:
+        profile(ours(options.size, options.dropout, options.whole), works, options.steps, ceiling)
+        return
     found = {}
     for name, make in {
         "usual": lambda: usual(options.size, options.dropout, compiled=False),

@@ -23,7 +23,8 @@ def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None)
     count = len(vectors_ND)
     out = torch.empty(queries, -(-count // GROUP), dtype=torch.float16, device=queries_QD.device)
     rows, columns, warps, stages = shape(queries)
-    grid = (triton.cdiv(queries, rows), triton.cdiv(count, columns))
+    across = triton.cdiv(queries, rows)
+    grid = (across * triton.cdiv(count, columns),)  # one axis: the others end at 65,535 blocks
     _maxima[grid](
         queries_QD,
         vectors_ND,
@@ -32,6 +33,7 @@ def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None)
         queries,
         count,
         out.shape[1],
+        across,
         WIDTH=width,
         ROWS=rows,
         COLUMNS=columns,
@@ -62,6 +64,7 @@ def _maxima(  # type: ignore[no-untyped-def]
     n_queries,
     n_vectors,
     n_groups,
+    across,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -69,8 +72,9 @@ def _maxima(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     SOME_GONE: tl.constexpr,
 ):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    down = tl.program_id(0) // across
+    row = (tl.program_id(0) % across) * ROWS + tl.arange(0, ROWS)
+    column = down * COLUMNS + tl.arange(0, COLUMNS)
     # rows past the end are read from the last one and thrown away, which needs no mask inside the loop
     a_place = queries + tl.minimum(row, n_queries - 1)[:, None] * WIDTH
     b_place = vectors + tl.minimum(column, n_vectors - 1).to(tl.int64)[:, None] * WIDTH
@@ -89,7 +93,7 @@ def _maxima(  # type: ignore[no-untyped-def]
         there = there & (tl.load(alive + tl.minimum(column, n_vectors - 1)) != 0)
     scores = tl.where(there[None, :], scores, float("-inf"))
     best = tl.max(tl.reshape(scores, (ROWS, COLUMNS // GROUP, GROUP)), axis=2)
-    group = tl.program_id(1) * (COLUMNS // GROUP) + tl.arange(0, COLUMNS // GROUP)
+    group = down * (COLUMNS // GROUP) + tl.arange(0, COLUMNS // GROUP)
     place = out + row.to(tl.int64)[:, None] * n_groups + group[None, :]
     inside = (row[:, None] < n_queries) & (group[None, :] < n_groups)
     tl.store(place, best.to(tl.float16), mask=inside)
