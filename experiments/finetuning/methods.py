@@ -180,7 +180,7 @@ def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, keep: Pa
     """Train, test, and leave the model in `keep`."""
     plan = bench.plan
     retriever = Retriever(encoder(plan), loss=losses(method, settings))
-    data = training_data(bench, method, seed)
+    data = training_data(bench, method, settings, seed)
     folder = plan.work / "training"
     shutil.rmtree(folder, ignore_errors=True)
     sampler = batching(bench, method, data, retriever, folder, seed)
@@ -218,11 +218,14 @@ def losses(method: str, settings: Settings) -> list[tuple[float, Loss]]:
     return [(1.0, soft)] + ([(settings.hard, hard)] if settings.hard else [])
 
 
-def training_data(bench: Bench, method: str, seed: int) -> Examples:
+def training_data(bench: Bench, method: str, settings: Settings, seed: int) -> Examples:
     """BM25's negatives; with those of the first retriever, or with a teacher's scores, where the method says so."""
     wrong = bench.bm25_negatives
     if method == "mined":
-        first = encoder(bench.plan, bench.plan.work / "models" / f"{bench.name}-random-{seed}")
+        kept = bench.plan.work / "models" / f"{bench.name}-random-{seed}"
+        if not kept.is_dir():  # its result is there, but not its weights
+            fine_tune(bench, "random", settings, seed, kept)
+        first = encoder(bench.plan, kept)
         mined = bench.negatives(found_by(bench, Retriever(first).eval(), bench.data.train, 50)[1])
         return bench.examples([one + two for one, two in zip(wrong, mined)])
     if method == "soft":

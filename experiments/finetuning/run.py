@@ -56,8 +56,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = args.encoder or encoders.folder()
-    work = args.out / "work"
-    work.mkdir(exist_ok=True)
+    work = args.work or args.out / "work"
+    work.mkdir(parents=True, exist_ok=True)
     clock = Clock(time.monotonic() + 60 * args.minutes, {})
     plan = Plan(folder, args.epochs, args.batch, device, work)
     sets = {}
@@ -268,6 +268,9 @@ def arguments() -> argparse.Namespace:
         "--data", type=Path, required=True, help="folder with squad, nq, wiki, medquad, scifact"
     )
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--work", type=Path, help="collections, models, checkpoints: large [default: work in --out]"
+    )
     parser.add_argument("--encoder", type=Path, help="a model folder [default: liebig:mini-v0]")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--sets", nargs="*", choices=ROWS)
