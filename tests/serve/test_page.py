@@ -183,7 +183,7 @@ def test_nothing_found_is_explained_on_the_page(open_page):
     page = open_page("/?q=the zymurgy&a=bm25&b=")
     page.wait_for_selector(".nothing")
     said = page.locator(".nothing").text_content()
-    assert "No passage has the words “zymurgy”" in said
+    assert "No passage has the word “zymurgy”" in said
     assert "Left out, because they are everywhere: the." in said
 
 

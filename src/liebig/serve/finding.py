@@ -76,7 +76,7 @@ def why_nothing(system: str, words: Sequence[Word], filtered: bool) -> str:
     if system == "bm25" and not known:
         names = ", ".join(f"“{word.text}”" for word in terms)
         advice = "Check the spelling, or ask the dense system, which needs no shared word."
-        return f"No passage has the words {names}. {advice}"
+        return f"No passage has the {'words' if len(terms) > 1 else 'word'} {names}. {advice}"
     return f"{NAMES[system]} found no passage."
 
 

@@ -13,6 +13,10 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-export const marked = (pieces) => pieces.map((p) => (p.marked ? make("mark", {}, p.text) : p.text));
+export const marked = (pieces, cut = (text) => text) =>
+  pieces.map((p) => (p.marked ? make("mark", {}, cut(p.text)) : cut(p.text)));
+
+// Long names may break behind a dot, a slash or an underscore.
+export const breakable = (text) => text.split(/(?<=[._/])(?=\w)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
 export const count = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

@@ -19,7 +19,7 @@ function readAddress() {
   const known = (name, otherwise) => (systems.includes(given.get(name)) ? given.get(name) : otherwise);
   state.query = given.get("q") ?? "";
   state.first = known("a", system);
-  const beside = systems.find((name) => name !== state.first && name !== "hybrid") ?? "";
+  const beside = ["bm25", "dense"].find((name) => name !== state.first && systems.includes(name)) ?? "";
   state.second = given.get("b") === "" ? "" : known("b", given.has("a") ? "" : beside);
   state.filters = Object.fromEntries(given.getAll("f").map((pair) => [pair.split(":")[0], pair.slice(pair.indexOf(":") + 1)]));
 }

@@ -1,10 +1,10 @@
 // The lists: one or two columns of results, their ranks in each other, and why a list is empty.
 
-import { find, make, marked } from "./dom.js";
+import { breakable, find, make, marked } from "./dom.js";
 import { because } from "./why.js";
 
 export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid" };
-const SHOWN_FIELDS = 3;
+const SHOWN_FIELDS = 2;
 
 export function show(answer, actions) {
   const [left, right] = answer.lists;
@@ -26,7 +26,7 @@ function column(answer, list, other, actions) {
 
 function hit(answer, result, system, other, actions) {
   const title = make("button", { class: "title", type: "button", onclick: () => actions.open(result.id) },
-    result.title ? marked(result.title_marks) : result.id);
+    result.title ? marked(result.title_marks, breakable) : breakable(result.id));
   const why = make("button", { class: "why", type: "button", "aria-expanded": "false" }, "Why?");
   const node = make("li", { class: "hit", "data-id": result.id },
     make("span", { class: "rank" }, String(result.rank)),
@@ -47,9 +47,9 @@ function rankElsewhere(result, other, depth) {
   }
   const by = result.other - result.rank;
   if (by === 0) return make("span", {}, `${ordinal(result.other)} in ${name} too`);
-  const arrow = by > 0 ? "▲" : "▼";
-  return make("span", { class: by > 0 ? "up" : "down" }, `${arrow} ${Math.abs(by)}`, " ",
-    make("span", {}, `${ordinal(result.other)} in ${name}`));
+  const moved = make("span", { class: by > 0 ? "up" : "down", title: `${Math.abs(by)} ${by > 0 ? "higher" : "lower"} than in ${name}` },
+    `${by > 0 ? "▲" : "▼"} ${Math.abs(by)}`);
+  return make("span", {}, moved, ` · ${ordinal(result.other)} in ${name}`);
 }
 
 function ordinal(number) {
@@ -89,7 +89,7 @@ function nothing(answer, list) {
   const missing = answer.words.filter((word) => word.term && word.passages === 0).map((word) => word.text);
   const ignored = answer.words.filter((word) => !word.term).map((word) => word.text);
   const notes = [
-    missing.length ? `In no passage: ${missing.join(", ")}.` : null,
+    missing.length && !list.nothing.includes(missing[0]) ? `In no passage: ${missing.join(", ")}.` : null,
     ignored.length ? `Left out, because they are everywhere: ${ignored.join(", ")}.` : null,
   ].filter(Boolean);
   return make("div", { class: "nothing" }, make("strong", {}, "Nothing found"), make("p", {}, list.nothing),
