@@ -35,6 +35,7 @@ WORK = "work"
 EXACT = 2_000_000  # vectors up to which every one is scored
 SAMPLE = 2000  # passages looked at to see whether they fit the model
 ROOM = 28  # tokens of the model's length left to titles and special tokens
+PIECES = 8  # vectors of a passage at most, where passages are longer than the model reads
 LENGTH = 100  # tokens of a passage at most
 
 
@@ -230,9 +231,8 @@ def _trains(works: Works, wish: Wish, start: Path, collection: Path, questions: 
 
 
 def _encoded(works: Works, name: str, source: Path, model: Path) -> Path:
-    return works.work(
-        name, {"kind": "encode", "source": str(source), "model": str(model), "long": _long(source, model)}
-    )
+    recipe = {"source": str(source), "model": str(model), "long": _long(source, model), "most_pieces": PIECES}
+    return works.work(name, {"kind": "encode", **recipe})
 
 
 def _long(collection: Path, model: Path) -> str:

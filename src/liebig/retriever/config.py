@@ -20,8 +20,8 @@ class QuestionsConfig(Config):
     """Known-item questions made from the corpus itself."""
 
     collection: InputPath = Field(description="A collection with passages.")
-    most: int = Field(600, ge=0, description="At most so many questions.")
-    pool: int = Field(4000, ge=1, description="Passages they are asked against, at most.")
+    most: int = Field(400, ge=0, description="At most so many questions.")
+    pool: int = Field(2000, ge=1, description="Passages they are asked against, at most.")
     seed: int = Field(0, description="Draws questions and pool.")
 
 

@@ -1,8 +1,9 @@
-"""What a short training on a corpus without labels looks like: Contriever's contrast on two kinds of pairs.
+"""What a short training on a corpus without labels looks like: a contrast on two kinds of pairs.
 
-Half of the batches are pairs of random crops of a window (Contriever), half are a title or heading with a passage
-under it, where the corpus has them; questions that will be asked afterwards are never among them. The encoder keeps its
-pooling, vectors are compared by cosine, and the learning rate is that of a model that already knows its language.
+Half of the batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage
+under it, where the corpus has them; questions that will be asked afterwards are never among them. Texts of one document
+are never each other's negatives. The encoder keeps its pooling, vectors are compared by cosine. Forty steps of 48 pairs
+took the dense ranking of MedQuAD's development questions from useless to nearly BM25's, and the fusion past it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from liebig.data.batches import CropSource
+from liebig.data.batches import ClozeSource
 from liebig.data.collection import Collection
 from liebig.data.store import TokenStore
 from liebig.model.encoder import Dense, Encoder
@@ -19,8 +20,8 @@ from liebig.retriever.questions import PAIRS
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
-LR = 1e-4
-CROPS = 256  # tokens of the window both crops come from
+LR = 3e-4
+LONGEST = 256  # tokens of a sequence in training
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,7 @@ class Start:
     @property
     def length(self) -> int:
         """Tokens of a sequence in training."""
-        return min(self.max_length, CROPS)
-
-    @property
-    def window(self) -> int:
-        """Tokens of the window of two crops, each of which has half of it at most."""
-        return min(CROPS, 2 * (self.length - 4))
+        return min(self.max_length, LONGEST)
 
     @classmethod
     def of(cls, model: Path) -> Start:
@@ -55,7 +51,7 @@ class Start:
 def why_not(start: Start, store: Path) -> str | None:
     """Why there is nothing to train, where there is not."""
     opened = TokenStore.open(store)
-    if len(opened.tokens) < FEWEST_TOKENS or _crops(opened, start) < FEWEST_EXAMPLES:
+    if len(opened.tokens) < FEWEST_TOKENS or _blocks(opened, start) < FEWEST_EXAMPLES:
         return f"{len(opened):,} documents with {len(opened.tokens):,} tokens are too little to train on"
     if start.pooling not in ("mean", "cls"):
         return f"an encoder with {start.pooling} pooling is not trained further"
@@ -66,24 +62,30 @@ def why_not(start: Start, store: Path) -> str | None:
 
 def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: float) -> dict[str, Any]:
     """The recipe of `liebig pretrain`."""
-    crops = {"kind": "crops", "window": start.window}
+    cloze = {"kind": "cloze"}
     pairs = {"kind": "queries", "collection": str(questions / PAIRS)}
-    both = {"kind": "mixture", "parts": [{"source": crops, "weight": 1.0}, {"source": pairs, "weight": 1.0}]}
+    both = {"kind": "mixture", "parts": [{"source": cloze, "weight": 1.0}, {"source": pairs, "weight": 1.0}]}
     has_pairs = (questions / PAIRS).is_dir()
-    examples = [_crops(TokenStore.open(store, hashes=False), start)]
+    examples = [_blocks(TokenStore.open(store, hashes=False), start)]
     examples += [Collection(questions / PAIRS).count("passages")] if has_pairs else []
     batch = min(BATCH_CUDA if start.cuda else BATCH_CPU, int(0.9 * min(examples)))
+    contrast = {
+        "kind": "simclr",
+        "similarity": "cosine",
+        "pooling": start.pooling,
+        "distinct_documents": True,
+    }
     return {
         "model": {"kind": "folder", "path": str(model)},
         "stores": [{"path": str(store)}],
-        "source": both if has_pairs else crops,
-        "objective": {"kind": "simclr", "similarity": "cosine", "pooling": start.pooling},
+        "source": both if has_pairs else cloze,
+        "objective": contrast,
         "max_length": start.length,
         "optim": {"lr": LR},
-        "loop": {"minutes": minutes, "batch": batch},
+        "loop": {"minutes": minutes, "batch": batch, "chunk_tokens": "auto" if start.cuda else "whole"},
     }
 
 
-def _crops(store: TokenStore, start: Start) -> int:
-    """Windows that crops can be drawn from."""
-    return len(CropSource(store, start.window))
+def _blocks(store: TokenStore, start: Start) -> int:
+    """Blocks that a sentence can be taken from."""
+    return len(ClozeSource(store, start.length - 4))

@@ -19,7 +19,7 @@ from liebig.errors import RecipeError
 from liebig.index.opening import open_index
 from liebig.pipeline import Stage
 from liebig.retriever import folder as description
-from liebig.retriever.build import Wish, Works, absolute, read_collection
+from liebig.retriever.build import PIECES, Wish, Works, absolute, read_collection
 from liebig.retriever.changes import GONE, STALE, SUMMARY, Counts
 from liebig.retriever.folder import Described
 
@@ -80,7 +80,8 @@ def _index(works: Works, before: Described, changes: Path, counts: Counts) -> st
     fields: dict[str, Any] = {"base": str(base)}
     if counts.passages:
         long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
-        recipe = {"source": str(changes), "model": str(works.out / str(before.model)), "long": long}
+        model = str(works.out / str(before.model))
+        recipe = {"source": str(changes), "model": model, "long": long, "most_pieces": PIECES}
         fields["vectors"] = str(works.work("changed-vectors", {"kind": "encode", **recipe}))
     if (changes / STALE).stat().st_size:
         fields["delete"] = str(changes / STALE)
