@@ -218,7 +218,7 @@ def test_compressed_vectors_are_scored_exactly(tmp_path):
 
 
 def test_a_factory_that_faiss_does_not_know_is_a_recipe_error():
-    with pytest.raises(RecipeError, match="IVF4096,PQ48"):
+    with pytest.raises(RecipeError, match=r"width 16: could not parse .* \"IVF4096,PQ16\""):
         FaissIndex.build(ExactIndex("fp32", WIDTH), "NOPE12")
 
 
@@ -275,3 +275,66 @@ def search_part(source, queries, parts):
     from liebig.index.exact import search
 
     return search(queries, Vectors.open(source).shards, 25, parts=parts)
+
+
+def narrow(n, seed=1):
+    """Vectors in a narrow cone and of several lengths, as those of models that are asked by products."""
+    lengths = 1 + 0.1 * np.random.default_rng(seed).standard_normal((n, 1))
+    return (vectors(n, seed) + 3) * lengths.astype(np.float32)
+
+
+def test_a_graph_finds_the_largest_products_of_vectors_of_several_lengths():
+    exact = ExactIndex("fp32", WIDTH)
+    exact.add(names(1500), narrow(1500))
+    index = FaissIndex.build(exact, "HNSW16")
+    tune(index, draw(exact.shards, 50, 100), 0.95, lambda line: None)
+    assert index.recall.measured >= 0.95
+    assert index.setting.effort <= 256
+
+
+def test_more_lists_than_vectors_is_a_recipe_error():
+    exact = ExactIndex("fp32", WIDTH)
+    exact.add(names(20), vectors(20))
+    with pytest.raises(RecipeError, match="cannot train 'IVF64,Flat' on 20 vectors"):
+        FaissIndex.build(exact, "IVF64,Flat")
+
+
+def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
+    index_of(tmp_path / "ix", vectors=folder_of(tmp_path / "v", names(9), vectors(9)))
+    (tmp_path / "gone").write_bytes(b"v1\n\x81\x82\n")
+    with pytest.raises(DataError, match="line 2"):
+        index_of(tmp_path / "iy", base=tmp_path / "ix", delete=tmp_path / "gone")
+
+
+def test_an_embedded_milvus_refuses_types_it_has_not(tmp_path):
+    with pytest.raises(RecipeError, match="no index type 'NOPE'"):
+        MilvusIndex.create(None, "c", WIDTH, {}, "NOPE")
+
+
+@needs_milvus
+def test_a_filter_that_milvus_cannot_read_is_one_sentence():
+    index = MilvusIndex.create(None, "c", WIDTH, {})
+    index.add(names(4), vectors(4))
+    with pytest.raises(RecipeError, match="Milvus refused"):
+        index.search(vectors(1), 2, filter="language ==== (")
+    index.close()
+
+
+@needs_milvus
+def test_a_milvus_index_without_a_knob_is_measured_too(tmp_path):
+    source = folder_of(tmp_path / "v", names(100), vectors(100))
+    wish = {"kind": "milvus", "index": "AUTOINDEX", "recall_at": 5, "sample": 20}
+    index = index_of(tmp_path / "a", vectors=source, index=wish)
+    assert index.recall is not None
+    assert 0 < index.recall.measured <= 1
+
+
+@pytest.mark.parametrize("factory", ["PQ4", "IVF4,PQ4", "OPQ4,IVF4,PQ4"])
+def test_codes_are_not_ordered_for_a_search_that_is_never_made(factory):
+    import faiss
+
+    from liebig.index.approximate import _make
+
+    structure = _make(WIDTH, factory)
+    inner = faiss.try_extract_index_ivf(structure) or structure
+    assert not faiss.downcast_index(inner).do_polysemous_training

@@ -2,8 +2,10 @@
 
 A factory string names the structure (`IVF4096,PQ48`, `HNSW32`); it is trained on a sample and filled in order. A
 search takes `rescore` times k proposals and scores them from the mapped vectors, so scores and ties are those of the
-exact index and only what is not proposed can be missed. The vectors are linked into the folder, not copied. The file
-of FAISS is opened only after its hash was checked, because FAISS loads a flipped bit without a word.
+exact index and only what is not proposed can be missed. A graph (HNSW) is built over vectors lifted to one length by
+one more number, where the nearest is the one of the largest product: over products alone, long vectors draw all edges.
+The vectors are linked into the folder, not copied. The file of FAISS is opened only after its hash was checked,
+because FAISS loads a flipped bit without a word.
 """
 
 from __future__ import annotations
@@ -30,15 +32,20 @@ FILE = "index.faiss"
 ADD = 65536  # vectors given to FAISS at once
 PER_LIST = 64  # vectors of the training sample for each list of an IVF
 LEAST_SAMPLE = 50_000
+HEADROOM = 1.1  # a graph takes vectors so much longer than those it was built with; then it is built anew
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How to search: nprobe lists or ef candidates (`effort`), and proposals scored for each hit wanted."""
+    """How to search: nprobe lists or ef candidates (`effort`), and proposals scored for each hit wanted.
+
+    `length` is that to which vectors are lifted; 0 where they are taken as they are.
+    """
 
     factory: str
     effort: int = 0
     rescore: int = 1
+    length: float = 0.0
 
 
 class FaissIndex(Index):
@@ -56,11 +63,12 @@ class FaissIndex(Index):
     ) -> FaissIndex:
         """Train on a sample of the vectors and take all of them in."""
         factory = suggest(len(vectors), vectors.width) if factory == "auto" else factory
-        structure = _make(vectors.width, factory)
+        length = HEADROOM * _longest(vectors) if _is_graph(factory) else 0.0
+        structure = _make(vectors.width, factory, lifted=length > 0)
+        index = cls(vectors, structure, Setting(factory, 0, rescore or default_rescore(factory), length))
         if not structure.is_trained:
             size = max(LEAST_SAMPLE, PER_LIST * _lists(structure))
-            structure.train(_sample(vectors, size, seed))
-        index = cls(vectors, structure, Setting(factory, rescore=rescore or default_rescore(factory)))
+            _train(structure, lift(_sample(vectors, size, seed), length), factory)
         index._fill(0)
         index.set_effort(16 if index.knob == "nprobe" else 64)
         return index
@@ -71,7 +79,7 @@ class FaissIndex(Index):
         for shard in self.exact.shards:
             for row in range(0, len(shard), ADD):
                 if start + row >= first:
-                    self._structure.add(shard.vectors[row : row + ADD].decode())
+                    self._structure.add(lift(shard.vectors[row : row + ADD].decode(), self.setting.length))
             start += len(shard)
 
     @classmethod
@@ -107,7 +115,8 @@ class FaissIndex(Index):
         queries = np.ascontiguousarray(queries, np.float32)
         total = sum(map(len, self.exact.shards))
         wanted = max(1, min(k * self.setting.rescore, total))
-        _, numbers = self._structure.search(queries, wanted, params=self._parameters())
+        asked = np.pad(queries, ((0, 0), (0, int(self.setting.length > 0))))
+        _, numbers = self._structure.search(asked, wanted, params=self._parameters())
         numbers = numbers.astype(np.int64)
         scores = exact.score(queries, numbers, self.exact.shards)
         numbers = np.where(np.isfinite(scores), numbers, -1)
@@ -134,13 +143,22 @@ class FaissIndex(Index):
     def add(self, ids: Sequence[str], vectors: Floats) -> None:
         first = sum(map(len, self.exact.shards))
         self.exact.add(ids, vectors)
-        self._fill(first)
+        self._fill_from(first)
 
     def take(self, vectors: ExactIndex) -> None:
         """Add the shards of another index of the same type."""
         first = sum(map(len, self.exact.shards))
         self.exact.take(vectors.shards)
-        self._fill(first)
+        self._fill_from(first)
+
+    def _fill_from(self, first: int) -> None:
+        """Take in what is new, or build anew where a vector is longer than those of a graph can be."""
+        if self.setting.length == 0 or _longest(self.exact) <= self.setting.length:
+            self._fill(first)
+            return
+        anew = FaissIndex.build(self.exact, self.setting.factory, rescore=self.setting.rescore)
+        self._structure = anew._structure
+        self.setting = replace(anew.setting, effort=self.setting.effort)
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         return self.exact.delete(ids)
@@ -177,13 +195,37 @@ def suggest(count: int, width: int) -> str:
     lists = 2 ** round(np.log2(4 * np.sqrt(count)))
     if count < 10_000_000:
         return f"IVF{lists},Flat"
-    pieces = next(m for m in (64, 48, 32, 24, 16, 8, 4, 2, 1) if width % m == 0)
-    return f"IVF{lists},PQ{pieces}"
+    return f"IVF{lists},PQ{_pieces(width)}"
+
+
+def _pieces(width: int) -> int:
+    """The most pieces of a product quantiser, up to 64."""
+    return next(m for m in (64, 48, 32, 24, 16, 8, 4, 2, 1) if width % m == 0)
 
 
 def default_rescore(factory: str) -> int:
     """Proposals for each hit wanted: more where the structure compresses vectors."""
     return 10 if re.search(r"PQ|SQ|RaBitQ|LSH", factory) else 1
+
+
+def lift(vectors: Floats, length: float) -> Floats:
+    """Vectors with one more number that makes them of this length (0: as they are); queries get a zero there.
+
+    Then |q - x|^2 = |q|^2 + length^2 - 2 q.x, so the nearest has the largest product (Bachrach et al. 2014).
+    """
+    if length == 0:
+        return vectors
+    rest = np.maximum(length**2 - (vectors.astype(np.float64) ** 2).sum(1), 0)
+    return np.hstack([vectors, np.sqrt(rest)[:, None].astype(np.float32)])
+
+
+def _longest(vectors: ExactIndex) -> float:
+    return max((shard.largest for shard in vectors.shards), default=0.0)
+
+
+def _is_graph(factory: str) -> bool:
+    """Whether a graph holds the vectors themselves, not the lists of an IVF or pieces of a width."""
+    return "HNSW" in factory and re.search("IVF|PQ", factory) is None
 
 
 def _faiss() -> Any:
@@ -193,16 +235,43 @@ def _faiss() -> Any:
     return faiss
 
 
-def _make(width: int, factory: str) -> Any:
+def _make(width: int, factory: str, lifted: bool = False) -> Any:
     faiss = _faiss()
     try:
-        return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+        metric = faiss.METRIC_L2 if lifted else faiss.METRIC_INNER_PRODUCT
+        structure = faiss.index_factory(width + lifted, factory, metric)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).split("Error: ")[-1].split("\n")[0]
         raise RecipeError(
-            f"FAISS cannot make {factory!r} for vectors of width {width}: {reason}",
-            fix='use for example "Flat", "IVF4096,Flat", "IVF4096,PQ48" or "HNSW32"',
+            f"FAISS cannot make {factory!r} for vectors of width {width}: {_reason(error)}",
+            fix=f'use for example "Flat", "IVF4096,Flat", "IVF4096,PQ{_pieces(width)}" or "HNSW32"',
         ) from None
+    _spare_polysemous(structure)
+    return structure
+
+
+def _spare_polysemous(structure: Any) -> None:
+    """Leave out the ordering of codes for polysemous search, which is never used: two seconds a piece of a PQ."""
+    faiss = _faiss()
+    for part in (structure, faiss.try_extract_index_ivf(structure)):
+        inner: Any = faiss.downcast_index(part) if part is not None else None
+        if hasattr(inner, "do_polysemous_training"):
+            inner.do_polysemous_training = False
+
+
+def _train(structure: Any, sample: Floats, factory: str) -> None:
+    try:
+        structure.train(sample)
+    except RuntimeError as error:
+        raise RecipeError(
+            f"FAISS cannot train {factory!r} on {len(sample):,} vectors: {_reason(error)}",
+            fix="take fewer lists, or factory=Flat",
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """The last part of what FAISS says, without the place in its source."""
+    text = re.sub(r"^Error in .*?\.(cpp|h):\d+: (Error: )?", "", str(error))
+    return text.split("failed: ")[-1].split("\n")[0].rstrip(".")
 
 
 def _lists(structure: Any) -> int:

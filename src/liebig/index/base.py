@@ -77,6 +77,11 @@ class Index(ABC):
         """The largest effort that makes a difference."""
         return 4096
 
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every vector is looked at, so that there is no recall to measure."""
+        return False
+
     recall: Recall | None = None
 
     @abstractmethod

@@ -72,6 +72,10 @@ class ExactIndex(Index):
             self._gpu = Resident(self.shards, self.width, self.device)
         return self._gpu.search(queries, k)  # type: ignore[no-any-return]  # imported where it is used
 
+    @property
+    def exhaustive(self) -> bool:
+        return True
+
     def id(self, number: int) -> str:
         firsts = starts(self.shards)
         place = int(np.searchsorted(firsts, number, side="right")) - 1

@@ -11,7 +11,8 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 
 from liebig import workspace
 from liebig.data.ranked import Ranked, best
-from liebig.errors import DataError, MissingDependency, WorkspaceError
+from liebig.errors import DataError, MissingDependency, RecipeError, WorkspaceError
 from liebig.index.base import INDEX, Index, Recall
 from liebig.index.quantise import Floats
 
@@ -30,6 +31,7 @@ DERIVED = (
     "indexes"  # folders of search structures, which milvus-lite writes in the background and can make again
 )
 MARK = "vectors of liebig"
+EMBEDDED = ("FLAT", "AUTOINDEX", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8")  # index types of milvus-lite
 LONGEST_ID = 512
 BATCH = 2048  # ids of one question, queries of one search
 
@@ -73,9 +75,15 @@ class MilvusIndex(Index):
         search: Mapping[str, int] | None = None,
     ) -> MilvusIndex:
         """A new, empty collection; one of this name that Liebig made is replaced, any other is refused."""
+        if uri is None and index not in EMBEDDED:
+            raise RecipeError(
+                f"the embedded Milvus has no index type {index!r}",
+                fix=f"use one of {', '.join(EMBEDDED)}, or the uri of a server that has it",
+            )
         setting = Setting(uri, collection, width, index, dict(parameters or {}), dict(search or {}))
         made = cls(setting, about)
-        made._make()
+        with _refusals():
+            made._make()
         return made
 
     @classmethod
@@ -132,7 +140,11 @@ class MilvusIndex(Index):
     @property
     def knob(self) -> str | None:
         kind = self.setting.index
-        return "nprobe" if kind.startswith("IVF") else "ef" if kind == "HNSW" else None
+        return "nprobe" if kind.startswith("IVF") else "ef" if kind.startswith("HNSW") else None
+
+    @property
+    def exhaustive(self) -> bool:
+        return self.setting.index == "FLAT"
 
     @property
     def most_effort(self) -> int:
@@ -158,7 +170,8 @@ class MilvusIndex(Index):
             for i, (id, vector) in enumerate(zip(ids, np.ascontiguousarray(vectors, np.float32)))
         ]
         for start in range(0, len(rows), BATCH):
-            self._client.insert(self.setting.collection, rows[start : start + BATCH])
+            with _refusals():
+                self._client.insert(self.setting.collection, rows[start : start + BATCH])
         self.setting = replace(self.setting, following=first + len(ids))
 
     def _check(self, ids: Sequence[str], vectors: Floats) -> None:
@@ -202,15 +215,16 @@ class MilvusIndex(Index):
         numbers = np.full((len(queries), k), -1, np.int64)
         for start in range(0, len(queries), BATCH):
             part = np.ascontiguousarray(queries[start : start + BATCH], np.float32)
-            found = self._client.search(
-                self.setting.collection,
-                data=part.tolist(),
-                anns_field="vector",
-                limit=k,
-                filter=filter,
-                output_fields=["id"],
-                search_params={"metric_type": "IP", "params": dict(self.setting.search)},
-            )
+            with _refusals():
+                found = self._client.search(
+                    self.setting.collection,
+                    data=part.tolist(),
+                    anns_field="vector",
+                    limit=k,
+                    filter=filter,
+                    output_fields=["id"],
+                    search_params={"metric_type": "IP", "params": dict(self.setting.search)},
+                )
             for q, hits in enumerate(found, start):
                 for place, hit in enumerate(hits):
                     number = int(hit["number"])
@@ -277,6 +291,17 @@ def _connect(uri: str) -> Any:
         raise WorkspaceError(
             f"Milvus at {uri} does not answer: {error.message}", fix="check the address"
         ) from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What Milvus refuses (a type, a name, a filter) is a sentence of the user's."""
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        yield
+    except MilvusException as error:
+        raise RecipeError(f"Milvus refused: {error.message}", fix="change what it names") from None
 
 
 def _close(client: Any, home: Path | None) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from liebig.data.lines import text_lines
+from liebig.data.sources import DiskSource
 from liebig.errors import DataError
 from liebig.index.approximate import FaissIndex
 from liebig.index.base import Index, Recall
@@ -33,7 +35,6 @@ def run(config: IndexConfig, folder: Folder) -> None:
             index = _new(config.index, vectors, folder.path, config.seed, bar)
         _measure(index, config, vectors, bar)
         index.save(folder.path)
-        bar.advance(len(vectors) if vectors is not None else 0)
         bar.say(", ".join(f"{name} {value}" for name, value in index.info().items() if value is not None))
 
 
@@ -45,6 +46,7 @@ def _new(
     kind: Type = config.type if isinstance(config, ExactConfig) and config.type is not None else vectors.type
     exact = ExactIndex(kind, vectors.width, about=vectors.about)
     exact.take(_as(vectors, kind, path, 0))
+    bar.advance(len(vectors))
     if isinstance(config, ExactConfig):
         return exact
     return FaissIndex.build(exact, config.factory, rescore=config.rescore, seed=seed)
@@ -62,10 +64,14 @@ def _milvus(config: MilvusConfig, vectors: Vectors, bar: Progress) -> Index:
         config.parameters,
         config.search,
     )
+    _send(index, vectors, bar)
+    return index
+
+
+def _send(index: Index, vectors: Vectors, bar: Progress) -> None:
     for ids, rows in vectors.chunks(BATCH):
         index.add(ids, rows)
         bar.advance(len(ids))
-    return index
 
 
 def _as(vectors: Vectors, kind: Type, path: Path, first: int) -> list[Shard]:
@@ -77,9 +83,7 @@ def _as(vectors: Vectors, kind: Type, path: Path, first: int) -> list[Shard]:
 
 def _extended(index: Index, vectors: Vectors | None, delete: Path | None, path: Path, bar: Progress) -> Index:
     if delete is not None:
-        unknown = index.delete(
-            [line for line in delete.read_text(encoding="utf-8").split("\n") if line.strip()]
-        )
+        unknown = index.delete([line for _, line in text_lines(DiskSource(delete))])
         if unknown:
             bar.say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
     if vectors is None:
@@ -90,19 +94,20 @@ def _extended(index: Index, vectors: Vectors | None, delete: Path | None, path: 
             file=vectors.path,
             fix="encode them with the model of the index",
         )
-    _add(index, vectors, path)
+    _add(index, vectors, path, bar)
     return index
 
 
-def _add(index: Index, vectors: Vectors, path: Path) -> None:
+def _add(index: Index, vectors: Vectors, path: Path, bar: Progress) -> None:
+    if not isinstance(index, ExactIndex | FaissIndex):
+        _send(index, vectors, bar)
+        return
+    bar.advance(len(vectors))
     if isinstance(index, ExactIndex):
         index.take(_as(vectors, index.type, path, len(index.shards)))
-    elif isinstance(index, FaissIndex):
+    else:
         shards = _as(vectors, index.exact.type, path, len(index.exact.shards))
         index.take(ExactIndex(index.exact.type, index.width, shards))
-    else:
-        for ids, rows in vectors.chunks(BATCH):
-            index.add(ids, rows)
 
 
 def _queries(path: Path, width: int) -> Floats:
@@ -113,7 +118,7 @@ def _queries(path: Path, width: int) -> Floats:
 
 def _measure(index: Index, config: IndexConfig, vectors: Vectors | None, bar: Progress) -> None:
     """Measure the recall of an approximate index, and tune it: a new one as the recipe says, an older one as before."""
-    if index.knob is None and not isinstance(config.index, FaissConfig):
+    if index.exhaustive:
         return
     shards = index.exact.shards if isinstance(index, FaissIndex) else _source(index, config, vectors)
     if shards is None:
