@@ -11,6 +11,8 @@ from queries_worlds import passage, tokenizer
 
 from liebig import rng
 from liebig.data.lookup import hash_all
+from liebig.errors import ResourceError
+from liebig.queries import cache
 from liebig.queries.engine import Engine, Method, by_padded_budget, passage_keys, uniform
 from liebig.queries.generator import Generator, Settings
 from liebig.queries.plain import PlainDecoder
@@ -85,11 +87,11 @@ def test_scores_equal_a_whole_forward_pass(generator):
     decoder = generator.decoder
     states = engine.encoder(input_ids=torch.tensor([source])).last_hidden_state
     memory = decoder.remember(states, torch.tensor([len(source)]))
-    from liebig.queries.cache import Rows
-
     fed = [generator.marks.start, *target]
-    cache = decoder.begin(1, len(fed))
-    steps = [decoder.step(torch.tensor([token]), i, memory, cache, Rows(1, 1)) for i, token in enumerate(fed)]
+    kept = decoder.begin(1, len(fed))
+    steps = [
+        decoder.step(torch.tensor([token]), i, memory, kept, cache.Rows(1, 1)) for i, token in enumerate(fed)
+    ]
     whole = generator.model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([fed])).logits[0]
     assert torch.allclose(torch.cat(steps), whole, atol=1e-6)
     generator.model.float()
@@ -129,6 +131,32 @@ def test_batches_hold_every_passage_once_and_keep_to_their_budget():
     groups = [group.tolist() for group in by_padded_budget(lengths, 10)]
     assert sorted(i for group in groups for i in group) == list(range(6))
     assert all(len(g) == 1 or len(g) * max(lengths[i] for i in g) <= 10 for g in groups)
+
+
+def test_rows_beyond_what_a_kernel_can_number_are_divided(t5, monkeypatch):
+    generator = Generator.load(t5)
+    expected = written(generator, Method(4), budget=10_000)
+    monkeypatch.setattr(cache, "PRODUCTS", 20)  # 4 heads: 5 rows at once
+    assert written(generator, Method(4), budget=10_000) == expected
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_writes_the_same(t5, monkeypatch):
+    generator, sizes = Generator.load(t5), []
+    batch = Engine._batch
+
+    def small(self, sources, *rest):
+        sizes.append(len(sources))
+        if len(sources) > 4:
+            raise torch.OutOfMemoryError("as if")
+        return batch(self, sources, *rest)
+
+    expected = written(generator, Method(2), budget=10_000)
+    monkeypatch.setattr(Engine, "_batch", small)
+    assert written(generator, Method(2), budget=10_000) == expected
+    assert sizes == [12, 6, 3, 3, 6, 3, 3]
+    monkeypatch.setattr(Engine, "_batch", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("as if")))
+    with pytest.raises(ResourceError, match="one passage does not fit"):
+        written(generator, Method(2), budget=1)
 
 
 def test_a_generator_is_saved_and_loaded_with_its_untied_output(t5, tmp_path):

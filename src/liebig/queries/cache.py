@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 FIRST = 16  # own tokens that a new cache has room for
+PRODUCTS = 65_535  # small products in one call: some kernels number them by 16 bits
 OFF = -1e9  # added to the score of a padding token; finite, so that no row is empty
 
 
@@ -89,6 +90,10 @@ class Cache:
 
 def attend_own(q_NHE: Tensor, k_NHTE: Tensor, v_NHTE: Tensor, bias_HT: Tensor | None, scale: float) -> Tensor:
     """Attention of one new token of each row to the row's own tokens, N x H x E."""
+    most = PRODUCTS // q_NHE.shape[1]
+    if len(q_NHE) > most:
+        parts = zip(*(x.split(most) for x in (q_NHE, k_NHTE, v_NHTE)))
+        return torch.cat([attend_own(q, k, v, bias_HT, scale) for q, k, v in parts])
     scores = (k_NHTE @ q_NHE[..., None])[..., 0].float() * scale
     if bias_HT is not None:
         scores = scores + bias_HT
