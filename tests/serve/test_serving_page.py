@@ -41,7 +41,8 @@ def test_the_shell_examples_are_answered(client):
 def test_the_limits_are_the_defaults():
     limits = Limits()
     for said in (
-        f"| {limits.body >> 20} MB |", f"| {limits.texts:,} | `--max-texts`", f"| {limits.characters:,}, {limits.query:,} |",
+        f"| {limits.body >> 20} MB |", f"| {limits.texts:,} | `--max-texts`",
+        f"| {limits.characters:,}, {limits.query:,} |",
         f"| {limits.k:,} | `--max-k`", f"| {limits.queue:,} | `--queue`", f"| {limits.requests:,} |",
         f"| {limits.seconds:g} | `--timeout`", f"({limits.grace:g} seconds at the most)",
     ):  # fmt: skip
