@@ -184,9 +184,15 @@ class EndpointSource(Config):
     timeout: Annotated[float, Unrecorded()] = Field(
         default=60.0, gt=0, description="Seconds to wait for an answer."
     )
-    price_in: float = Field(default=0.0, ge=0, description="Price of a million tokens sent.")
-    price_out: float = Field(default=0.0, ge=0, description="Price of a million tokens received.")
-    most: float | None = Field(default=None, ge=0, description="Do not begin if the estimate is above this.")
+    price_in: Annotated[float, Unrecorded()] = Field(
+        default=0.0, ge=0, description="Price of a million tokens sent."
+    )
+    price_out: Annotated[float, Unrecorded()] = Field(
+        default=0.0, ge=0, description="Price of a million tokens received."
+    )
+    most: Annotated[float | None, Unrecorded()] = Field(
+        default=None, ge=0, description="Do not begin if the estimate is above this."
+    )
 
 
 class FileSource(Config):
