@@ -73,7 +73,10 @@ def as_list(value: Any, where: Where, name: str) -> list[Any]:
 def as_row(value: Any, where: Where, name: str = "the line") -> Row:
     """A JSON object."""
     if not isinstance(value, Mapping):
-        where.refuse(f"{name} must be a JSON object, not {_shown(value)}")
+        where.refuse(
+            f"{name} must be a JSON object, not {_shown(value)}",
+            fix="if this file is no data, move it out of the folder or name the files to read one by one",
+        )
     return value
 
 
