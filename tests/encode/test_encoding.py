@@ -16,7 +16,7 @@ from liebig.encode.config import EncodeConfig
 from liebig.encode.rows import Frame, Window
 from liebig.encode.run import run
 from liebig.encode.source import Wish, items, lines, store_items
-from liebig.errors import DataError
+from liebig.errors import DataError, RecipeError
 from liebig.index.opening import open_index
 from liebig.index.shards import Vectors
 from liebig.model.backbone import Backbone
@@ -328,3 +328,40 @@ def test_other_families_and_activations_keep_their_own_forward():
     other = Backbone.create(family="bert", **small)
     other.config.hidden_act = "relu"
     assert not supports(other)
+
+
+def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="no such device"):
+        encoded(tmp_path / "v", source=collection, model=model, device="banana")
+    assert not (tmp_path / "v.partial").exists()
+
+
+def test_an_overlap_as_long_as_a_piece_is_refused(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="room for 10 tokens"):
+        encoded(tmp_path / "v", source=collection, model=model, long="max", max_length=12, overlap=10)
+
+
+def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("soil\nbarley\nlaw\n"))
+    with workspace.stage(tmp_path / "v", kind="encode", recipe={}, inputs={}) as folder:
+        run(EncodeConfig(model=model, device="cpu", type="fp32", shard=2), folder)
+    os.replace(tmp_path / "v", tmp_path / "v.partial")
+    (tmp_path / "v.partial" / ".intent.json").write_text('{"kind": "encode", "recipe": {}, "inputs": {}}')
+    (tmp_path / "v.partial" / ".lock").touch()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("fox\n"))
+    ids, vectors = encoded(tmp_path / "v", source=None, model=model, shard=2, resume=True)
+    assert ids == ["1"]
+    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(["fox"]), atol=2e-6)
+
+
+def test_standard_input_that_is_empty_or_no_text_is_said():
+    with pytest.raises(DataError, match="nothing to encode"):
+        list(lines(io.StringIO("")))
+    with pytest.raises(DataError, match="input: is not UTF-8"):
+        list(lines(io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True)))
+
+
+def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "what is barley?"}\n')
+    with pytest.raises(DataError, match="--what queries"):
+        list(items(tmp_path / "queries.jsonl", Wish("documents")))

@@ -12,7 +12,7 @@ from liebig.lexical.bm25 import BM25, Settings
 from liebig.lexical.build import plain
 from liebig.lexical.config import BM25Config
 from liebig.lexical.expand import Generated
-from liebig.lexical.run import run
+from liebig.lexical.run import read_ids, run
 from liebig.lexical.update import write_index
 from liebig.records import Passage
 from liebig.workspace import Folder
@@ -242,3 +242,32 @@ def test_a_collection_without_passages_is_refused(tmp_path):
     folder = Folder(tmp_path / "out.partial", tmp_path / "out", resumed=False)
     with pytest.raises(DataError, match="no passages to index"):
         run(BM25Config(collection=tmp_path), folder)
+
+
+def test_settings_that_differ_from_those_of_the_base_are_refused(tmp_path):
+    build(tmp_path / "a", passages(5))
+    for values in ({"language": "german"}, {"title_weight": 2.0}, {"k1": 1.2}):
+        folder = Folder(tmp_path / "out.partial", tmp_path / "out", resumed=False)
+        with pytest.raises(RecipeError, match=f"{next(iter(values))} = .* is kept"):
+            run(BM25Config(base=tmp_path / "a", **values), folder)
+    with workspace.stage(tmp_path / "b", kind="bm25", recipe={}, inputs={}) as folder:
+        run(BM25Config(base=tmp_path / "a", language="en", k1=0.9, compact=True), folder)
+    assert len(BM25.open(tmp_path / "b")) == 5
+
+
+def test_weights_that_leave_nothing_are_refused():
+    with pytest.raises(ValueError, match="nothing counts"):
+        BM25Config(collection="c", title_weight=0, body_weight=0)
+
+
+def test_generated_queries_are_found_in_the_folder_that_made_them(tmp_path):
+    (tmp_path / "generated.jsonl").write_text('{"passage": "p3", "queries": ["what is a scramjet"]}\n')
+    assert Generated(tmp_path).of("p3") == ("what is a scramjet",)
+    with pytest.raises(DataError, match="no generated queries"):
+        Generated(tmp_path / "none")
+
+
+def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
+    (tmp_path / "gone").write_bytes(b"p1\n\x81\n")
+    with pytest.raises(DataError, match="line 2"):
+        read_ids(tmp_path / "gone")

@@ -155,3 +155,22 @@ def test_a_run_with_other_columns_is_refused(tmp_path):
     (tmp_path / "run").write_text("q0 n1 0.5\n")
     with pytest.raises(DataError, match="3 columns instead of 6"):
         Blocks(tmp_path / "run").hits("q0")
+
+
+@pytest.mark.parametrize("score", ["high", "nan"])
+def test_a_score_that_is_no_number_is_refused(tmp_path, score):
+    from liebig.errors import DataError
+
+    (tmp_path / "run").write_text(f"q0 Q0 n1 1 {score} tag\n")
+    with pytest.raises(DataError, match="of query 'q0' is no number"):
+        Blocks(tmp_path / "run").hits("q0")
+
+
+@pytest.mark.parametrize("row", ["q0\tpos\tyes", "q0\tpos"])
+def test_a_judgement_that_is_none_is_refused(tmp_path, row):
+    from liebig.errors import DataError
+    from liebig.search.run_mine import Positives
+
+    (tmp_path / "train.tsv").write_text(row + "\n")
+    with pytest.raises(DataError, match="not query, passage, grade"):
+        Positives(tmp_path / "train.tsv", 1).of("q0")

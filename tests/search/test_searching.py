@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from liebig import workspace
-from liebig.errors import RecipeError
+from liebig.errors import DataError, RecipeError
 from liebig.index.shards import write_shard, write_summary
 from liebig.lexical.analysis import Analyzer
 from liebig.lexical.config import BM25Config
@@ -20,7 +20,7 @@ from liebig.search.fold import Folded, fold
 from liebig.search.fuse import Hybrid, ranks_by, reciprocal_rank, tune, weighted, weighted_by
 from liebig.search.run import run
 from liebig.search.snippets import snippet
-from liebig.search.systems import Found, System, open_system
+from liebig.search.systems import Dense, Found, System, open_system
 from liebig.search.terminal import search_here
 
 PASSAGES = [
@@ -222,3 +222,29 @@ def test_the_terminal_says_when_nothing_is_found(bm25):
     out = io.StringIO()
     search_here([bm25], "zebra", console=Console(file=out, width=100))
     assert "Nothing was found for the terms zebra" in out.getvalue()
+
+
+def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense, monkeypatch):
+    monkeypatch.setattr(Dense, "encode", lambda self, texts: np.ones((len(texts), 2), np.float32))
+    out = io.StringIO()
+    search_here([dense[0]], "shock", k=1, console=Console(file=out, width=100))
+    assert "--texts COLLECTION" in out.getvalue()
+    empty = vectors_of(tmp_path / "none", [], np.zeros((0, 2)))
+    search_here([empty], "the of", console=Console(file=out, width=100))
+    assert "the index is empty" in out.getvalue()
+
+
+def test_a_weight_is_not_looked_for_without_judgements(tmp_path, collection, bm25, dense):
+    (collection / "splits").mkdir()
+    (collection / "splits" / "dev.txt").write_text("q0\n")
+    (collection / "judgements" / "dev.tsv").unlink()
+    with pytest.raises(DataError, match="no judgements to find a weight on"):
+        searched(
+            tmp_path / "out", collection=collection, bm25=bm25, dense=dense[0], vectors=dense[1],
+            fusion={"kind": "weighted"},
+        )  # fmt: skip
+
+
+def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, collection, dense):
+    with pytest.raises(RecipeError, match="no such device"):
+        searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device="cuda:99")

@@ -7,6 +7,7 @@ interrupted run goes on where it was. The first process writes the summary when 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,8 @@ from liebig.encode.loading import Loaded, load
 from liebig.encode.rows import Frame
 from liebig.encode.source import Item, Wish, items, lines
 from liebig.encode.tokens import Preparing, Workers
-from liebig.errors import DataError
+from liebig.errors import DataError, RecipeError
+from liebig.index.device import checked
 from liebig.index.shards import SHARDS, Shard, write_shard, write_summary
 from liebig.progress import Progress
 from liebig.train.distributed import World, connect
@@ -33,7 +35,11 @@ ROLES = {"passages": "passage", "documents": "passage", "queries": "query"}
 
 def run(config: EncodeConfig, folder: Folder) -> None:
     """Write the shards."""
+    checked(config.device)
     world = connect(cpu=config.device == "cpu")
+    if config.source is None:
+        _refuse_to_share(world)
+        shutil.rmtree(folder.path / SHARDS, ignore_errors=True)  # nobody knows whether it says the same again
     world.barrier()  # the first process has prepared the folder
     loaded = load(config.model, world.device if config.device is None else config.device, config)
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
@@ -44,6 +50,11 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     if world.first:
         _finish(folder.path, total, config, loaded)
     world.barrier()
+
+
+def _refuse_to_share(world: World) -> None:
+    if world.size > 1:
+        raise RecipeError("standard input cannot be read by several processes", fix="name a source")
 
 
 def _items(config: EncodeConfig, loaded: Loaded) -> Iterator[Item]:
@@ -113,6 +124,12 @@ def _vectors(
 
 
 def _plan(config: EncodeConfig, loaded: Loaded, frame: Frame) -> Plan:
+    room = frame.room - len(frame.again)
+    if config.long != "first" and config.overlap >= room:
+        raise RecipeError(
+            f"overlap = {config.overlap}: a piece has room for {room} tokens of text",
+            fix="give a smaller overlap, or a larger max_length",
+        )
     budget = config.budget or (TOKENS_CUDA if loaded.cuda else TOKENS_ONNX if loaded.onnx else TOKENS_CPU)
     return Plan(frame, budget, config.long, config.overlap, config.most_pieces, loaded.unit)
 

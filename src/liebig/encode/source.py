@@ -7,6 +7,7 @@ recognise it; lines of standard input are JSON with `id` and `text`, or plain te
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,26 +84,36 @@ def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
 
 
 def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
-    count = 0
+    seen: Counter[type] = Counter()
     for found in find(path):
         for item in found.items(Options(split=wish.split)):
+            seen[type(item.record)] += 1
             if isinstance(item.record, KINDS[wish.what]):
-                count += 1
                 yield Item(item.record.id, wish.text(item.record))
-    if count == 0:
-        raise DataError(
-            f"there are no {wish.what} in it", file=path, fix="say what it holds: what=queries, documents"
-        )
+    if not seen[KINDS[wish.what]]:
+        others = [what for what, kind in KINDS.items() if seen[kind]]
+        fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
+        raise DataError(f"there are no {wish.what} in it", file=path, fix=fix)
 
 
 def lines(stream: IO[str]) -> Iterator[Item]:
-    """Lines of standard input."""
-    for number, line in enumerate(stream, 1):
-        text = line.rstrip("\r\n")
-        if text.startswith("{"):
-            yield _json(text, number)
-        elif text.strip():
-            yield Item(str(number), text)
+    """Lines of standard input; none at all is a mistake."""
+    number = 0
+    try:
+        for number, line in enumerate(stream, 1):
+            text = line.rstrip("\r\n")
+            if text.startswith("{"):
+                yield _json(text, number)
+            elif text.strip():
+                yield Item(str(number), text)
+    except UnicodeDecodeError:
+        raise DataError(
+            "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
+        ) from None
+    if number == 0:
+        raise DataError(
+            "there is nothing to encode", file="standard input", fix="name a source, or pipe texts in"
+        )
 
 
 def _json(text: str, number: int) -> Item:

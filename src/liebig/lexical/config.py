@@ -16,12 +16,13 @@ class BM25Config(Config):
         None, description="A collection with passages; none only deletes or merges."
     )
     base: InputPath | None = Field(
-        None, description="A BM25 index to add to; its language and weights are kept."
+        None, description="A BM25 index to add to; its language, weights, k1 and b are kept."
     )
     delete: InputPath | None = Field(None, description="A file of ids to take out of `base`, one a line.")
     queries: InputPath | None = Field(
         None,
-        description="Generated queries (JSON lines with passage, queries) to add to their passages: doc2query.",
+        description="Generated queries (of liebig queries generate, or JSON lines with passage, queries) to add to"
+        " their passages: doc2query.",
     )
     language: str = Field(
         "english", description="Language of stemmer and stop words, by name or code; or none."
@@ -58,4 +59,6 @@ class BM25Config(Config):
             raise ValueError("there is nothing to index: give a collection, or a base to change")
         if self.delete is not None and self.base is None:
             raise ValueError("delete names passages of base, and there is no base")
+        if not (self.title_weight or self.body_weight or (self.query_weight and self.queries)):
+            raise ValueError("nothing counts: title, body and generated queries all have weight 0")
         return self

@@ -19,11 +19,18 @@ from liebig.errors import DataError
 from liebig.lexical.build import Expanded
 from liebig.records import Passage
 
+FILE = "generated.jsonl"  # in the folder of liebig queries generate
+
 
 class Generated:
     """The generated queries of a file, by passage."""
 
     def __init__(self, path: Path) -> None:
+        path = path / FILE if path.is_dir() else path
+        if not path.is_file():
+            raise DataError(
+                "there are no generated queries", file=path, fix="make them with liebig queries generate"
+            )
         self._file = path.open("rb")
         self._path = path
         self.used = 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 from liebig.data.collection import Collection
-from liebig.errors import DataError
+from liebig.data.lines import text_lines
+from liebig.data.sources import DiskSource
+from liebig.errors import DataError, RecipeError
 from liebig.lexical.analysis import language_name
 from liebig.lexical.bm25 import Settings
 from liebig.lexical.build import Expanded, plain
@@ -19,7 +22,7 @@ from liebig.workspace import Folder
 
 def run(config: BM25Config, folder: Folder) -> None:
     """Write the index."""
-    settings = settings_of(config.base) if config.base is not None else _settings(config)
+    settings = _settings(config) if config.base is None else _kept(config, settings_of(config.base))
     generated = Generated(config.queries) if config.queries is not None else None
     unknown = write_index(
         folder,
@@ -46,6 +49,21 @@ def _settings(config: BM25Config) -> Settings:
     )
 
 
+def _kept(config: BM25Config, settings: Settings) -> Settings:
+    """The settings of an index that is added to; a recipe that names others is refused."""
+    for name, value in asdict(_settings(config)).items():
+        kept = getattr(settings, name)
+        if name in config.model_fields_set and value != kept:
+            raise RecipeError(
+                f"{name} = {value}: base was indexed with {kept}, which is kept",
+                file=config.base,
+                fix=f"leave it out; {name} is set in liebig retrieve"
+                if name in ("k1", "b")
+                else "index anew",
+            )
+    return settings
+
+
 def _passages(collection: Path | None, generated: Generated | None) -> Iterable[Expanded]:
     if collection is None:
         return ()
@@ -62,7 +80,7 @@ def _passages(collection: Path | None, generated: Generated | None) -> Iterable[
 
 def read_ids(path: Path) -> list[str]:
     """One id a line."""
-    return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return [line for _, line in text_lines(DiskSource(path))]
 
 
 def _report(unknown: list[str], generated: Generated | None) -> None:

@@ -6,6 +6,7 @@ in several places.
 
 from __future__ import annotations
 
+import math
 from array import array
 from pathlib import Path
 
@@ -57,5 +58,16 @@ class Blocks:
                     file=self._path,
                     fix="give a TREC run",
                 )
-            found.append((columns[2], float(columns[4])))
+            found.append((columns[2], self._score(columns[4], query)))
         return sorted(found, key=lambda pair: -pair[1])
+
+    def _score(self, text: str, query: str) -> float:
+        try:
+            score = float(text)
+        except ValueError:
+            score = math.nan
+        if math.isnan(score):
+            raise DataError(
+                f"the score {text!r} of query {query!r} is no number", file=self._path, fix="give a TREC run"
+            )
+        return score

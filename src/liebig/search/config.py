@@ -15,7 +15,7 @@ class RankFusion(Config):
     kind: Literal["rrf"] = "rrf"
     damping: float = Field(default=60, gt=0, description="The constant added to every rank.")
     weight: float | None = Field(
-        default=0.5, ge=0, le=1, description="Weight of BM25; null finds it on `dev`."
+        default=0.5, ge=0, le=1, description="Weight of BM25; none finds it on `dev`."
     )
 
 
@@ -25,7 +25,7 @@ class ScoreFusion(Config):
     kind: Literal["weighted"] = "weighted"
     norm: Literal["minmax", "zscore"] = Field(default="minmax", description="How scores are made comparable.")
     weight: float | None = Field(
-        default=None, ge=0, le=1, description="Weight of BM25; null finds it on `dev`."
+        default=None, ge=0, le=1, description="Weight of BM25; found on `dev` if not given."
     )
 
 
@@ -92,7 +92,7 @@ class MineConfig(Config):
         0.8,
         gt=0,
         le=1,
-        description="Drop what shares this share of word triples with a positive; null keeps them.",
+        description="Drop what shares this share of word triples with a positive; none keeps them.",
     )
     scores: InputPath | None = Field(
         None, description="A run with a cross-encoder's scores of the candidates."

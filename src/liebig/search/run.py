@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from liebig.data.collection import Collection
 from liebig.data.trec import run_lines
+from liebig.errors import DataError
+from liebig.index.device import checked
 from liebig.index.exact import cores
 from liebig.index.opening import open_index
 from liebig.index.shards import Vectors
@@ -85,7 +87,7 @@ def _systems(config: SearchConfig, collection: Collection) -> list[System]:
         lexical = Lexical(BM25.open(config.bm25, k1=config.k1, b=config.b), config.threads or cores())
         systems.append(lexical if how is None else Folded(lexical, how, owner))
     if config.dense is not None:
-        index = open_index(config.dense, threads=config.threads, device=config.device)
+        index = open_index(config.dense, threads=config.threads, device=checked(config.device))
         given = Vectors.open(config.vectors) if config.vectors is not None else None
         dense = Dense(index, config.model, config.device) if given is None else Given(index, given)
         how = "max" if how is None and index.about.get("pieces") else how
@@ -114,7 +116,14 @@ def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
 def _tuned(systems: Sequence[System], collection: Collection, config: SearchConfig) -> Tuned:
     """The weight that does best on the dev split."""
     queries = list(collection.queries(config.dev))
-    judgements = from_records(collection.judgements(config.dev))
+    judged = list(collection.judgements(config.dev))
+    if not judged:
+        raise DataError(
+            f"the split {config.dev!r} has no judgements to find a weight on",
+            file=config.collection,
+            fix="name another with dev=, or set fusion.weight",
+        )
+    judgements = from_records(judged)
     measure = parse(config.measure)
     first, second = (system.search(queries, max(100, measure.cut or 100)) for system in systems)
 

@@ -11,6 +11,7 @@ import numpy as np
 from liebig import rng
 from liebig.data.collection import Collection, group_row
 from liebig.data.output import json_line
+from liebig.errors import DataError
 from liebig.progress import Progress
 from liebig.search.blocks import Blocks
 from liebig.search.config import MineConfig, Source
@@ -64,11 +65,19 @@ class Positives:
     """The judged positives of a query, read when asked for."""
 
     def __init__(self, path: Path, relevant: int) -> None:
-        self._judgements, self._relevant = Blocks(path, b"\t"), relevant
+        self._path, self._judgements, self._relevant = path, Blocks(path, b"\t"), relevant
 
     def of(self, query: str) -> list[str]:
         """Ids of passages whose grade makes them positives."""
-        return [columns[1] for columns in self._judgements.lines(query) if int(columns[2]) >= self._relevant]
+        found = []
+        for columns in self._judgements.lines(query):
+            if len(columns) != 3 or not columns[2].strip().lstrip("-").isdecimal():
+                raise DataError(
+                    f"a judgement of query {query!r} is not query, passage, grade", file=self._path
+                )
+            if int(columns[2]) >= self._relevant:
+                found.append(columns[1])
+        return found
 
 
 def _pool(collection: Collection, seed: int) -> Sequence[str]:

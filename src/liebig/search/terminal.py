@@ -1,7 +1,8 @@
 """`liebig search INDEX "question"`: what was found, in the terminal, with the words that matched marked.
 
 One system gives a list; two (BM25 and dense) stand side by side, each hit with its rank in the other. Times are
-those of the search alone. Everything is plain text where standard output is no terminal.
+those of the search alone, the question's encoding included: models are loaded and code is compiled before.
+Everything is plain text where standard output is no terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from liebig.errors import LiebigError
 from liebig.lexical.analysis import Analyzer
 from liebig.search.snippets import snippet
 from liebig.search.systems import Found, Lexical, System, open_system
-from liebig.search.texts import Texts, texts_of
+from liebig.search.texts import Texts, ids_alone, texts_of
 
 DEPTH = 100  # how far the rank of a hit in the other system is looked for
 
@@ -57,6 +58,8 @@ def search_here(
         console.print(_nothing(question, systems, analyzer))
     else:
         console.print(table)
+    if any(answers) and lookup is ids_alone:
+        console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
 
 
 def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
@@ -87,6 +90,8 @@ def _cell(
 
 def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
     terms = analyzer.terms(question)
+    if not any(isinstance(system, Lexical) for system in systems):
+        return "Nothing was found: the index is empty."
     if not terms:
-        return "Nothing was found: the question has stop words only."
+        return "Nothing was found: the question has no words but stop words."
     return f"Nothing was found for the terms {', '.join(terms)} in {', '.join(system.name for system in systems)}."

@@ -28,7 +28,12 @@ def texts_of(systems: Sequence[System], path: Path | None) -> Texts:
             and system.index.segments[0].texts is not None
         ):
             return _from_index(system.index)
-    return lambda id: Passage(id, "")
+    return ids_alone
+
+
+def ids_alone(id: str) -> Passage:
+    """A passage of which nothing is known but its id."""
+    return Passage(id, "")
 
 
 def _is_bm25(path: Path) -> bool:
