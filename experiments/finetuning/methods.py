@@ -1,7 +1,7 @@
 """One fine-tuning of one encoder: a set, a method, settings and a seed in, values of every test question out.
 
 Everything that runs share (tokens, BM25's negatives, dev passages) is made once a set and stays in memory. A run trains
-for some epochs, is evaluated on dev after each, and its best checkpoint is tested by exact search of all passages.
+for some epochs, is evaluated on dev now and then, and its best checkpoint is tested by exact search of all passages.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ MEASURES = ("nDCG@10", "RR@10", "R@100")
 QUERY, PASSAGE, PAIR = 32, 144, 192
 NEGATIVES, POOL, DEV_PASSAGES = 3, 16, 5_000
 """Negatives of a query in a step, negatives kept for a query, and passages beside the judged ones on dev."""
+LEAST_STEPS, MOST_EPOCHS, EVALUATIONS = 150, 20, 5
+"""Few labels are seen more often, so that there are some steps; about so many evaluations a run."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +195,17 @@ def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, keep: Pa
         curve.append(found[MEASURES[0]])
         return found
 
+    epochs = max(plan.epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // sampler.steps)))
     loop = LoopConfig(
-        epochs=plan.epochs, batch=plan.batch, seed=seed, eval_every=sampler.steps, log_every=50, keep=1,
-        checkpoint_every=1_000_000, chunk_tokens="whole",
-    )  # fmt: skip
+        epochs=epochs,
+        batch=plan.batch,
+        seed=seed,
+        eval_every=sampler.steps * max(1, epochs // EVALUATIONS),
+        log_every=50,
+        keep=1,
+        checkpoint_every=1_000_000,
+        chunk_tokens="whole",
+    )
     optim = AdamWConfig(lr=settings.lr)
     if method == "asam":
         optim = ASAMConfig(lr=settings.lr, rho=settings.rho)
@@ -335,7 +344,7 @@ Method = Callable[[Bench, Settings, int, Path], Result]
 def candidates(method: str, base: Settings) -> list[Settings]:
     """What dev chooses from, with the first seed; learning rates are chosen for random batches and kept."""
     if method == "random":
-        return [replace(base, lr=lr) for lr in (2e-4, 5e-4, 1e-3)]
+        return [replace(base, lr=lr) for lr in (3e-4, 1e-3)]
     if method == "asam":
         return [replace(base, rho=rho) for rho in (0.2, 0.5, 1.0)]
     if method == "soft":

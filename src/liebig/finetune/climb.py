@@ -29,17 +29,36 @@ def coarse(own: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 @numba.njit(**LOOSE)
 def glance(
-    codes: NDArray[np.int8], scale: Floats, toward: Floats, there: NDArray[np.bool_], out: Floats
+    codes: NDArray[np.int8], scale: Floats, own: Floats, members: Longs, there: NDArray[np.bool_], out: Floats
 ) -> None:
-    """The product of every row that is there with a vector, nearly; −inf for the others."""
+    """What every pair that is there would add to the members, nearly and twins included; −inf for the others."""
+    half = own.shape[1] // 2
+    whole = np.zeros(own.shape[1], np.float32)
+    for b in members:
+        for j in range(half):
+            whole[j] += own[b, half + j]
+            whole[half + j] += own[b, j]
     for i in range(codes.shape[0]):
         if there[i]:
             total = np.float32(0.0)
             for j in range(codes.shape[1]):
-                total += np.float32(codes[i, j]) * toward[j]
+                total += np.float32(codes[i, j]) * whole[j]
             out[i] = total * scale[i]
         else:
             out[i] = -np.inf
+
+
+@numba.njit(**LOOSE)
+def without_twins(own: Floats, members: Longs, order: Longs, first: Longs, count: Longs, out: Floats) -> None:
+    """Take away what members add to those that share their positive: pairs `order[first : first + count]`."""
+    half = own.shape[1] // 2
+    for b in members:
+        for place in range(first[b], first[b] + count[b]):
+            i = order[place]
+            total = np.float32(0.0)
+            for j in range(half):
+                total += own[i, j] * own[b, half + j] + own[i, half + j] * own[b, j]
+            out[i] -= total
 
 
 @numba.njit(**LOOSE)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liebig.finetune.climb import coarse, glance
+from liebig.finetune.climb import coarse, glance, without_twins
 
 Longs = NDArray[np.int64]
 
@@ -76,10 +76,10 @@ class Vectors:
     def glance(self, members: Tensor, there: Tensor) -> Tensor:
         if self.device.type != "cpu":
             return self.toward(members).masked_fill_(~there, -torch.inf)
-        out = torch.empty(len(self))
-        sum_ = _changed(self.own[members].sum(dim=0))
-        glance(*self.coarse, sum_.numpy(), there.numpy(), out.numpy())
-        return self._without_twins(out, members)
+        out, rows = torch.empty(len(self)), members.numpy()
+        glance(*self.coarse, self.own.numpy(), rows, there.numpy(), out.numpy())
+        without_twins(self.own.numpy(), rows, *(part.numpy() for part in self._sorted), out.numpy())
+        return out
 
     def block(self, rows: Tensor) -> Tensor:
         table = self.own[rows] @ _changed(self.own[rows]).T
