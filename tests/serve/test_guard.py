@@ -2,7 +2,9 @@
 
 import json
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from urllib.parse import urlsplit
 
 import httpx
@@ -96,6 +98,18 @@ def test_an_answer_that_takes_too_long_is_given_up(serving, retriever, monkeypat
         assert answer.status_code == 504
         assert answer.json()["error"] == "The answer took longer than 0.3 seconds."
         assert httpx.get(f"{address}/health").status_code == 200
+
+
+def test_explanations_do_not_pile_up(serving, retriever, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(type(retriever), "explain", lambda *args: go_on.wait(20) and [])
+    with serving(retriever, workers=1) as address, ThreadPoolExecutor(9) as pool:
+        body = {"query": "a", "id": "comet#0"}
+        asked = [pool.submit(httpx.post, f"{address}/explain", json=body, timeout=30) for _ in range(9)]
+        first = next(as_completed(asked)).result()
+        go_on.set()
+        assert (first.status_code, first.headers["retry-after"]) == (503, "1")
+        assert sorted(answer.result().status_code for answer in asked) == [200] * 8 + [503]
 
 
 def test_a_mistake_of_ours_is_json_too(serving, retriever, monkeypatch, caplog):

@@ -1,7 +1,15 @@
 """What the server finds is what the retriever finds; documents, marks and explanations for the page."""
 
+import json
+
+import httpx
 import numpy as np
 import pytest
+
+from liebig import pipeline
+from liebig.retriever import Retriever
+from liebig.retriever.folder import Described, write
+from liebig.stages import STAGES
 
 QUESTION = "what limits the growth of barley?"
 
@@ -135,3 +143,21 @@ def test_openapi_lists_every_route(client):
         "/info",
     }
     assert wanted <= set(paths)
+
+
+def test_a_folder_of_passages_and_bm25_alone_is_served_too(tmp_path, serving):
+    (tmp_path / "collection").mkdir()
+    rows = [{"id": "one", "title": "", "text": "a comet", "doc": ""}]
+    (tmp_path / "collection" / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {"bm25": {"collection": str(tmp_path / "collection")}}
+    pipeline.run(pipeline.plan_stages(STAGES, recipe, tmp_path), lambda line: None)
+    write(tmp_path, Described(1, "bm25", "collection", bm25="bm25"))
+    with serving(Retriever.from_folder(tmp_path)) as address, httpx.Client(base_url=address) as client:
+        assert client.get("/search?q=comet").json()["results"][0]["id"] == "one"
+        whole = client.get("/document?passage=one").json()
+        assert (whole["sections"][0]["paragraphs"], whole["marks"][0]["end"]) == (["a comet"], 7)
+        refused = client.post("/embed", json={"inputs": "a comet"})
+        assert (refused.status_code, refused.json()["error_type"]) == (400, "invalid_request")
+        no_dense = client.post("/search", json={"query": "comet", "system": "dense"})
+        assert (no_dense.status_code, "has no dense" in no_dense.json()["error"]) == (422, True)
+        assert client.get("/info").json()["dimensions"] is None

@@ -21,14 +21,16 @@ from liebig.errors import LiebigError
 from liebig.index.exact import cores
 from liebig.rerank.cross import CrossEncoder
 from liebig.retriever import Result, Retriever
+from liebig.retriever.contributions import Contribution
 from liebig.serve.batching import Batcher, Batching
 from liebig.serve.embedding import Asked, Embedded, Embedder, Kind, unit_length
 from liebig.serve.limits import Limits
 from liebig.serve.metrics import Metrics
-from liebig.serve.refusals import Refusal
+from liebig.serve.refusals import Busy, Refusal
 from liebig.serve.source import embedder_of
 
 T = TypeVar("T")
+EXPLAINED = 8  # explanations that may wait for each worker
 log = logging.getLogger("liebig.serve")
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -66,7 +68,7 @@ class Engine:
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
         self._poll: asyncio.Task[None] | None = None
-        self.closing = False
+        self.closing, self._explaining = False, 0
 
     async def start(self) -> None:
         """Load what the first request would wait for, and look for new generations from now on."""
@@ -105,9 +107,7 @@ class Engine:
 
     async def embed(self, texts: Sequence[str], kind: Kind) -> list[Embedded]:
         """Vectors, as the model makes them."""
-        if self.embedder is None:
-            raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
-        costs = [self.embedder.cost(text) for text in texts]
+        costs = [self._model().cost(text) for text in texts]
         found = await self._embeds.submit([Asked(text, kind) for text in texts], costs)
         self.metrics.tokens.inc(sum(item.tokens for item in found))
         return found
@@ -126,11 +126,20 @@ class Engine:
 
     async def _similar(self, query: str, texts: Sequence[str]) -> list[float]:
         asked, found = await asyncio.gather(self.embed([query], "query"), self.embed(texts, "passage"))
-        assert self.embedder is not None, "embed says so if not"
         vectors = np.stack([item.vector for item in (*asked, *found)])
-        vectors = unit_length(vectors) if self.embedder.unit else vectors
+        vectors = unit_length(vectors) if self._model().unit else vectors
         scores: list[float] = (vectors[1:] @ vectors[0]).tolist()
         return scores
+
+    async def explain(self, query: str, passage: str, system: str) -> list[Contribution]:
+        """What each word of a passage adds; few at a time, because each is as much work as many searches."""
+        if self._explaining >= EXPLAINED * self._workers:
+            raise Busy(self._explaining)
+        self._explaining += 1
+        try:
+            return await self.compute(self.retriever.explain, query, passage, system)
+        finally:
+            self._explaining -= 1
 
     def _load(self) -> None:
         """Bring model, maps and compiled code into memory."""
@@ -142,8 +151,12 @@ class Engine:
         self.metrics.generation.set(self.retriever.generation)
 
     def _embed(self, asked: list[Asked]) -> list[Embedded]:
-        assert self.embedder is not None, "asked only where there is one"
-        return self.embedder.embed(asked)
+        return self._model().embed(asked)
+
+    def _model(self) -> Embedder:
+        if self.embedder is None:
+            raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
+        return self.embedder
 
     def _search(self, questions: list[Question]) -> list[list[Result]]:
         """Questions of one kind at a time."""

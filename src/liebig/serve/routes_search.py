@@ -46,7 +46,7 @@ def search_routes(engine: Engine) -> APIRouter:
     async def explain(request: ExplainRequest) -> Response:
         query = check_query(request.query, engine.limits)
         passage = await asyncio.to_thread(_passage, engine, request.id)
-        found = await engine.compute(engine.retriever.explain, query, request.id, request.system)
+        found = await engine.explain(query, request.id, request.system)
         words = [{"start": start, "end": end, "contribution": value} for start, end, value in found]
         return reply({"id": passage.id, "system": request.system, "text": passage.text, "words": words})
 
