@@ -278,7 +278,10 @@ def show(
 
 def search(
     words: Annotated[
-        list[str], typer.Argument(metavar="INDEX... QUESTION", help="One or two indexes, and the question.")
+        list[str],
+        typer.Argument(
+            metavar="INDEX... QUESTION", help="A retriever, or one or two indexes; and the question."
+        ),
     ],
     k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
     model: Annotated[
@@ -294,12 +297,16 @@ def search(
 
         liebig search runs/bm25 runs/index "how do I merge two sorted lists"
     """
+    from liebig.retriever.folder import indexes_of
     from liebig.search.terminal import search_here
 
     *indexes, question = words
     if not indexes:
         raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
-    search_here([Path(index) for index in indexes], question, k=k, model=model, texts=texts)
+    found = [indexes_of(Path(index)) for index in indexes]
+    own = next((str(path) for _, path in found if path is not None), None)
+    parts = [part for opened, _ in found for part in opened]
+    search_here(parts, question, k=k, model=model or own, texts=texts)
 
 
 def _stage(name: str) -> Stage:

@@ -201,3 +201,18 @@ def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
         main()
     assert ended.value.code == 0
     assert capsys.readouterr().err.rstrip().endswith(f"Next: liebig serve {tmp_path / 'out'}")
+
+
+def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
+    """With enough titles a build trains on them beside the sentences."""
+    monkeypatch.setattr("liebig.retriever.questions.LEAST", 4)
+    monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
+    monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
+    made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    asked = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/questions.jsonl").open()}
+    rest = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/pairs/queries.jsonl").open()}
+    assert asked
+    assert rest
+    assert not asked & rest
+    recipe = workspace.read_manifest(tmp_path / "out/work/trained").recipe
+    assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]

@@ -7,7 +7,7 @@ collections; memory: 16 bytes a passage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -35,13 +35,20 @@ class Prints:
     contents: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, collection: Collection) -> Prints:
-        """Read a collection once."""
-        rows = np.fromiter(
-            ((hash64(p.id), _content(p)) for p in collection.passages()), np.dtype((np.uint64, 2))
-        ).reshape(-1, 2)
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> Prints:
+        """Of hashes of ids and contents in any order."""
+        rows = np.fromiter(pairs, np.dtype((np.uint64, 2))).reshape(-1, 2)
         order = np.argsort(rows[:, 0], kind="stable")
         return cls(rows[order, 0], rows[order, 1])
+
+    def __sub__(self, other: Prints) -> int:
+        """How many ids the other has not."""
+        return int((~np.isin(self.ids, other.ids)).sum())
+
+    def changed(self, other: Prints) -> int:
+        """How many ids have other contents there."""
+        _, mine, theirs = np.intersect1d(self.ids, other.ids, return_indices=True)
+        return int((self.contents[mine] != other.contents[theirs]).sum())
 
     def find(self, id: str) -> int | None:
         """The hash of the content that an id has."""
@@ -49,6 +56,10 @@ class Prints:
         place = int(np.searchsorted(self.ids, key))
         there = place < len(self.ids) and self.ids[place] == key
         return int(self.contents[place]) if there else None
+
+
+def _passages(collection: Collection) -> Iterator[tuple[int, int]]:
+    return ((hash64(p.id), _content(p)) for p in collection.passages())
 
 
 def _content(passage: Passage) -> int:
@@ -75,7 +86,7 @@ def run(config: ChangesConfig, folder: Folder) -> None:
     """Write what changed."""
     before, now = Collection(config.before), Collection(config.now)
     index = open_index(config.index)
-    old, new = Prints.of(before), Prints.of(now)
+    old, new = Prints.of(_passages(before)), Prints.of(_passages(now))
     counts, stale = Counts(), list[str]()
     with CollectionWriter(folder.path) as writer:
         for passage in now.passages():
@@ -111,15 +122,13 @@ def _vectors(index: Index, id: str) -> list[str]:
 
 def _count_documents(before: Collection, now: Collection, counts: Counts) -> None:
     """How many documents are new, changed and gone; passages, where a collection has no documents."""
-    old, new = dict(_contents(before)), dict(_contents(now))
-    counts.new = len(new.keys() - old.keys())
-    counts.deleted = len(old.keys() - new.keys())
-    counts.changed = sum(old[id] != content for id, content in new.items() if id in old)
+    old, new = Prints.of(_documents(before)), Prints.of(_documents(now))
+    counts.new, counts.deleted, counts.changed = new - old, old - new, new.changed(old)
 
 
-def _contents(collection: Collection) -> Iterator[tuple[int, int]]:
+def _documents(collection: Collection) -> Iterator[tuple[int, int]]:
     if not collection.has("documents"):
-        yield from ((hash64(p.id), _content(p)) for p in collection.passages())
+        yield from _passages(collection)
         return
     for document in collection.documents():
         sections = [text for s in document.sections for text in (s.heading, *s.paragraphs)]

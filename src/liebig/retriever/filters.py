@@ -49,11 +49,9 @@ class Owners:
     def of(cls, collection: Collection) -> Owners:
         """Read a collection once."""
         numbers, columns = _columns(collection)
-        pairs = [
-            (hash64(passage.id), numbers[passage.doc or passage.id]) for passage in collection.passages()
-        ]
-        hashes = np.array([pair[0] for pair in pairs], np.uint64)
-        owners = np.array([pair[1] for pair in pairs], np.int32)
+        pairs = ((hash64(p.id), numbers[p.doc or p.id]) for p in collection.passages())
+        rows = np.fromiter(pairs, np.dtype((np.uint64, 2))).reshape(-1, 2)
+        hashes, owners = rows[:, 0].astype(np.uint64), rows[:, 1].astype(np.int32)
         order = np.argsort(hashes)
         return cls(hashes[order], owners[order], columns)
 

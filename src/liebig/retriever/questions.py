@@ -11,14 +11,14 @@ The best kinds that a corpus has are used, sentences only where there are fewer 
 out of the text they are asked against: passages are asked without titles and headings, and without the sentence. So
 the words of a question are in the right passage only as far as the author repeats them. The pool is what should be
 found and as many other passages, drawn evenly, as make it full; passages of it are the same for every system.
-Cost: two passes over the collection; memory: titles of all documents, and the pool.
+Cost: a few passes over the collection; memory: titles of at most MOST passages, and the pool.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,9 +36,13 @@ from liebig.workspace import Folder
 
 QUESTIONS, PAIRS = "questions.jsonl", "pairs"
 LEAST = 100
+MOST = 200_000  # passages whose titles are looked at, where there are more
 SHARED = 3  # documents that may have a title before it is no question any more
 LONGEST = 64  # passages that a title or heading may stand over before it says too little of each
 WORDS = (5, 25)  # of a sentence that is a question
+
+
+Drawn = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -96,16 +100,23 @@ def choose(collection: Collection, most: int, seed: int) -> tuple[list[Question]
     """At most so many questions of the best kinds there are, and those that are left; never one text in both."""
     asked: list[Question] = []
     rest: list[Question] = []
+    drawn = _share(collection, seed)
     for make in (_generated, _headings, _titles):
-        found = sorted(make(collection), key=lambda q: _place(seed, q.text))
+        found = sorted(make(collection, drawn), key=lambda q: _place(seed, q.text))
         count = max(0, min(most - len(asked), len(found) // 2 if len(found) > 2 * LEAST else len(found)))
         asked += found[:count]
         rest += found[count:]
     if len(asked) < min(LEAST, most):
-        found = sorted(_sentences(collection, seed), key=lambda q: _place(seed, q.text))
+        found = sorted(_sentences(collection, drawn, seed), key=lambda q: _place(seed, q.text))
         asked += found[: most - len(asked)]
     texts = {question.text for question in asked}
     return asked, [question for question in rest if question.text not in texts]
+
+
+def _share(collection: Collection, seed: int) -> Drawn:
+    """Which texts are looked at: all, or of a large collection as many as MOST, so that memory stays bounded."""
+    limit = 2**64 * MOST // max(MOST, collection.count("passages"))
+    return lambda text: _place(seed, text) < limit
 
 
 def _place(seed: int, text: str) -> int:
@@ -113,31 +124,37 @@ def _place(seed: int, text: str) -> int:
     return hash64(f"{seed} {text}")
 
 
-def _generated(collection: Collection) -> Iterator[Question]:
+def _generated(collection: Collection, drawn: Drawn) -> Iterator[Question]:
     if GENERATED not in collection.splits:
         return
-    texts = {query.id: query.text for query in collection.queries(GENERATED)}
+    texts = {query.id: query.text for query in collection.queries(GENERATED) if drawn(query.id)}
     for judgement in collection.judgements(GENERATED):
         if judgement.relevance > 0 and judgement.query in texts:
             yield Question(texts[judgement.query], (judgement.passage,), "generated")
 
 
-def _headings(collection: Collection) -> Iterator[Question]:
+def _headings(collection: Collection, drawn: Drawn) -> Iterator[Question]:
     path = collection.path / SECTIONS
     for row in _rows(path) if path.is_file() else ():
+        if not drawn(row["passages"][0]):
+            continue
         first = collection.passage(row["passages"][0])
         title = "" if first.title.casefold() in row["heading"].casefold() else first.title
         if first.title and len(row["passages"]) <= LONGEST:
             yield Question(f"{title} {row['heading']}".strip(), tuple(row["passages"]), "heading")
 
 
-def _titles(collection: Collection) -> Iterator[Question]:
+def _titles(collection: Collection, drawn: Drawn) -> Iterator[Question]:
     """Titles with letters that few documents share; the name of a file is none."""
     owners: dict[str, set[int]] = defaultdict(set)
     passages: dict[str, list[str]] = defaultdict(list)
     for passage in collection.passages():
         title = " ".join(passage.title.split())
-        if any(c.isalpha() for c in title) and title != PurePosixPath(passage.doc or passage.id).stem:
+        if (
+            drawn(title)
+            and any(c.isalpha() for c in title)
+            and title != PurePosixPath(passage.doc or passage.id).stem
+        ):
             owners[title].add(hash64(passage.doc or passage.id))
             passages[title].append(passage.id)
     for title, ids in passages.items():
@@ -145,9 +162,11 @@ def _titles(collection: Collection) -> Iterator[Question]:
             yield Question(title, tuple(ids), "title")
 
 
-def _sentences(collection: Collection, seed: int) -> Iterator[Question]:
+def _sentences(collection: Collection, drawn: Drawn, seed: int) -> Iterator[Question]:
     """One sentence of every passage that has another one besides."""
     for passage in collection.passages():
+        if not drawn(passage.id):
+            continue
         places = spans(passage.text)
         fit = [(a, b) for a, b in places if WORDS[0] <= len(passage.text[a:b].split()) <= WORDS[1]]
         if len(places) > 1 and fit:

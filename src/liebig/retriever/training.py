@@ -1,9 +1,9 @@
 """What a short training on a corpus without labels looks like: a contrast on two kinds of pairs.
 
 Half of the batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage
-under it, where the corpus has them; questions that will be asked afterwards are never among them. Texts of one document
-are never each other's negatives. The encoder keeps its pooling, vectors are compared by cosine. Forty steps of 48 pairs
-took the dense ranking of MedQuAD's development questions from useless to nearly BM25's, and the fusion past it.
+under it, where the corpus has them; questions that will be asked afterwards are never among them. The encoder keeps its
+pooling, vectors are compared by cosine. Forty steps of 48 pairs took the dense ranking of MedQuAD's development
+questions from useless to nearly BM25's, and the fusion past it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: flo
         "kind": "simclr",
         "similarity": "cosine",
         "pooling": start.pooling,
-        "distinct_documents": True,
     }
     return {
         "model": {"kind": "folder", "path": str(model)},
