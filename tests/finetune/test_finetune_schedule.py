@@ -176,3 +176,12 @@ def test_pairs_that_share_a_positive_are_not_drawn_together_for_it():
         return sum(len(b) - len(set((b // 8).tolist())) for b in schedule(similarity, 8).batches)
 
     assert together(apart) < together(alike)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_about_what_a_cpu_finds():
+    queries, passages = pairs(4000, width=32)
+    there = Vectors.of(queries.cuda(), passages.cuda(), torch.arange(4000))
+    found = schedule(there, 128)
+    assert sorted(found.order("shuffled", 0).tolist()) == list(range(4000))
+    assert found.total >= 0.98 * schedule(Vectors.of(queries, passages, torch.arange(4000)), 128).total
