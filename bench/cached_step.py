@@ -26,7 +26,7 @@ from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.step import step
-from usual import SIZES, natural_lengths
+from usual import SIZES, natural_lengths, warmed
 
 SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
 TEMPERATURE = 0.05
@@ -80,8 +80,7 @@ def their_batches(ours: list[Batch]) -> list[list[dict[str, Tensor]]]:
 
 def measure(run, batches: list, device: torch.device, pairs: int, steps: int) -> tuple[float, float]:
     """Pairs a second and peak GiB of the steps after warm-up."""
-    for batch in batches:  # all of them: compiled forms, and memory of every size there will be
-        run(batch)
+    warmed(run, batches)
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.synchronize()

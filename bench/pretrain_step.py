@@ -29,7 +29,7 @@ from liebig.pretrain.condenser import Condenser
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.step import step
-from usual import SIZES, UsualCondenser, bert_config, condenser_flops, matmul_rate, natural_lengths
+from usual import SIZES, UsualCondenser, bert_config, condenser_flops, matmul_rate, natural_lengths, warmed
 
 MASK = 103
 CUDA = torch.device("cuda")
@@ -129,8 +129,7 @@ class Measured:
 
 
 def measure(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, ceiling: float) -> Measured:
-    for one in works:
-        run(one)
+    warmed(run, works)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()

@@ -5,12 +5,16 @@ Written for the benchmarks, as a user of transformers would write it; nothing he
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM
 from transformers.models.bert.modeling_bert import BertLayer
 
+T = TypeVar("T")
 SIZES = {
     "base": {"layers": 12, "width": 768, "heads": 12, "vocab": 30522},
     "mini": {"layers": 6, "width": 384, "heads": 12, "vocab": 30522},
@@ -88,3 +92,14 @@ def condenser_flops(size: str, lengths: torch.Tensor, masked: int, n_head_layers
     attention = layers * 2 * width * float((lengths.double() ** 2).sum())
     vocabulary = 2 * masked * (width * shape["vocab"] + width**2)
     return 6 * (dense + attention + vocabulary)
+
+
+def warmed(run: Callable[[T], object], batches: Sequence[T], rounds: int = 8) -> None:
+    """Run all batches until the allocator asks for no more memory: tensors of new sizes cost it time at first."""
+    reserved = -1
+    for _ in range(rounds):
+        for one in batches:
+            run(one)
+        if not torch.cuda.is_available() or torch.cuda.memory_reserved() == reserved:
+            return
+        reserved = torch.cuda.memory_reserved()
