@@ -2,15 +2,14 @@
 
 The member that adds least leaves and the pair that adds most comes (ABS paper, Eq. 3–4), as long as hardness rises.
 What every pair adds is kept up to date, so a swap is one addition of two rows of the table. On a GPU, which is slow to
-start each step, several are swapped at once, then fewer. Beam search keeps several states, and tries several removals
-(the easiest; the released code takes the hardest, which stops it early) and additions of each.
+start each step, several are swapped at once, then fewer. Beam search (`beam.py`) keeps several states, and tries
+several removals (the easiest; the released code takes the hardest, which stops it early) and additions of each.
 
 M pairs of the table, the batch among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numba
@@ -18,6 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from liebig.finetune.beam import beam
 
 SLACK = 1e-6
 """What hardness must rise by with a swap, as a share of it: less is rounding."""
@@ -131,30 +132,10 @@ def several_at_once(state: State) -> State:
 
 
 def beam_search(state: State, best: State, k: int = 3) -> State:
-    """k removals × k additions of each of k states; the k best of those that rise are kept.
-
-    The best state of all is returned, `best` (greedy's) among them.
-    """
-    states = [state]
-    free = len(state.inside) - int(state.inside.sum())
-    while states and free:
-        found: dict[bytes, State] = {}
-        for one in states:
-            for child in _children(one, min(k, int(one.inside.sum())), min(k, free), k):
-                found.setdefault(child.inside.cpu().numpy().tobytes(), child)
-        states = sorted(found.values(), key=lambda s: -s.value)[:k]
-        if states and states[0].better_than(best):
-            best = states[0]
-    return best
-
-
-def _children(state: State, removals: int, additions: int, kept: int) -> Iterator[State]:
-    """The best states one swap away that are harder."""
-    out = state.easiest(removals)
-    found = [state.hardest(one, additions) for one in out.split(1)]
-    rise = torch.stack([adds for adds, _ in found]) - state.sums[out][:, None]
-    for place in rise.flatten().topk(min(kept, rise.numel())).indices.tolist():
-        r, a = divmod(place, additions)
-        child = state.swapped(out[r : r + 1], found[r][1][a : a + 1])
-        if child.better_than(state):
-            yield child
+    """Beam search of width k; the best state of all is returned, `best` (greedy's) among them."""
+    device, inside = state.table.device, state.inside.cpu().numpy()
+    sums = state.sums.double().cpu().numpy()
+    found, history = beam(state.table.cpu().numpy(), inside, sums, state.value, k, SLACK)
+    members = torch.from_numpy(found).to(device)
+    made = State(state.table, members, state.table[members].sum(dim=0), history[-1], history)
+    return made if made.better_than(best) else best
