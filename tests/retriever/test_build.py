@@ -114,6 +114,21 @@ def test_an_update_finds_what_a_rebuild_finds(tmp_path, system):
     assert not names & {"collection-1", "bm25-1", "index-1"}
 
 
+def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
+    source = write_documents(tmp_path / "source", TOPICS[:3])
+    made(source, tmp_path / "out")
+    write_documents(source, ["quince"])
+    refresh(tmp_path / "out")
+    monkeypatch.setattr("liebig.retriever.compact.MOST_SHARDS", 1)
+    (source / "steam.md").unlink()
+    write_documents(source, ["pepper"])
+    refresh(tmp_path / "out")
+    index = Retriever.from_folder(tmp_path / "out")._opened.index
+    assert (len(index.shards), len(index)) == (2, 8)
+    made(source, tmp_path / "again")
+    assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
+
+
 def test_pieces_of_changed_passages_go(tmp_path):
     source = tmp_path / "passages.jsonl"
 

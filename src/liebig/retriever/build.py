@@ -26,7 +26,14 @@ from liebig.data.collection import Collection
 from liebig.errors import RecipeError, WorkspaceError
 from liebig.pipeline import Planned, Stage
 from liebig.retriever import folder as description
-from liebig.retriever.config import ChangesConfig, CheckConfig, ModelConfig, PassagesConfig, QuestionsConfig
+from liebig.retriever.config import (
+    ChangesConfig,
+    CheckConfig,
+    CompactConfig,
+    ModelConfig,
+    PassagesConfig,
+    QuestionsConfig,
+)
 from liebig.retriever.folder import Described
 from liebig.text.abbreviations import LANGUAGES
 from liebig.workspace import Folder
@@ -63,6 +70,12 @@ def _changes(config: ChangesConfig, folder: Folder) -> None:
     run(config, folder)
 
 
+def _compact(config: CompactConfig, folder: Folder) -> None:
+    from liebig.retriever.compact import run
+
+    run(config, folder)
+
+
 def _model(config: ModelConfig, folder: Folder) -> None:
     skipped = shutil.ignore_patterns(workspace.MANIFEST)
     shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
@@ -75,6 +88,7 @@ OWN = {
         Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", ""),
         Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
         Stage("changes", ChangesConfig, _changes, "Find what is new, changed and gone.", ""),
+        Stage("compact", CompactConfig, _compact, "Put the shards of many updates together.", ""),
         Stage("model", ModelConfig, _model, "Take a model into the folder.", ""),
     )
 }

@@ -49,3 +49,9 @@ class ChangesConfig(Config):
     before: InputPath = Field(description="The collection that the indexes were made of.")
     now: InputPath = Field(description="The collection as it is now.")
     index: InputPath = Field(description="The vectors of the older one.")
+
+
+class CompactConfig(Config):
+    """Vectors of many updates put together again."""
+
+    index: InputPath = Field(description="The vectors.")

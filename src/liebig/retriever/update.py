@@ -21,6 +21,7 @@ from liebig.pipeline import Stage
 from liebig.retriever import folder as description
 from liebig.retriever.build import PIECES, Wish, Works, absolute, read_collection
 from liebig.retriever.changes import GONE, STALE, SUMMARY, Counts
+from liebig.retriever.compact import is_due
 from liebig.retriever.folder import Described
 
 
@@ -77,9 +78,12 @@ def _bm25(works: Works, before: Described, changes: Path, counts: Counts) -> str
 
 def _index(works: Works, before: Described, changes: Path, counts: Counts) -> str:
     base = works.out / str(before.index)
+    opened = open_index(base, hashes=False)
+    if is_due(opened):
+        base = works.work("compact", {"index": str(base)})
     fields: dict[str, Any] = {"base": str(base)}
     if counts.passages:
-        long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
+        long = "max" if opened.about.get("pieces") else "first"
         model = str(works.out / str(before.model))
         recipe = {"source": str(changes), "model": model, "long": long, "most_pieces": PIECES}
         fields["vectors"] = str(works.work("changed-vectors", {"kind": "encode", **recipe}))
