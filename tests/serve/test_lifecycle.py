@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 
 from liebig.cli import make_app
 from liebig.retriever import Retriever
+from liebig.retriever.build import Wish, build
 from liebig.retriever.folder import NAME
+from liebig.retriever.update import update
 from liebig.serve.limits import Limits
+from liebig.stages import STAGES
 
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
-BASALT = {"basalt": ("Basalt", "en", [("", ["Basalt is a dark volcanic rock."])])}
 
 
 def until(condition, seconds=20):
@@ -29,10 +31,20 @@ def until(condition, seconds=20):
         time.sleep(0.02)
 
 
-def test_a_new_generation_is_taken_over_without_a_request_failing(tmp_path, serving, new_generation):
-    new_generation(tmp_path / "notes", COMET, 1)
-    retriever, statuses, stop = Retriever.from_folder(tmp_path / "notes"), [], threading.Event()
-    with serving(retriever, Limits(poll=0.05)) as address, httpx.Client(base_url=address) as client:
+def test_an_update_is_taken_over_without_a_request_failing(tmp_path, serving):
+    source, out = tmp_path / "source", tmp_path / "notes"
+    source.mkdir()
+    for name, text in {
+        "comet": "A comet is a small body of ice.",
+        "violin": "A violin has four strings.",
+    }.items():
+        (source / f"{name}.md").write_text(f"# About the {name}\n\n{text}\n")
+    build(STAGES, Wish((str(source),), minutes=0), out, lambda line: None)
+    statuses, stop = [], threading.Event()
+    with (
+        serving(Retriever.from_folder(out), Limits(poll=0.05)) as address,
+        httpx.Client(base_url=address) as client,
+    ):
 
         def ask():
             while not stop.is_set():
@@ -41,13 +53,16 @@ def test_a_new_generation_is_taken_over_without_a_request_failing(tmp_path, serv
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            new_generation(tmp_path / "notes", COMET | BASALT, 2)
+            (source / "basalt.md").write_text("# Basalt\n\nBasalt is a dark volcanic rock.\n")
+            (source / "comet.md").unlink()
+            update(STAGES, out, [], lambda line: None)
             until(lambda: httpx.get(f"{address}/health").json()["generation"] == 2)
         finally:
             stop.set()
             asking.join()
-        found = httpx.get(f"{address}/search", params={"q": "volcanic rock", "k": 1}).json()
-        assert found["results"][0]["doc"] == "basalt"
+        found = httpx.get(f"{address}/search", params={"q": "volcanic rock", "k": 5, "system": "bm25"}).json()
+        assert [row["doc"] for row in found["results"]] == ["basalt.md"]
+        assert httpx.get(f"{address}/search", params={"q": "comet", "system": "bm25"}).json()["results"] == []
         until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
     assert set(statuses) == {200}
 

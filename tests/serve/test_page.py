@@ -125,6 +125,26 @@ def test_a_document_opens_with_the_passage_marked(open_page):
     assert not page.locator("#reader").is_visible()
 
 
+def test_going_back_closes_the_document_and_keeps_the_results(open_page):
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=")
+    page.locator(".title").first.click()
+    page.wait_for_selector("#reader[open]")
+    page.go_back()
+    expect(page.locator("#reader")).not_to_be_visible()
+    assert page.locator("#query").input_value() == QUESTION
+    page.locator(".title").first.click()
+    page.wait_for_selector("#reader[open]")
+    page.keyboard.press("Escape")
+    expect(page.locator("#reader")).not_to_be_visible()
+    for _ in range(100):  # going back takes the browser a moment
+        if page.evaluate("history.state?.reader ?? null") is None:
+            break
+        page.wait_for_timeout(20)
+    else:
+        raise AssertionError("closing the document did not go back")
+    assert page.locator(".hit").count() > 0
+
+
 def test_why_a_passage_matched_is_shown_word_by_word(open_page):
     page = open_page(f"/?q={QUESTION}&a=hybrid&b=")
     page.get_by_role("button", name="Why?").first.click()

@@ -178,7 +178,8 @@ class Engine:
         return scores
 
     async def _watch_folder(self) -> None:
-        """Take over each generation that appears."""
+        """Take over each generation that appears; what is wrong with one is told once."""
+        told = ""
         while True:
             await asyncio.sleep(self.limits.poll)
             try:
@@ -188,4 +189,8 @@ class Engine:
                     log.info("generation %d of the folder is served now", self.retriever.generation)
             except (LiebigError, OSError) as error:
                 self.metrics.failures.inc()
-                log.warning("the folder's new generation cannot be read, the one before goes on: %s", error)
+                if str(error) != told:
+                    log.warning(
+                        "the folder's new generation cannot be read, the one before goes on: %s", error
+                    )
+                told = str(error)

@@ -11,7 +11,7 @@ const STEP = 10; // results shown at first, and more each time
 const ORDER = ["hybrid", "dense", "bm25"];
 
 const state = { query: "", first: "hybrid", second: "bm25", filters: {}, k: STEP, server: null };
-let underWay = null, timer = null;
+let underWay = null, timer = null, asked = null;
 
 function readAddress() {
   const given = new URLSearchParams(location.search);
@@ -28,6 +28,7 @@ function writeAddress() {
   const address = new URLSearchParams({ q: state.query, a: state.first, b: state.second });
   for (const [name, value] of Object.entries(state.filters)) address.append("f", `${name}:${value}`);
   history.replaceState(null, "", state.query ? `?${address}` : location.pathname);
+  asked = location.search;
   document.title = state.query ? `${state.query} – Liebig` : "Liebig";
 }
 
@@ -67,8 +68,17 @@ function filters() {
 const actions = {
   get k() { return state.k; },
   open: (passage) => open(passage).catch(failed),
-  more: () => { state.k = Math.min(state.k + STEP, 50); search({ keep: true }); },
-  filter: (name, value) => { state.filters[name] = value; search(); },
+  more: async (system) => {
+    const shown = state.k;
+    state.k = Math.min(state.k + STEP, 50);
+    await search({ keep: true });
+    document.querySelectorAll(`[aria-labelledby=list-${system}] .title`)[shown]?.focus();
+  },
+  filter: (name, value) => {
+    state.filters[name] = value;
+    search();
+    find("query").focus();
+  },
   failed,
 };
 
@@ -133,7 +143,13 @@ async function start() {
     timer = setTimeout(search, PAUSE);
   });
   find("ask").addEventListener("submit", (event) => { event.preventDefault(); search(); });
-  addEventListener("popstate", () => { readAddress(); choices(); find("query").value = state.query; search(); });
+  addEventListener("popstate", () => {
+    if (location.search === asked) return;
+    readAddress();
+    choices();
+    find("query").value = state.query;
+    search();
+  });
   listen({ choose: (number) => find("first").querySelectorAll("input")[number]?.click() });
   await search();
 }

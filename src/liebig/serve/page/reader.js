@@ -11,11 +11,16 @@ export async function open(passage) {
   find("reader-about").textContent = facts.filter((fact) => fact.length < 200).join(" · ");
   find("reader-text").replaceChildren(...found.sections.flatMap((section, number) => sectionNodes(found, section, number)));
   dialog.showModal();
+  history.pushState({ reader: passage }, "");
   const mark = find("reader-text").querySelector("mark");
   find("reader-text").scrollTop = 0;
   mark?.scrollIntoView({ block: "center" });
   find("reader-text").focus({ preventScroll: true });
 }
+
+// Going back closes the document, and closing it goes back.
+find("reader").addEventListener("close", () => { if (history.state?.reader) history.back(); });
+addEventListener("popstate", () => find("reader").close());
 
 function sectionNodes(found, section, number) {
   const marks = found.marks.filter((mark) => mark.section === number);

@@ -18,7 +18,7 @@ function column(answer, list, other, actions) {
   const id = `list-${list.system}`;
   const rows = list.results.map((result) => hit(answer, result, list.system, other, actions));
   const more = list.results.length >= actions.k && actions.k < answer.depth
-    ? make("button", { class: "more", type: "button", onclick: actions.more }, "Show more")
+    ? make("button", { class: "more", type: "button", onclick: () => actions.more(list.system) }, "Show more")
     : null;
   const body = rows.length ? [make("ol", {}, rows), more] : [nothing(answer, list)];
   return make("section", { class: "column", "aria-labelledby": id }, make("h2", { id }, NAMES[list.system]), body);
