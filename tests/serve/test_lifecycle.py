@@ -113,6 +113,7 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
         (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen at no.such.name.invalid"),
         (["--token", ""], "the token is empty"),
         (["--reranker", "nowhere"], "this is no reranker"),
+        (["--device", "abacus"], "there is no device 'abacus'"),
     ],
 )
 def test_mistakes_end_with_one_sentence_and_code_2(folder, arguments, said):
@@ -126,6 +127,16 @@ def test_a_folder_that_is_no_retriever_is_told(tmp_path):
     result = CliRunner().invoke(make_app(), ["serve", str(tmp_path), "--port", "0"])
     assert result.exit_code == 2
     assert "the folder is no retriever" in result.output
+
+
+def test_a_model_that_cannot_be_loaded_is_told_before_the_server_runs(tmp_path, new_generation):
+    new_generation(tmp_path / "notes", COMET, 1)
+    (tmp_path / "notes" / "model").unlink()
+    (tmp_path / "notes" / "model").mkdir()
+    result = CliRunner().invoke(make_app(), ["serve", str(tmp_path / "notes"), "--port", "0"])
+    assert result.exit_code == 2
+    assert "model" in result.output
+    assert "Traceback" not in result.output
 
 
 def test_the_token_can_come_from_the_environment(tmp_path):

@@ -25,6 +25,7 @@ def serve(
     reranker: Annotated[
         Path | None, typer.Option(help="A cross-encoder for /rerank [default: the folder's encoder].")
     ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu].")] = None,
     batching: Annotated[
         bool, typer.Option("--batching/--no-batching", help="Compute texts of several requests together.")
     ] = True,
@@ -54,6 +55,6 @@ def serve(
         batching=batching,
     )  # fmt: skip
     run(
-        folder, host=host, port=port, token=token, workers=workers, reranker=reranker, limits=limits,
-        open_page=open_page, say=lambda line: typer.echo(line, err=True),
+        folder, host=host, port=port, token=token, workers=workers, reranker=reranker, device=device,
+        limits=limits, open_page=open_page, say=lambda line: typer.echo(line, err=True),
     )  # fmt: skip

@@ -143,9 +143,10 @@ class Engine:
 
     def _load(self) -> None:
         """Bring model, maps and compiled code into memory."""
-        self.embedder = embedder_of(self.retriever, self.embedder)
-        if self.embedder is not None:
-            self.embedder.embed([Asked("warm", "query"), Asked("warm", "passage")])
+        embedder = embedder_of(self.retriever, self.embedder)
+        if embedder is not None and embedder is not self.embedder:
+            embedder.embed([Asked("warm", "query"), Asked("warm", "passage")])
+        self.embedder = embedder
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
         self.metrics.generation.set(self.retriever.generation)

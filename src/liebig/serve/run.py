@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
+    from liebig.serve.engine import Engine
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -34,17 +36,20 @@ def serve(
     token: str | None = None,
     workers: int | None = None,
     reranker: Path | None = None,
+    device: str | None = None,
     limits: Limits | None = None,
     open_page: bool = False,
     say: Callable[[str], None],
 ) -> None:
     """Serve a retriever's folder until a signal comes."""
     _require_packages()
+    from liebig.serve.app import make_app
+
     check_token(host, token)
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
-        app = _load(folder, limits, workers, reranker, token, say)
+        app = make_app(_engine(folder, limits, workers, reranker, device, say), token=token)
         address = f"http://{_shown(host)}:{listening.getsockname()[1]}"
 
         def ready() -> None:
@@ -91,23 +96,34 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def _load(
+def _engine(
     folder: Path,
     limits: Limits,
     workers: int | None,
     reranker: Path | None,
-    token: str | None,
+    device: str | None,
     say: Callable[[str], None],
-) -> FastAPI:
+) -> Engine:
+    """Everything opened and loaded, so that what is wrong with it is told before the server runs."""
     from liebig.rerank.cross import CrossEncoder
     from liebig.retriever import Retriever
-    from liebig.serve.app import make_app
     from liebig.serve.engine import Engine
 
-    retriever = Retriever.from_folder(folder)
-    cross = None if reranker is None else CrossEncoder.load(reranker)
-    say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}); loading the model.")
-    return make_app(Engine(retriever, limits, workers=workers, reranker=cross), token=token)
+    check_device(device)
+    retriever = Retriever.from_folder(folder, device=device)
+    cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
+    if "dense" in retriever.systems:
+        retriever.encode(["a text that loads the model"], "query")
+    say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
+    return Engine(retriever, limits, workers=workers, reranker=cross)
+
+
+def check_device(device: str | None) -> None:
+    """A device that is there."""
+    import torch
+
+    if device not in (None, "cpu") and not (str(device).startswith("cuda") and torch.cuda.is_available()):
+        raise RecipeError(f"there is no device {device!r}", fix="use cpu, or cuda where there is a GPU")
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
