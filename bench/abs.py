@@ -250,7 +250,7 @@ def arguments() -> Any:
     parser.add_argument("--pairs", type=int, help="20,000; with --gpu 500,000")
     parser.add_argument("--batch", type=int, help="64; with --gpu 2,048")
     parser.add_argument("--width", type=int, default=128, help="numbers of a vector")
-    parser.add_argument("--piece", type=int, help="characters of a passage: 600; with --gpu 300")
+    parser.add_argument("--piece", type=int, help="characters of a passage: 600; with --gpu 240")
     parser.add_argument("--levels", type=int, default=12, help="batches at which the plain greedy is timed")
     parser.add_argument("--whole", action="store_true", help="time all batches of the plain greedy (minutes)")
     parser.add_argument("--gpu", action="store_true", help="ours alone, at the larger sizes")
@@ -264,7 +264,7 @@ def main() -> None:
     device = (args.device or "cuda") if args.gpu else "cpu"
     torch.set_num_threads(1)
     began = time.monotonic()
-    queries, passages, twin = read_pairs(args.data, pairs, args.piece or (300 if args.gpu else 600))
+    queries, passages, twin = read_pairs(args.data, pairs, args.piece or (240 if args.gpu else 600))
     read = time.monotonic()
     q, p = embed((queries, passages), args.width, device)
     made = time.monotonic()

@@ -17,6 +17,7 @@ neither: its model, tokenisation and loss in a plain loop that does what the tra
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import lzma
 import tempfile
@@ -236,6 +237,13 @@ def their_trainer(args: Any, model: Path, task: Task, batch: int, device: torch.
     return clock.rate()
 
 
+def free(device: torch.device) -> None:
+    """Give back what the side before held."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def arguments() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -267,7 +275,9 @@ def main() -> None:
             task = Task.read(args.data, passages - 1, length)
             mine = ours(args, model, task, batch, device)
             print(f"{setting}: liebig {mine:.1f} queries/s", flush=True)
+            free(device)
             other = theirs(args, model, task, batch, device)
+            free(device)
             ratios.append(mine / other)
             what = f"sentence-transformers, {args.peer}{', compiled' if args.peer_compile else ''}"
             print(f"{setting}: {what} {other:.1f} queries/s; {ratios[-1]:.2f} times", flush=True)
