@@ -61,6 +61,22 @@ def _swaps(
 
 
 @numba.njit(cache=True, nogil=True)
+def _proposals(
+    table: NDArray[np.float32], insides: Bools, sums: Doubles, values: Doubles, k: int, slack: float
+) -> tuple[Doubles, Longs]:
+    """The swaps of all states, best first: what each leads to; its state, who leaves and who comes."""
+    most, n = len(values) * k * k, 0
+    total, which = np.empty(most), np.empty((most, 3), np.int64)
+    for s in range(len(values)):
+        found, outs, comes = _swaps(table, insides[s], sums[s], values[s], k, slack)
+        for i in range(found.size):
+            total[n], which[n, 0], which[n, 1], which[n, 2] = found[i], s, outs[i], comes[i]
+            n += 1
+    order = np.argsort(-total[:n], kind="mergesort")
+    return total[order], which[order]
+
+
+@numba.njit(cache=True, nogil=True)
 def _search(
     table: NDArray[np.float32],
     inside: Bools,
@@ -71,47 +87,24 @@ def _search(
     marks: NDArray[np.uint64],
 ) -> tuple[Bools, list[float]]:
     m = inside.size
-    insides, sumses, values, hashes = (
-        np.empty((k, m), np.bool_),
-        np.empty((k, m)),
-        np.empty(k),
-        np.zeros(k, np.uint64),
-    )
-    insides[0], sumses[0], values[0], states = inside, sums, value, 1
-    histories = [[value]]
+    insides, sums_kM = inside.copy().reshape(1, m), sums.copy().reshape(1, m)
+    values, hashes, histories = np.full(1, value), np.zeros(1, np.uint64), [[value]]
     best, best_inside, best_history = value, inside.copy(), [value]
-    while states:
-        total, owner = np.empty(k * k * k), np.empty(k * k * k, np.int64)
-        outs, comes, n = np.empty(k * k * k, np.int64), np.empty(k * k * k, np.int64), 0
-        for s in range(states):
-            found, out, come = _swaps(table, insides[s], sumses[s], values[s], k, slack)
-            for i in range(found.size):
-                total[n], owner[n], outs[n], comes[n] = found[i], s, out[i], come[i]
-                n += 1
-        order = np.argsort(-total[:n], kind="mergesort")
-        new_insides, new_sums = np.empty((k, m), np.bool_), np.empty((k, m))
-        new_values, new_hashes, kept = np.empty(k), np.zeros(k, np.uint64), 0
-        new_histories = [[value] for _ in range(0)]
-        for place in order:
-            if kept == k:
-                break
-            s, out, come = owner[place], outs[place], comes[place]
+    while len(values):
+        total, which = _proposals(table, insides, sums_kM, values, k, slack)
+        next_insides, next_sums = np.empty((k, m), np.bool_), np.empty((k, m))
+        next_values, next_hashes, next_histories, n = np.empty(k), np.zeros(k, np.uint64), histories[:0], 0
+        for i in range(len(total)):
+            s, out, come = which[i]
             mark = hashes[s] ^ marks[out] ^ marks[come]
-            if (new_hashes[:kept] == mark).any():
-                continue
-            new_insides[kept], new_sums[kept] = insides[s], sumses[s] + table[come] - table[out]
-            new_insides[kept, out], new_insides[kept, come] = False, True
-            new_values[kept], new_hashes[kept] = total[place], mark
-            new_histories.append(histories[s] + [total[place]])
-            kept += 1
-        insides, sumses, values, hashes, histories, states = (
-            new_insides,
-            new_sums,
-            new_values,
-            new_hashes,
-            new_histories,
-            kept,
-        )
-        if states and values[0] > best:
+            if n < k and not (next_hashes[:n] == mark).any():
+                next_insides[n], next_sums[n] = insides[s], sums_kM[s] + table[come] - table[out]
+                next_insides[n, out], next_insides[n, come] = False, True
+                next_values[n], next_hashes[n] = total[i], mark
+                next_histories.append(histories[s] + [total[i]])
+                n += 1
+        insides, sums_kM, values, hashes = next_insides[:n], next_sums[:n], next_values[:n], next_hashes[:n]
+        histories = next_histories
+        if n and values[0] > best:
             best, best_inside, best_history = values[0], insides[0].copy(), histories[0]
     return best_inside, best_history
