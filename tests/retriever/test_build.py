@@ -8,9 +8,11 @@ import pytest
 from liebig import workspace
 from liebig.cli import main
 from liebig.errors import DataError, RecipeError, WorkspaceError
-from liebig.retriever import Retriever, training
+from liebig.records import Passage
+from liebig.retriever import Retriever, check, training
 from liebig.retriever.build import Wish, build
 from liebig.retriever.folder import read
+from liebig.retriever.questions import bare
 from liebig.retriever.update import update
 from liebig.stages import STAGES
 
@@ -76,6 +78,41 @@ def test_questions_are_held_out_of_the_text_they_are_asked_against(built):
     rows = [json.loads(line) for line in (out / "work/questions/passages.jsonl").read_text().splitlines()]
     assert {row["title"] for row in rows} == {""}
     assert not any("Origin of" in row["text"] or "The book of" in row["text"] for row in rows)
+
+
+def test_every_second_title_is_taken_out_of_its_passages_too(built):
+    _, out, _ = built
+    questions = [
+        json.loads(line) for line in (out / "work/questions/questions.jsonl").read_text().splitlines()
+    ]
+    pool = [json.loads(line) for line in (out / "work/questions/passages.jsonl").read_text().splitlines()]
+    texts = {row["id"]: row["text"].casefold() for row in pool}
+    cut = [q for q in questions if q["kind"] in ("title", "heading") and q["cut"]]
+    assert 0 < len(cut) < len([q for q in questions if q["kind"] != "sentence"])
+    assert not any(q["cut"].casefold() in texts[id] for q in cut for id in q["passages"])
+
+
+def test_words_are_taken_out_whatever_their_case():
+    passage = Passage("p", "Barley is grown. BARLEY (barley) is eaten.", "Barley")
+    assert bare(passage, ["barley"]).text == "is grown.   ( ) is eaten."
+    assert bare(Passage("p", "Barley", "Barley"), ["barley"]).text == "Barley"
+
+
+@pytest.mark.parametrize(
+    ("start", "trained", "both", "choice"),
+    [
+        ((0.1, 0.5), (0.4, 0.6), 0.5, ("trained", "hybrid")),  # dense and fusion better: trained, both asked
+        ((0.1, 0.5), (0.4, 0.5), 0.5, ("trained", "bm25")),  # the fusion wins nothing: words alone
+        ((0.4, 0.6), (0.3, 0.6), 0.5, ("start", "hybrid")),  # training did harm
+        ((0.7, 0.7), (0.8, 0.8), 0.5, ("trained", "dense")),  # vectors alone
+    ],
+)
+def test_the_better_encoder_and_the_simplest_of_the_best_systems_are_chosen(start, trained, both, choice):
+    means = {"BM25": both}
+    for name, (dense, hybrid) in (("start", start), ("trained", trained)):
+        means |= {check._dense(name): dense, check._hybrid(name): hybrid}
+    found = check._choose(means, ["start", "trained"], {"start": 0.5, "trained": 0.4})
+    assert (found.encoder, found.system) == choice
 
 
 def test_a_second_build_changes_nothing(built):

@@ -147,16 +147,20 @@ def _judged(
 
 def _choose(means: dict[str, float], names: Sequence[str], weights: dict[str, float]) -> Choice:
     """The best on the choosing half; the trained encoder only where it is better than the start."""
-    helped = "trained" in names and _best(means, "trained") > _best(means, "start")
-    encoder = "trained" if helped else "start"
+    encoder = "trained" if "trained" in names and _helped(means) else "start"
     single: SystemName = "bm25" if means["BM25"] >= means[_dense(encoder)] else "dense"
     best_single = max(means["BM25"], means[_dense(encoder)])
     system: SystemName = "hybrid" if means[_hybrid(encoder)] >= best_single + SIMPLER else single
     return Choice(encoder, system, weights[encoder])
 
 
-def _best(means: dict[str, float], encoder: str) -> float:
-    return max(means[_hybrid(encoder)], means[_dense(encoder)])
+def _helped(means: dict[str, float]) -> bool:
+    """Whether the trained encoder is better in the fusion, or as good there and better alone."""
+    gain = {
+        kind: means[name("trained")] - means[name("start")]
+        for kind, name in (("both", _hybrid), ("alone", _dense))
+    }
+    return gain["both"] > SIMPLER or (gain["both"] >= -SIMPLER and gain["alone"] > 0)
 
 
 def _dense(encoder: str) -> str:
