@@ -174,3 +174,27 @@ def test_a_judgement_that_is_none_is_refused(tmp_path, row):
     (tmp_path / "train.tsv").write_text(row + "\n")
     with pytest.raises(DataError, match="not query, passage, grade"):
         Positives(tmp_path / "train.tsv", 1).of("q0")
+
+
+def test_memory_grows_by_no_more_than_the_ids_and_places_of_the_queries(tmp_path):
+    import tracemalloc
+
+    def peak(count):
+        folder = tmp_path / str(count)
+        (folder / "judgements").mkdir(parents=True)
+        (folder / "passages.jsonl").write_text(
+            "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in TEXTS.items())
+        )
+        (folder / "queries.jsonl").write_text("")
+        (folder / "judgements" / "train.tsv").write_text("".join(f"q{i}\tpos\t1\n" for i in range(count)))
+        run_file(folder / "run", *([["n1"]] * count))
+        sources = [{"run": folder / "run"}, {"run": folder / "run"}]
+        tracemalloc.start()
+        with workspace.stage(folder / "out", kind="mine", recipe={}, inputs={}) as out:
+            run(MineConfig(collection=folder, sources=sources), out)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(10)
+    assert peak(800) - peak(200) < 400 * 600

@@ -2,7 +2,9 @@
 
 Queries, keys and values come from one product; attention is two batched products per sequence straight from its rows,
 so nothing is padded, gathered or masked; large results go into memory that is kept, because a CPU spends more on
-fresh pages than on the arithmetic in them. For BERT-like families; others run as they are. About a quarter less time.
+fresh pages than on the arithmetic in them. Products are added onto what they are to be added to; a bias of keys moves
+all scores of a query alike and is left out, one of values goes through the shares, which sum to 1, into the next bias.
+For BERT-like families; others run as they are. About a quarter less time; three quarters of it are the products.
 
 T packed tokens, D width, H heads, E head width, L tokens of a sequence, M width of the feed-forward.
 """
@@ -28,7 +30,8 @@ BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 class Layer:
     """The weights of a layer, as the products want them."""
 
-    qkv: tuple[Tensor, Tensor]
+    qkv: Tensor
+    query_bias: Tensor
     out: tuple[Tensor, Tensor]
     up: tuple[Tensor, Tensor]
     down: tuple[Tensor, Tensor]
@@ -58,16 +61,17 @@ def read_layers(backbone: Backbone) -> list[Layer]:
 def _bert(layer: Any) -> Layer:
     inner, outer = layer.attention.self, layer.attention.output
     return Layer(
-        _joined(inner.query, inner.key, inner.value), _pair(outer.dense), _pair(layer.intermediate.dense),
-        _pair(layer.output.dense), outer.LayerNorm, layer.output.LayerNorm, inner.num_attention_heads, inner.scaling,
+        _joined(inner.query, inner.key, inner.value), inner.query.bias.detach(), _after(inner.value, outer.dense),
+        _pair(layer.intermediate.dense), _pair(layer.output.dense), outer.LayerNorm, layer.output.LayerNorm,
+        inner.num_attention_heads, inner.scaling,
     )  # fmt: skip
 
 
 def _distilbert(layer: Any) -> Layer:
     inner, feed = layer.attention, layer.ffn
     return Layer(
-        _joined(inner.q_lin, inner.k_lin, inner.v_lin), _pair(inner.out_lin), _pair(feed.lin1), _pair(feed.lin2),
-        layer.sa_layer_norm, layer.output_layer_norm, inner.n_heads, inner.scaling,
+        _joined(inner.q_lin, inner.k_lin, inner.v_lin), inner.q_lin.bias.detach(), _after(inner.v_lin, inner.out_lin),
+        _pair(feed.lin1), _pair(feed.lin2), layer.sa_layer_norm, layer.output_layer_norm, inner.n_heads, inner.scaling,
     )  # fmt: skip
 
 
@@ -75,9 +79,14 @@ def _pair(linear: nn.Linear) -> tuple[Tensor, Tensor]:
     return linear.weight.detach().T, linear.bias.detach()
 
 
-def _joined(*linears: nn.Linear) -> tuple[Tensor, Tensor]:
-    weight = torch.cat([linear.weight.detach() for linear in linears]).T
-    return weight, torch.cat([linear.bias.detach() for linear in linears])
+def _joined(*linears: nn.Linear) -> Tensor:
+    return torch.cat([linear.weight.detach() for linear in linears]).T
+
+
+def _after(values: nn.Linear, out: nn.Linear) -> tuple[Tensor, Tensor]:
+    """The product after attention, which takes over the bias of the values."""
+    weight, bias = _pair(out)
+    return weight, bias + values.bias.detach() @ weight
 
 
 class Kept(local):
@@ -110,16 +119,20 @@ class LeanForward:
 
     def _layer(self, layer: Layer, x_TD: Tensor, bounds: list[int]) -> Tensor:
         tokens, width = x_TD.shape
-        qkv_TM = self._product("qkv", x_TD, layer.qkv)
+        qkv_TM = torch.mm(x_TD, layer.qkv, out=self._kept.get("qkv", tokens, 3 * width))
+        qkv_TM[:, :width].add_(layer.query_bias)
         seen_TD = self._attend(layer, qkv_TM.view(tokens, 3, layer.heads, -1), bounds, width)
-        x_TD = _norm(layer.first_norm, self._product("new", seen_TD, layer.out).add_(x_TD))
-        wide_TM = self._product("wide", x_TD, layer.up)
+        x_TD = _norm(layer.first_norm, self._onto(x_TD, seen_TD, layer.out))
+        weight, bias = layer.up
+        wide_TM = torch.addmm(bias, x_TD, weight, out=self._kept.get("wide", tokens, weight.shape[1]))
         torch.ops.aten.gelu_(wide_TM)
-        return _norm(layer.second_norm, self._product("new", wide_TM, layer.down).add_(x_TD))
+        return _norm(layer.second_norm, self._onto(x_TD, wide_TM, layer.down))
 
-    def _product(self, name: str, x: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+    def _onto(self, base_TD: Tensor, x: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+        """A product and its bias, added to the states before it."""
         weight, bias = weights
-        return torch.addmm(bias, x, weight, out=self._kept.get(name, len(x), weight.shape[1]))
+        sum_TD = torch.add(base_TD, bias, out=self._kept.get("new", *base_TD.shape))
+        return sum_TD.addmm_(x, weight)
 
     def _attend(self, layer: Layer, qkv_T3HE: Tensor, bounds: list[int], width: int) -> Tensor:
         heads, e = layer.heads, width // layer.heads

@@ -20,7 +20,7 @@ from liebig.measures import parse
 from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import evaluate
 from liebig.measures.judgements import from_records
-from liebig.progress import Progress, track
+from liebig.progress import Progress
 from liebig.records import Hit, Query
 from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
 from liebig.search.fold import Folded, How, document_of
@@ -53,16 +53,17 @@ def _write(folder: Folder, system: System, collection: Collection, config: Searc
     """Ask all queries once; what the parts of a hybrid found is written beside it."""
     parts = list(system.systems) if isinstance(system, Hybrid) else []
     names = [part.name for part in (*parts, system)]
-    queries = track(collection.queries(config.split), "search", unit="queries")
     with ExitStack() as stack:
+        bar = stack.enter_context(Progress("search", unit="queries"))
         files = [
             stack.enter_context((folder.path / f"{name}.trec").open("w", encoding="utf-8")) for name in names
         ]
-        for batch in batches(queries, BATCH):
+        for batch in batches(collection.queries(config.split), BATCH):
             k = config.k + config.exclude_self
             answers = system.search_all(batch, k) if isinstance(system, Hybrid) else [system.search(batch, k)]
             for file, found in zip(files, answers):
                 file.writelines(line + "\n" for line in run_lines(_hits(batch, found, config), config.tag))
+            bar.advance(len(batch))
 
 
 def _hits(queries: Sequence[Query], answers: Iterable[Found], config: SearchConfig) -> Iterator[Hit]:
