@@ -15,7 +15,7 @@ FEW = "stdlib:heapq,shlex,statistics,bisect"
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     out, said = tmp_path_factory.mktemp("demo") / "demo", []
-    demo.run(STAGES, out, said.append, source=FEW, minutes=0.01)
+    demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
     return out, said
 
 
@@ -70,7 +70,7 @@ def test_the_folder_is_a_retriever(ran):
 def test_a_second_run_makes_nothing_again(ran):
     out, _ = ran
     said = []
-    demo.run(STAGES, out, said.append, source=FEW, minutes=0.01)
+    demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
     stages = [line for line in said if line.startswith("[")]
     assert len(stages) == len(recipe.SAYS)
     assert all(line.endswith("up to date") for line in stages)

@@ -27,11 +27,12 @@ def run(
     out: Path,
     say: Say,
     *,
+    tell: Say = print,
     show: bool = False,
     source: str = "stdlib:",
     minutes: float = recipe.MINUTES,
 ) -> None:
-    """Run the stages, say what came out, and leave a retriever and a page."""
+    """Run the stages, saying what is done; tell what came out, and leave a retriever and a page."""
     from liebig.demo import results
     from liebig.retriever.folder import write
 
@@ -45,7 +46,7 @@ def run(
     write(out, choice.described())
     page = out / "report" / "report.html"
     for line in ["", *results.lines(out, choice), *closing(out, page, time.monotonic() - began)]:
-        say(line)
+        tell(line)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -68,7 +69,7 @@ def closing(out: Path, page: Path, seconds: float) -> list[str]:
     """Where things are, and the next three commands."""
     return [
         "",
-        f"{duration(seconds)} in all. Every question with what each system found: {page}",
+        f"{duration(seconds)} in all. Which questions are won and lost, with the texts: {page}",
         "",
         "Next:",
         f'  liebig search {out}/bm25 {out}/index "merge two sorted lists"',

@@ -63,12 +63,13 @@ def write_pairs(config: DemoConfig, folder: Folder) -> None:
 
 
 def passages(config: DemoConfig) -> Iterator[Passage]:
-    """Documents cut at sentences; the name is a passage's title, and counts."""
+    """Documents cut at sentences; the name is a passage's title, and counts. The first has its document's id."""
     tokenizer = Tokenizer.from_folder(config.tokenizer)
     cutter = by_tokens(tokenizer, config.length - SPECIAL)
     documents: Iterable[Document] = Collection(config.documents).documents()
     for cut in cut_documents(documents, cutter, prefix="title", separator=" "):
-        yield Passage(cut.id, cut.text.removeprefix(f"{cut.title} "), cut.title, cut.doc)
+        id = cut.doc if cut.id == f"{cut.doc}-0" else cut.id
+        yield Passage(id, cut.text.removeprefix(f"{cut.title} "), cut.title, cut.doc)
 
 
 def in_words(name: str) -> str:
