@@ -60,6 +60,14 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     clock = Clock(time.monotonic() + 60 * args.minutes, {})
     plan = Plan(folder, args.epochs, args.batch, device, work)
+    try:
+        run_all(args, plan, clock)
+    finally:  # a signal ends the run under way; the table of the others is written all the same
+        write(args.out, args.seeds)
+
+
+def run_all(args: argparse.Namespace, plan: Plan, clock: Clock) -> None:
+    """Every set, as long as there is time."""
     sets = {}
     for name in args.sets or ROWS:
         source = name.removesuffix("-few")
@@ -67,11 +75,10 @@ def main() -> None:
             continue
         if source not in sets:
             began = time.monotonic()
-            sets[source] = read(source, args.data, work, args.distractors, args.most)
+            sets[source] = read(source, args.data, plan.work, args.distractors, args.most)
             print(f"{source}: read in {time.monotonic() - began:.1f} s", flush=True)
         data = sets[source].limited(min(FEW, args.train) if name.endswith("-few") else args.train)
         run_set(Bench(data, plan, name), args.seeds, args.out, clock)
-    write(args.out, args.seeds)
 
 
 def run_set(bench: Bench, seeds: int, out: Path, clock: Clock) -> None:
