@@ -115,9 +115,11 @@ def _member(node: ast.stmt, owner: str) -> str:
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    if any(isinstance(mark, ast.Name) and "property" in mark.id for mark in node.decorator_list):
+        return returns.replace(" -> ", ": ", 1)
     arguments = ast.unparse(node.args)
     own = [part for part in arguments.split(", ") if part not in ("self", "cls")]
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     return f"({', '.join(own)}){returns}"
 
 
