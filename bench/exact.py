@@ -107,7 +107,7 @@ def queries(args: argparse.Namespace) -> np.ndarray:
 
 
 def write(args: argparse.Namespace) -> list[str]:
-    from liebig.index.shards import write_shard
+    from liebig.data.vectors import write_shard
 
     names, around = [], centres(args)
     for start in range(0, args.count, ROWS):
@@ -120,7 +120,7 @@ def write(args: argparse.Namespace) -> list[str]:
 
 
 def shards(args: argparse.Namespace) -> list:
-    from liebig.index.shards import Shard
+    from liebig.data.vectors import Shard
 
     return [
         Shard.open(path, args.type, args.width) for path in sorted(args.folder.iterdir()) if path.is_dir()

@@ -43,7 +43,6 @@ UPSTREAM = {
     ("report", "evaluate"),
     ("analyse", "evaluate"),
     ("encode", "index"),
-    ("pretrain", "index"),
 }
 LIGHT = {"text", "data"}
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "matplotlib", "faiss"}

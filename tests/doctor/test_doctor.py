@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from liebig import encoders, pipeline, workspace
+from liebig.data.vectors import write_shard, write_summary
 from liebig.doctor.folder import examine, index_alone
 from liebig.doctor.machine import machine
 from liebig.doctor.run import doctor
 from liebig.errors import DataError
 from liebig.index.config import IndexConfig
 from liebig.index.run import run as run_index
-from liebig.index.shards import write_shard, write_summary
 from liebig.model.encoder import Encoder
 from liebig.retriever.folder import Described, write
 from liebig.stages import STAGES

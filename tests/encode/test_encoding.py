@@ -11,6 +11,7 @@ import pytest
 
 from liebig import workspace
 from liebig.data.store_write import write_store
+from liebig.data.vectors import Vectors
 from liebig.encode import rows
 from liebig.encode.config import EncodeConfig
 from liebig.encode.rows import Frame, Window
@@ -18,7 +19,6 @@ from liebig.encode.run import run
 from liebig.encode.source import Wish, items, lines, store_items
 from liebig.errors import DataError, RecipeError
 from liebig.index.opening import open_index
-from liebig.index.shards import Vectors
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
 from liebig.records import Document, Section

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from liebig import workspace
+from liebig.data.vectors import Vectors
 from liebig.encode.config import EncodeConfig, OnnxConfig
 from liebig.encode.run import run
 from liebig.errors import ModelError
-from liebig.index.shards import Vectors
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from liebig.data.quantise import encode, error_bound
+from liebig.data.vectors import Shard, without, write_shard
 from liebig.errors import DataError
 from liebig.index import exact
-from liebig.index.quantise import encode, error_bound
-from liebig.index.shards import Shard, without, write_shard
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
 rng = np.random.default_rng(0)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from liebig.data.vectors import Shard, without
 from liebig.index import exact, gpu
 from liebig.index.gpu import Block, Resident, Scorer
-from liebig.index.shards import Shard, without
 
 
 def vectors(n, width=32, seed=1):

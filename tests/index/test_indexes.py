@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from liebig import workspace
+from liebig.data.vectors import Vectors, write_shard, write_summary
 from liebig.errors import CorruptError, DataError, RecipeError, WorkspaceError
 from liebig.index.approximate import FaissIndex, suggest
 from liebig.index.config import IndexConfig
@@ -14,7 +15,6 @@ from liebig.index.milvus import MilvusIndex
 from liebig.index.opening import open_index
 from liebig.index.recall import draw, measure, tune
 from liebig.index.run import run
-from liebig.index.shards import Vectors, write_shard, write_summary
 
 WIDTH = 16
 

@@ -64,7 +64,7 @@ def test_an_example_may_be_several_neighbours(world):
 
 
 def _chunks(path: Path):
-    from liebig.index.shards import Vectors
+    from liebig.data.vectors import Vectors
 
     return Vectors.open(path).chunks(512)
 

@@ -102,16 +102,17 @@ def test_words_are_taken_out_whatever_their_case():
     ("start", "trained", "both", "choice"),
     [
         ((0.1, 0.5), (0.4, 0.6), 0.5, ("trained", "hybrid")),  # dense and fusion better: trained, both asked
-        ((0.1, 0.5), (0.4, 0.5), 0.5, ("trained", "bm25")),  # the fusion wins nothing: words alone
+        ((0.1, 0.5), (0.4, 0.5), 0.5, ("trained", "hybrid")),  # as good as words alone, and to be trusted
+        ((0.1, 0.5), (0.2, 0.5), 0.5, ("trained", "bm25")),  # better than before, and not to be trusted
         ((0.4, 0.6), (0.3, 0.6), 0.5, ("start", "hybrid")),  # training did harm
-        ((0.7, 0.7), (0.8, 0.8), 0.5, ("trained", "dense")),  # vectors alone
+        ((0.7, 0.7), (0.8, 0.7), 0.5, ("trained", "dense")),  # vectors alone
     ],
 )
-def test_the_better_encoder_and_the_simplest_of_the_best_systems_are_chosen(start, trained, both, choice):
-    means = {"BM25": both}
+def test_the_better_encoder_and_the_better_system_are_chosen(start, trained, both, choice):
+    values = {"BM25": np.full(30, both)}
     for name, (dense, hybrid) in (("start", start), ("trained", trained)):
-        means |= {check._dense(name): dense, check._hybrid(name): hybrid}
-    found = check._choose(means, ["start", "trained"], {"start": 0.5, "trained": 0.4})
+        values |= {check._dense(name): np.full(30, dense), check._hybrid(name): np.full(30, hybrid)}
+    found = check._choose(values, ["start", "trained"], {"start": 0.5, "trained": 0.4})
     assert (found.encoder, found.system) == choice
 
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from liebig import workspace
+from liebig.data.vectors import write_shard, write_summary
 from liebig.errors import DataError, RecipeError
-from liebig.index.shards import write_shard, write_summary
 from liebig.lexical.analysis import Analyzer
 from liebig.lexical.config import BM25Config
 from liebig.lexical.run import run as run_bm25

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.data.vectors import Shard, starts
 from liebig.doctor.finding import Finding
 from liebig.errors import LiebigError
-from liebig.index.shards import Shard, starts
 from liebig.model.encoder import Encoder
 from liebig.records import Passage
 from liebig.rng import permute

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from liebig.data.vectors import SHARDS, Shard, write_shard, write_summary
 from liebig.encode.config import EncodeConfig
 from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, TOKENS_ONNX, Floats, Model, Plan, encode
 from liebig.encode.loading import Loaded, load
@@ -25,7 +26,6 @@ from liebig.encode.source import Item, Wish, items, lines
 from liebig.encode.tokens import Preparing, Workers
 from liebig.errors import DataError, RecipeError
 from liebig.index.device import checked
-from liebig.index.shards import SHARDS, Shard, write_shard, write_summary
 from liebig.progress import Progress
 from liebig.train.distributed import World, connect
 from liebig.workspace import Folder

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from liebig import workspace
 from liebig.data.collection import Collection
+from liebig.data.vectors import SUMMARY, Vectors
 from liebig.errors import DataError
-from liebig.index.shards import SUMMARY, Vectors
 from liebig.retriever.folder import NAME, Described, read
 from liebig.search.fold import document_of
 

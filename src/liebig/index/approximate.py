@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from liebig import workspace
+from liebig.data.quantise import Floats
 from liebig.data.ranked import Ranked, best
+from liebig.data.vectors import Vectors
 from liebig.errors import CorruptError, RecipeError
 from liebig.index import exact
 from liebig.index.base import INDEX, Index, Recall
 from liebig.index.exact_index import ExactIndex
-from liebig.index.quantise import Floats
-from liebig.index.shards import Vectors
 
 FILE = "index.faiss"
 ADD = 65536  # vectors given to FAISS at once

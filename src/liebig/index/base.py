@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from liebig.data.quantise import Floats
 from liebig.data.ranked import Ranked
-from liebig.index.quantise import Floats
 
 INDEX = "index.json"
 

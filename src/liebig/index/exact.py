@@ -17,12 +17,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.data.quantise import Coded, Codes, Floats, raw, table
 from liebig.data.ranked import Ranked, stack
+from liebig.data.vectors import Longs, Shard, starts
 from liebig.errors import DataError
 from liebig.index import kernels
 from liebig.index.kernels import Keys
-from liebig.index.quantise import Coded, Codes, Floats, raw, table
-from liebig.index.shards import Longs, Shard, starts
 
 TILE = 8 << 20  # scores of a tile: 32 MB
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile

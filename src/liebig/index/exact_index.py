@@ -17,12 +17,9 @@ import numpy as np
 
 from liebig import workspace
 from liebig.data import npy
+from liebig.data.quantise import Floats, Type
 from liebig.data.ranked import Ranked
-from liebig.errors import DataError
-from liebig.index import exact
-from liebig.index.base import INDEX, Index
-from liebig.index.quantise import Floats, Type
-from liebig.index.shards import (
+from liebig.data.vectors import (
     DELETED,
     SHARDS,
     Longs,
@@ -33,6 +30,9 @@ from liebig.index.shards import (
     write_shard,
     write_summary,
 )
+from liebig.errors import DataError
+from liebig.index import exact
+from liebig.index.base import INDEX, Index
 
 
 class ExactIndex(Index):

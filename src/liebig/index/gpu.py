@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from liebig.data.quantise import Coded, Floats
 from liebig.data.ranked import Ranked, best, merge, stack
+from liebig.data.vectors import Longs, Shard, starts
 from liebig.index import exact
-from liebig.index.quantise import Coded, Floats
-from liebig.index.shards import Longs, Shard, starts
 from liebig.model.topk import tile_topk
 
 GROUP = 16

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from liebig import workspace
+from liebig.data.quantise import Floats
 from liebig.data.ranked import Ranked, best
 from liebig.errors import DataError, MissingDependency, RecipeError, WorkspaceError
 from liebig.index.base import INDEX, Index, Recall
-from liebig.index.quantise import Floats
 
 FILES = "milvus.db"
 DERIVED = (

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from liebig import workspace
+from liebig.data.vectors import SUMMARY, Vectors
 from liebig.errors import CorruptError, DataError
 from liebig.index.base import INDEX, Index
 from liebig.index.exact_index import ExactIndex
-from liebig.index.shards import SUMMARY, Vectors
 
 
 def open_index(

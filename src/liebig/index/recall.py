@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from liebig.data.quantise import Floats
 from liebig.data.ranked import Ranked
+from liebig.data.vectors import Longs, Shard, starts
 from liebig.index import exact
 from liebig.index.base import Index, Recall
-from liebig.index.quantise import Floats
-from liebig.index.shards import Longs, Shard, starts
 
 ROUNDING = 1e-6  # an index that scores by itself may round otherwise
 

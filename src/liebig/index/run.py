@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from liebig.data.lines import text_lines
+from liebig.data.quantise import Floats, Type
 from liebig.data.sources import DiskSource
+from liebig.data.vectors import Shard, Vectors
 from liebig.errors import DataError
 from liebig.index.approximate import FaissIndex
 from liebig.index.base import Index, Recall
 from liebig.index.config import ExactConfig, FaissConfig, IndexConfig, MilvusConfig
 from liebig.index.exact_index import ExactIndex, convert
 from liebig.index.opening import open_index
-from liebig.index.quantise import Floats, Type
 from liebig.index.recall import draw, tune
-from liebig.index.shards import Shard, Vectors
 from liebig.progress import Progress
 from liebig.workspace import Folder
 

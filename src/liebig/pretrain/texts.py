@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from liebig.data.batch_row import Frame, Row, example_keys, packed
 from liebig.data.batches import Source
 from liebig.data.store import TokenStore
+from liebig.data.vectors import Shard, Vectors, starts
 from liebig.errors import DataError, RecipeError
-from liebig.index.shards import Shard, Vectors, starts
 from liebig.pretrain.heldout import Part
 
 Ints = NDArray[np.int64]

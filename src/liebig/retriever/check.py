@@ -1,8 +1,11 @@
 """Which encoder and which system are better here: asked with known-item questions, said with intervals.
 
 One half of the questions chooses (encoder, system, weight of BM25 in the hybrid), the other half says what the choice
-is worth, so that the numbers are not those it was chosen by. Of systems that are equally good the simpler is taken;
-the trained encoder is taken where it is better than the one it started from. Cost: one search of the pool a system.
+is worth, so that the numbers are not those it was chosen by. The trained encoder is taken where it is better than the
+one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 has
+the benefit of the doubt: of all weights within one standard error of the best the most even is taken, and the fusion is
+kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the best weight
+counts, and the fusion has to win SIMPLER. Cost: one search of the pool a system, and a fusion a weight.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from liebig.retriever.config import CheckConfig
 from liebig.retriever.folder import SystemName
 from liebig.retriever.questions import Question, halves, kinds, read
 from liebig.search.fold import Folded
-from liebig.search.fuse import tune, weighted_by
+from liebig.search.fuse import weighted_by
 from liebig.search.systems import Dense, Found, Lexical, System
 from liebig.statistics import bootstrap, compare
 from liebig.workspace import Folder
@@ -34,8 +37,11 @@ from liebig.workspace import Folder
 MEASURE = parse("nDCG@10")
 DEPTH = 100
 FEWEST = 10  # questions of a half below which nothing is said
+FAIR = 0.5  # share of BM25's value that an encoder reaches alone, to be trusted in a fusion
+STEPS = 20  # weights tried between 0 and 1
 SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth asking both
 PLAIN = 0.5  # weight where nothing can be said
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -84,12 +90,27 @@ class Judge:
         return [fuse(pair) for pair in zip(self.found["bm25"], self.found[encoder])]
 
     def weight(self, encoder: str, numbers: Sequence[int]) -> float:
-        """BM25's weight that does best on some of the questions."""
-        pairs = [(self.found["bm25"][i], self.found[encoder][i]) for i in numbers]
-        chosen = Judge([self.questions[i] for i in numbers])
-        return tune(
-            pairs, lambda a: float(chosen.values(a).mean()), lambda w: weighted_by(w, "minmax")
-        ).weight
+        """BM25's weight for some of the questions: the best, or the most even that cannot be told from it."""
+        tried = {
+            step / STEPS: self.values(self.hybrid(encoder, step / STEPS))[numbers]
+            for step in range(STEPS + 1)
+        }
+        best = max(tried, key=lambda w: (float(tried[w].mean()), -abs(w - PLAIN)))
+        if not is_fair(tried[0.0], tried[1.0]):
+            return best
+        return min((w for w in tried if not beats(tried[best], tried[w])), key=lambda w: abs(w - PLAIN))
+
+
+def is_fair(dense: Values, words: Values) -> bool:
+    """Whether an encoder alone is good enough to be trusted in a fusion."""
+    return float(dense.mean()) >= FAIR * float(words.mean())
+
+
+def beats(a: Values, b: Values) -> bool:
+    """Whether a is better than b by more than one standard error of their difference."""
+    difference = a - b
+    error = float(difference.std(ddof=1)) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
+    return float(difference.mean()) > error
 
 
 def run(config: CheckConfig, folder: Folder) -> None:
@@ -130,7 +151,7 @@ def _judged(
         answers[_dense(name)] = judge.found[name]
         answers[_hybrid(name)] = judge.hybrid(name, weights[name])
     values = {name: judge.values(found) for name, found in answers.items()}
-    choice = _choose({name: float(v[choosing].mean()) for name, v in values.items()}, names, weights)
+    choice = _choose({name: v[choosing] for name, v in values.items()}, names, weights)
     judged = {name: v[judging] for name, v in values.items()}
     return {
         "questions": kinds(judge.questions),
@@ -145,13 +166,18 @@ def _judged(
     }
 
 
-def _choose(means: dict[str, float], names: Sequence[str], weights: dict[str, float]) -> Choice:
-    """The best on the choosing half; the trained encoder only where it is better than the start."""
+def _choose(values: dict[str, Values], names: Sequence[str], weights: dict[str, float]) -> Choice:
+    """Encoder and system by the choosing half."""
+    means = {name: float(v.mean()) for name, v in values.items()}
     encoder = "trained" if "trained" in names and _helped(means) else "start"
     single: SystemName = "bm25" if means["BM25"] >= means[_dense(encoder)] else "dense"
-    best_single = max(means["BM25"], means[_dense(encoder)])
-    system: SystemName = "hybrid" if means[_hybrid(encoder)] >= best_single + SIMPLER else single
-    return Choice(encoder, system, weights[encoder])
+    alone, both = (
+        values[name] for name in ("BM25" if single == "bm25" else _dense(encoder), _hybrid(encoder))
+    )
+    worth = float(both.mean() - alone.mean()) >= SIMPLER
+    if is_fair(values[_dense(encoder)], values["BM25"]) and 0 < weights[encoder] < 1:
+        worth = not beats(alone, both)
+    return Choice(encoder, "hybrid" if worth else single, weights[encoder])
 
 
 def _helped(means: dict[str, float]) -> bool:

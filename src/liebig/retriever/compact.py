@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from liebig.data.quantise import Floats
+from liebig.data.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.index.base import Index
 from liebig.index.exact_index import ExactIndex
-from liebig.index.quantise import Floats
-from liebig.index.shards import SHARDS, Vectors, write_shard, write_summary
 from liebig.retriever.config import CompactConfig
 from liebig.workspace import Folder
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from liebig.data.collection import Collection
 from liebig.data.trec import run_lines
+from liebig.data.vectors import Vectors
 from liebig.errors import DataError
 from liebig.index.device import checked
 from liebig.index.exact import cores
 from liebig.index.opening import open_index
-from liebig.index.shards import Vectors
 from liebig.lexical.bm25 import BM25
 from liebig.measures import parse
 from liebig.measures.blocks import from_mapping

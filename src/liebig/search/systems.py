@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from liebig import workspace
 from liebig.data.ranked import Ranked
+from liebig.data.vectors import Vectors
 from liebig.errors import DataError, RecipeError
 from liebig.index.base import Index
 from liebig.index.opening import open_index
-from liebig.index.shards import Vectors
 from liebig.lexical import bm25
 from liebig.lexical.bm25 import BM25
 from liebig.records import Query

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from liebig import workspace
 from liebig.data import npy
 from liebig.data.ids import Ids, memory_ids, write_ids
+from liebig.data.quantise import Coded, Floats, Type, columns, encode
 from liebig.errors import CorruptError, DataError
-from liebig.index.quantise import Coded, Floats, Type, columns, encode
 
 FORMAT = 1
 SUMMARY = "vectors.json"
