@@ -17,6 +17,7 @@ ENCODER = encoders.PREFIX + encoders.DEFAULT
 MINUTES = 1.0
 LENGTH = 64  # tokens of a passage
 DEPTH = 100  # documents found for a question
+BATCH = 64  # pairs that meet
 LR = 1e-3  # for a start by masked words alone; an encoder that is a retriever already wants a tenth of it
 BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder as it comes", "after corpus-aware pre-training", "hybrid"
 
@@ -106,7 +107,7 @@ def _trained(minutes: float) -> dict[str, Any]:
         "source": {"kind": "queries", "collection": "@pairs"},
         "objective": {"kind": "simclr", "similarity": "cosine", "distinct_documents": True},
         "max_length": LENGTH,
-        "loop": {"minutes": minutes, "batch": 128, "chunk_tokens": "whole"},
+        "loop": {"minutes": minutes, "batch": BATCH, "chunk_tokens": "whole"},
         "optim": {"kind": "adamw", "lr": LR},
     }
 
