@@ -80,18 +80,6 @@ def test_questions_are_held_out_of_the_text_they_are_asked_against(built):
     assert not any("Origin of" in row["text"] or "The book of" in row["text"] for row in rows)
 
 
-def test_every_second_title_is_taken_out_of_its_passages_too(built):
-    _, out, _ = built
-    questions = [
-        json.loads(line) for line in (out / "work/questions/questions.jsonl").read_text().splitlines()
-    ]
-    pool = [json.loads(line) for line in (out / "work/questions/passages.jsonl").read_text().splitlines()]
-    texts = {row["id"]: row["text"].casefold() for row in pool}
-    cut = [q for q in questions if q["kind"] in ("title", "heading") and q["cut"]]
-    assert 0 < len(cut) < len([q for q in questions if q["kind"] != "sentence"])
-    assert not any(q["cut"].casefold() in texts[id] for q in cut for id in q["passages"])
-
-
 def test_words_are_taken_out_whatever_their_case():
     passage = Passage("p", "Barley is grown. BARLEY (barley) is eaten.", "Barley")
     assert bare(passage, ["barley"]).text == "is grown.   ( ) is eaten."

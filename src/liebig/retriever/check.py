@@ -3,9 +3,9 @@
 One half of the questions chooses (encoder, system, weight of BM25 in the hybrid), the other half says what the choice
 is worth, so that the numbers are not those it was chosen by. The trained encoder is taken where it is better than the
 one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 has
-the benefit of the doubt: of all weights within one standard error of the best the most even is taken, and the fusion is
-kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the best weight
-counts, and the fusion has to win SIMPLER. Cost: one search of the pool a system, and a fusion a weight.
+the benefit of the doubt: of all weights within one standard error or DOUBT of the best the most even is taken, and the
+fusion is kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the
+best weight counts, and the fusion has to win SIMPLER. Cost: one search of the pool a system, and a fusion a weight.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ MEASURE = parse("nDCG@10")
 DEPTH = 100
 FEWEST = 10  # questions of a half below which nothing is said
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone, to be trusted in a fusion
+DOUBT = 0.01  # what titles may favour words by
 STEPS = 20  # weights tried between 0 and 1
 SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth asking both
 PLAIN = 0.5  # weight where nothing can be said
@@ -107,10 +108,10 @@ def is_fair(dense: Values, words: Values) -> bool:
 
 
 def beats(a: Values, b: Values) -> bool:
-    """Whether a is better than b by more than one standard error of their difference."""
+    """Whether a is better than b by more than DOUBT, and than one standard error of their difference."""
     difference = a - b
     error = float(difference.std(ddof=1)) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-    return float(difference.mean()) > error
+    return float(difference.mean()) > max(error, DOUBT)
 
 
 def run(config: CheckConfig, folder: Folder) -> None:

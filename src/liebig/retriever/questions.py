@@ -8,10 +8,11 @@
 | sentence  | a sentence, taken out of its passage       | what is left of the passage                 |
 
 The best kinds that a corpus has are used, sentences only where there are fewer than LEAST others. Questions are held
-out of the text they are asked against: passages are asked without titles and headings, and without the sentence.
-Authors repeat titles, which makes words look better than they are for real questions, so every second title is taken
-out of the text of its passages as well. The pool is what should be found and other passages, drawn evenly, until it is
-full; it is the same for every system. Cost: a few passes over the collection; memory: titles of at most MOST passages.
+out of the text they are asked against: passages are asked without titles and headings, and without the sentence. So
+the words of a question are in the right passage only as far as its author repeats them. (Taking titles out of the text
+as well was tried on MedQuAD, and is further from its real questions.) The pool is what should be found and other
+passages, drawn evenly, until it is full; it is the same for every system. Cost: a few passes over the collection;
+memory: titles of at most MOST passages.
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ class Question:
     passages: tuple[str, ...]
     kind: str
     cut: str = ""
-    title: str = ""
 
 
 def run(config: QuestionsConfig, folder: Folder) -> None:
@@ -117,19 +117,8 @@ def choose(collection: Collection, most: int, seed: int) -> tuple[list[Question]
     if len(asked) < min(LEAST, most):
         found = sorted(_sentences(collection, drawn, seed), key=lambda q: _place(seed, q.text))
         asked += found[: most - len(asked)]
-    asked = [_harder(question, seed) for question in asked]
     texts = {question.text for question in asked}
     return asked, [question for question in rest if question.text not in texts]
-
-
-def _harder(question: Question, seed: int) -> Question:
-    """Every second title is taken out of its passages too, so that words alone do not decide every question."""
-    is_named = question.kind in ("title", "heading")
-    return (
-        replace(question, cut=question.title)
-        if is_named and _place(seed + 3, question.text) % 2
-        else question
-    )
 
 
 def _share(collection: Collection, seed: int) -> Drawn:
@@ -160,9 +149,7 @@ def _headings(collection: Collection, drawn: Drawn) -> Iterator[Question]:
         first = collection.passage(row["passages"][0])
         title = "" if first.title.casefold() in row["heading"].casefold() else first.title
         if first.title and len(row["passages"]) <= LONGEST:
-            yield Question(
-                f"{title} {row['heading']}".strip(), tuple(row["passages"]), "heading", title=first.title
-            )
+            yield Question(f"{title} {row['heading']}".strip(), tuple(row["passages"]), "heading")
 
 
 def _titles(collection: Collection, drawn: Drawn) -> Iterator[Question]:
@@ -180,7 +167,7 @@ def _titles(collection: Collection, drawn: Drawn) -> Iterator[Question]:
             passages[title].append(passage.id)
     for title, ids in passages.items():
         if len(owners[title]) <= SHARED and len(ids) <= LONGEST:
-            yield Question(title, tuple(ids), "title", title=title)
+            yield Question(title, tuple(ids), "title")
 
 
 def _sentences(collection: Collection, drawn: Drawn, seed: int) -> Iterator[Question]:
