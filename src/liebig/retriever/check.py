@@ -187,7 +187,7 @@ def _helped(means: dict[str, float]) -> bool:
         kind: means[name("trained")] - means[name("start")]
         for kind, name in (("both", _hybrid), ("alone", _dense))
     }
-    return gain["both"] > SIMPLER or (gain["both"] >= -SIMPLER and gain["alone"] > 0)
+    return gain["both"] > DOUBT or (gain["both"] >= -DOUBT and gain["alone"] > 0)
 
 
 def _dense(encoder: str) -> str:
