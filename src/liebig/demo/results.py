@@ -101,7 +101,7 @@ def sentences(against: Mapping[str, Any], training: Mapping[str, Any]) -> list[s
     subjects = {
         BEFORE: "The encoder as it comes",
         AFTER: "The encoder after training",
-        HYBRID: "Both together",
+        HYBRID: "The hybrid",
     }
     told = [_told(change, "Training on the corpus", "helped", "hurt", "changed nothing that can be told")]
     for name, who in subjects.items():
