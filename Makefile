@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 OUT ?= runs
 
-.PHONY: install demo test check smoke docs clean
+.PHONY: install demo test check smoke docs site clean
 .DELETE_ON_ERROR:
 
 install: $(STAMP)
@@ -14,15 +14,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: install  ## the standard library's documentation becomes a collection and a token store
+demo: install  ## the standard library's documentation becomes a search engine, judged
 	$(BIN)/liebig demo --out $(OUT)/demo
 
 test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
-	$(BIN)/ruff format --check src tests bench docs
-	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs experiments
+	$(BIN)/ruff check src tests bench docs experiments
 	$(BIN)/mypy
 
 smoke: install  ## every smoke recipe, end to end
@@ -30,6 +30,9 @@ smoke: install  ## every smoke recipe, end to end
 
 docs: install  ## the pages that are made from the code
 	$(BIN)/python docs/generate.py
+
+site: install  ## the documentation as pages, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv $(OUT) .mypy_cache .ruff_cache

@@ -26,7 +26,7 @@ def help_examples() -> list[str]:
 
 def readme_commands() -> list[str]:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```\n(.*?)```", readme, re.DOTALL)
+    blocks = re.findall(r"^```bash\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.startswith("liebig ")]
 
