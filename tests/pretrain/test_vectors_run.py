@@ -17,7 +17,8 @@ from liebig.errors import DataError, RecipeError
 from liebig.model.encoder import Encoder
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.run import pretrain, start
+from liebig.pretrain.objective_config import SimclrConfig
+from liebig.pretrain.run import left_out, pretrain, start
 from liebig.pretrain.texts import Taught, TextSource, vectors_of
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
@@ -87,6 +88,14 @@ def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
     built = start(recipe(world, f"stages.model.model.path={folder}"), Tokenizer.from_folder(folder)).built
     kept = load_file(folder / "2_Dense" / "model.safetensors")
     assert torch.equal(built.tail[0].linear.weight, kept["linear.weight"])
+
+
+def test_an_objective_that_does_not_train_a_projection_says_so(world):
+    folder = world / "model" / "model"
+    kept = recipe(world, f"stages.model.model.path={folder}")
+    assert left_out(kept) == ""
+    other = kept.model_copy(update={"objective": SimclrConfig()})
+    assert left_out(other) == "2_Dense"
 
 
 class Interrupted(Exception):

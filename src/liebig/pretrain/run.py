@@ -21,6 +21,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.build import make_backbone
 from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Encoder
+from liebig.model.folder import read_modules
 from liebig.model.heads_file import load_heads
 from liebig.model.loading import local_folder
 from liebig.pretrain import build, presets, sources
@@ -70,6 +71,10 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     say(made.backbone.describe())
     if made.lacks_head:
         say(NO_HEAD)
+    if left := left_out(full):
+        say(
+            f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
+        )
     data = read(full, stores, tokenizer, world, say)
     train(
         made.built.objective,
@@ -113,6 +118,15 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
         built = build.objective(config, backbone, heads)
     wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
     return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+
+
+def left_out(config: PretrainConfig) -> str:
+    """What the starting folder has behind its pooling that this objective does not train."""
+    if isinstance(config.objective, VectorsConfig) or not isinstance(config.model, FolderBackbone):
+        return ""
+    if not (config.model.path / "modules.json").is_file():
+        return ""
+    return " and ".join(path.name for name, path in read_modules(config.model.path)[2:] if name == "Dense")
 
 
 def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Tokenizer:
