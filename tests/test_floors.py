@@ -125,3 +125,9 @@ def test_the_environment_is_read_only_by_the_command_line():
         if path.name != "cli.py" and any(word in path.read_text() for word in ("os.environ", "getenv"))
     ]
     assert readers == []
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """pytest imports them by name alone."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -135,6 +135,7 @@ async function start() {
   const from = documents ? ` from ${count(documents, "document", "documents")}` : "";
   find("about").textContent = `${folder} · ${count(passages, "passage", "passages")}${from}`;
   readAddress();
+  state.query = find("query").value || state.query; // what was typed while the server was asked counts
   choices();
   find("query").value = state.query;
   find("query").addEventListener("input", () => {
