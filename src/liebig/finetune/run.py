@@ -30,7 +30,7 @@ from liebig.finetune.evaluation import cached, read_candidates, read_search, too
 from liebig.finetune.ltr import Ltr, evaluate_ltr
 from liebig.measures.names import parse_all
 from liebig.train.batch import Batch
-from liebig.train.distributed import World, connect, disconnect
+from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import Examples, read_examples
 from liebig.train.labelled.samplers import Sampler
 from liebig.train.labelled.texts import Shape, Texts
@@ -47,12 +47,8 @@ Evaluate = Callable[[Objective], Mapping[str, float]]
 
 def run(config: FinetuneConfig, folder: Folder) -> None:
     """Fine-tune, and save the model."""
-    world = connect()
-    try:
+    with joined() as world:
         finetune(config, folder.path, world)
-        world.barrier()
-    finally:
-        disconnect()
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.distributed import World, connect, disconnect
+from liebig.train.distributed import World, joined
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
 from liebig.train.precision import DTYPES, choose
@@ -51,12 +51,8 @@ NO_HEAD = (
 
 def run(config: PretrainConfig, folder: Folder) -> None:
     """Pre-train, and save the model."""
-    world = connect()
-    try:
+    with joined() as world:
         pretrain(config, folder.path, world)
-        world.barrier()
-    finally:
-        disconnect()
 
 
 def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:

@@ -28,7 +28,7 @@ from liebig.queries.generator import Generator
 from liebig.queries.pairs import drawn
 from liebig.queries.shards import Shards, Writer
 from liebig.records import Passage
-from liebig.train.distributed import World, connect, disconnect
+from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
 from liebig.workspace import Folder
 
@@ -39,8 +39,7 @@ GENERATED, ABOUT = "generated.jsonl", "generation.json"
 def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     """Write the shards, then the collection."""
     is_model = isinstance(config.source, recipes.ModelSource)
-    world = connect(cpu=config.device == "cpu" or not is_model)
-    try:
+    with joined(cpu=config.device == "cpu" or not is_model) as world:
         world.barrier()  # the first process has prepared the folder
         shards = Shards(folder.path / SHARDS, config.shard, world, _keeps(config), config.duplicates)
         writer, about = _writer(config, world)
@@ -48,9 +47,6 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
         world.barrier()
         if world.first:
             _finish(config, folder, shards, about)
-        world.barrier()
-    finally:
-        disconnect()
 
 
 def plan(config: QueriesGenerateConfig) -> str:

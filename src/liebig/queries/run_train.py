@@ -18,7 +18,7 @@ from liebig.queries.rouge import rouge_l
 from liebig.queries.train import Maker, Writing
 from liebig.queries.warm import from_encoder
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.distributed import World, connect, disconnect
+from liebig.train.distributed import World, joined
 from liebig.train.labelled.samplers import random_batches
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
@@ -31,12 +31,8 @@ LIMIT, HELD_OUT = 21, 22  # purposes of draws
 
 def run(config: QueriesTrainConfig, folder: Folder) -> None:
     """Train a generator, and save it."""
-    world = connect()
-    try:
+    with joined() as world:
         train_generator(config, folder.path, world)
-        world.barrier()
-    finally:
-        disconnect()
 
 
 def train_generator(config: QueriesTrainConfig, folder: Path, world: World) -> None:

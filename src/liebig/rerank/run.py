@@ -27,7 +27,7 @@ from liebig.rerank.score import rerank, scorer, soft_labels
 from liebig.rerank.train import Dev, Maker, Reranker
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.distributed import World, connect, disconnect
+from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import random_batches
 from liebig.train.labelled.texts import Shape, Texts, write
@@ -41,12 +41,8 @@ MODEL, CACHE, RUN = "model", "cache", "run.trec"
 
 def run_train(config: RerankTrainConfig, folder: Folder) -> None:
     """Train a cross-encoder, and save it."""
-    world = connect()
-    try:
+    with joined() as world:
         train_reranker(config, folder.path, world)
-        world.barrier()
-    finally:
-        disconnect()
 
 
 def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> None:

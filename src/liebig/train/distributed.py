@@ -9,7 +9,8 @@ global mean for any number of processes. Ranks are global ranks, so several node
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -172,3 +173,14 @@ def disconnect() -> None:
     """Leave the other processes; does nothing when alone."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+@contextmanager
+def joined(*, cpu: bool = False) -> Iterator[World]:
+    """Among the processes torchrun started, or alone; all end together, unless one fails."""
+    world = connect(cpu=cpu)
+    try:
+        yield world
+        world.barrier()
+    finally:
+        disconnect()
