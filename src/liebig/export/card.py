@@ -14,6 +14,7 @@ from liebig.data.collection import Collection
 from liebig.errors import LiebigError
 from liebig.export.target import Target
 from liebig.model.encoder import Encoder
+from liebig.model.folder import usage
 from liebig.retriever.build import WORK
 from liebig.retriever.check import sentences
 
@@ -30,7 +31,7 @@ def card(target: Target, encoder: Encoder) -> str:
     name = (target.folder if target.described else target.model).resolve().name
     parts = [
         HEAD + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
-        _usage(encoder),
+        usage(encoder),
         "## Data\n\n" + _data(target),
         "## Recipe\n\n" + _recipe(target),
         "## Results\n\n" + _results(target),
@@ -38,21 +39,6 @@ def card(target: Target, encoder: Encoder) -> str:
         "## Limits\n\n" + _limits(target, encoder),
     ]
     return "\n".join(parts)
-
-
-def _usage(encoder: Encoder) -> str:
-    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
-    return f"""- pooling: {encoder.pooling}
-- similarity: {encoder.similarity}
-- maximum length: {encoder.max_length} tokens, special tokens included
-{prompts}
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("this folder")
-vectors = model.encode(["a text"])
-```
-"""
 
 
 def _data(target: Target) -> str:

@@ -109,7 +109,6 @@ def write_tail(part: nn.Module, folder: Path) -> None:
 
 def model_card(encoder: Encoder) -> str:
     """A short README with what a reader must know to use the model rightly."""
-    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
     return f"""---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -120,7 +119,13 @@ tags: [sentence-transformers, feature-extraction, liebig]
 
 {encoder.describe()}
 
-- pooling: {encoder.pooling}
+{usage(encoder)}"""
+
+
+def usage(encoder: Encoder) -> str:
+    """How the folder's vectors are made and compared, for its card."""
+    prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
+    return f"""- pooling: {encoder.pooling}
 - similarity: {encoder.similarity}
 - maximum length: {encoder.max_length} tokens, special tokens included
 {prompts}
