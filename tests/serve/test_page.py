@@ -243,6 +243,9 @@ def test_a_token_is_asked_for_once(open_page, serving, retriever):
         page.get_by_role("button", name="Go on").click()
         page.locator("#query").fill("comet")
         page.wait_for_selector(".hit")
+        page.reload()
+        page.wait_for_selector(".hit")
+        assert not page.locator("#token").is_visible()
         page.close()
 
 
