@@ -25,7 +25,7 @@ import torch
 from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, TOKENS_ONNX, Plan, TorchModel, encode, frame_of
 from liebig.encode.source import Item
 from liebig.encode.tokens import Preparing, Workers
-from liebig.index.exact import cores
+from liebig.machine import cores
 from liebig.model.encoder import Encoder
 
 WINDOW = 8192

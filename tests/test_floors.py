@@ -9,7 +9,7 @@ ROOT = Path(liebig.__file__).parent
 
 FLOORS = [
     {"__init__", "records", "errors", "explain", "encoders"},
-    {"config", "workspace", "progress", "rng", "pipeline"},
+    {"config", "workspace", "progress", "rng", "machine", "pipeline"},
     {"text"},
     {"data"},
     {"losses", "measures", "statistics"},
@@ -42,7 +42,6 @@ UPSTREAM = {
     ("rerank", "search"),
     ("report", "evaluate"),
     ("analyse", "evaluate"),
-    ("encode", "index"),
 }
 LIGHT = {"text", "data"}
 HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "matplotlib", "faiss"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from liebig import workspace
@@ -10,6 +9,7 @@ from liebig.corpus.config import PrepareConfig, TokenPassages
 from liebig.corpus.prepare import Finish, prepare, unfinished
 from liebig.corpus.prepare_passages import by_tokens, by_words
 from liebig.data.collection import Collection
+from liebig.machine import cores
 from liebig.text.tokenizer import Tokenizer
 
 
@@ -25,7 +25,7 @@ def run(config: PrepareConfig, folder: workspace.Folder) -> None:
         tokenizer,
         language=config.language,
         finish=_finish(config, tokenizer),
-        processes=config.processes or _cores(),
+        processes=config.processes or cores(),
     )
 
 
@@ -37,8 +37,3 @@ def _finish(config: PrepareConfig, tokenizer: Tokenizer) -> Finish:
     if isinstance(wanted, TokenPassages):
         return partial(by_tokens, length=wanted.length, overlap=wanted.overlap)
     return partial(by_words, length=wanted.length, overlap=wanted.overlap, continues=tokenizer.continues)
-
-
-def _cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,6 @@ order, so the bytes do not depend on how many processes there are. Cost: about 5
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +23,7 @@ from liebig.corpus.texts_config import TextsConfig
 from liebig.data.collection import Collection
 from liebig.data.output import json_line, write_lines
 from liebig.errors import DataError
+from liebig.machine import cores
 from liebig.progress import Progress
 from liebig.records import Document
 from liebig.text.sentences import spans
@@ -48,7 +48,7 @@ def run(config: TextsConfig, folder: Folder) -> None:
     pieces = cut(config.collection, PIECE)
     tasks = [Task(piece, number, parts / f"{number:06}.jsonl", config) for number, piece in enumerate(pieces)]
     with Progress("texts", sum(p.end - p.begin for p in pieces) / 1e6, "MB") as bar:
-        for task in _all([task for task in tasks if not task.out.is_file()], config.processes or _cores()):
+        for task in _all([task for task in tasks if not task.out.is_file()], config.processes or cores()):
             bar.advance((task.piece.end - task.piece.begin) / 1e6)
     write_lines(parts / "questions.jsonl", _lines("q", _questions(config)))
     count = _join([*(task.out for task in tasks), parts / "questions.jsonl"], folder.path / "passages.jsonl")
@@ -86,10 +86,6 @@ def _all(tasks: Sequence[Task], processes: int) -> Iterator[Task]:
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(Task.make, tasks)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _lines(prefix: str, texts: Iterator[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import torch
 
 from liebig import encoders, workspace
 from liebig.doctor.finding import Finding
-from liebig.index.exact import cores
+from liebig.machine import cores
 from liebig.model.attention import varlen_kernel, varlen_runs
 
 GIB = 2**30

@@ -10,7 +10,7 @@ import torch
 from liebig.encode.config import EncodeConfig
 from liebig.encode.engine import Model, TorchModel, frame_of, skip_of
 from liebig.encode.rows import Frame
-from liebig.index.exact import cores
+from liebig.machine import cores
 from liebig.model.encoder import Encoder
 
 MOST_WORKERS = 12

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from liebig.encode.rows import Longs
 from liebig.errors import MissingDependency, ModelError
-from liebig.index.exact import cores
+from liebig.machine import cores
 from liebig.model.encoder import Encoder
 from liebig.workspace import Folder
 

@@ -25,7 +25,7 @@ from liebig.encode.rows import Frame
 from liebig.encode.source import Item, Wish, items, lines
 from liebig.encode.tokens import Preparing, Workers
 from liebig.errors import DataError, RecipeError
-from liebig.index.device import checked
+from liebig.machine import checked
 from liebig.progress import Progress
 from liebig.train.distributed import World, connect
 from liebig.workspace import Folder

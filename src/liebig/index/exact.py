@@ -7,7 +7,6 @@ of every query; the shards themselves are mapped. Time: that of the matrix produ
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from liebig.data.vectors import Longs, Shard, starts
 from liebig.errors import DataError
 from liebig.index import kernels
 from liebig.index.kernels import Keys
+from liebig.machine import cores
 
 TILE = 8 << 20  # scores of a tile: 32 MB
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
@@ -71,11 +71,6 @@ def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
         codes, values, scales = _raw(shard.vectors)
         kernels.score_pairs(queries, places, rows, codes, values, scales, scores)
     return scores
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check(queries: Floats, shards: Sequence[Shard]) -> None:

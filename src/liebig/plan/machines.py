@@ -69,7 +69,7 @@ def calibrate() -> Machine:
     """This machine, its matrix rate measured for a third of a second."""
     import torch
 
-    from liebig.index.exact import cores
+    from liebig.machine import cores
     from liebig.pretrain.plan import matrix_rate
 
     kind = "cuda" if torch.cuda.is_available() else "cpu"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from liebig.data.items import Options
 from liebig.data.sources import DiskSource
 from liebig.data.trec import read_run
+from liebig.machine import cores
 from liebig.queries.found import Finder
 from liebig.records import Hit
 
@@ -24,7 +24,7 @@ def query_id(passage: str, number: int) -> str:
 
 def by_bm25(index: Path, k: int) -> Keeps:
     """Keeps what BM25 finds among the first k."""
-    finder = Finder([index], os.cpu_count() or 1)
+    finder = Finder([index], cores())
 
     def keeps(named: Sequence[Named]) -> list[bool]:
         ranks = finder.ranks([text for _, _, text in named], [passage for passage, _, _ in named], k)

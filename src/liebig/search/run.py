@@ -12,10 +12,9 @@ from liebig.data.collection import Collection
 from liebig.data.trec import run_lines
 from liebig.data.vectors import Vectors
 from liebig.errors import DataError
-from liebig.index.device import checked
-from liebig.index.exact import cores
 from liebig.index.opening import open_index
 from liebig.lexical.bm25 import BM25
+from liebig.machine import checked, cores
 from liebig.measures import parse
 from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import evaluate

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from liebig.errors import LiebigError
-from liebig.index.exact import cores
+from liebig.machine import cores
 from liebig.rerank.cross import CrossEncoder
 from liebig.retriever import Result, Retriever
 from liebig.retriever.contributions import Contribution

@@ -1,8 +1,15 @@
-"""The device that a person names, held against what the machine has before torch is asked for it."""
+"""What this machine lets a process use: its cores, and the device a person names."""
 
 from __future__ import annotations
 
+import os
+
 from liebig.errors import RecipeError
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def checked(name: str | None) -> str | None:
