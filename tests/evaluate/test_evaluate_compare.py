@@ -67,8 +67,18 @@ def test_runs_of_one_name_are_seeds_of_one_system() -> None:
     assert (systems[0].mean_over_seeds("RR@10") == (runs[0].of("RR@10") + runs[1].of("RR@10")) / 2).all()
 
 
+def test_a_run_of_other_queries_is_refused_and_one_of_some_is_noted(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_run(world / "other.trec", {"dev-1": {"p1": 1.0}})
+    with pytest.raises(DataError, match=r"other\.trec: the run has none of the queries"):
+        run_compare(world / "out", runs=[world / "good.trec", other], qrels=world / "cities")
+    run_compare(world / "out", runs=[world / "good.trec", world / "bad.trec"], qrels=world / "cities")
+    assert "good.trec: Of 4 queries 1 has no hits in the run" in capsys.readouterr().out
+
+
 def test_different_queries_cannot_be_compared() -> None:
-    with pytest.raises(DataError, match="different queries"):
+    with pytest.raises(DataError, match=r"different queries: a on 1 \('q1'\), b on 1 \('q2'\)"):
         gather(
             ["a", "b"],
             [PerQuery(("q1",), ("m",), np.zeros((1, 1))), PerQuery(("q2",), ("m",), np.zeros((1, 1)))],

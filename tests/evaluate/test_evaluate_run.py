@@ -134,6 +134,31 @@ def test_an_empty_run_is_all_zero(tmp_path: Path, collection: Path) -> None:
     assert "4 missing" in task.remarks
 
 
+@pytest.mark.parametrize("data", ["judgements", "answers"])
+def test_a_run_of_other_queries_is_refused_with_ids_of_both(
+    tmp_path: Path, collection: Path, data: str
+) -> None:
+    run = write_run(tmp_path / "other.trec", {f"dev-{i}": {"p1": 1.0} for i in range(9)})
+    with pytest.raises(DataError, match="none of the queries") as error:
+        run_evaluate(tmp_path / "out", collections=[run, collection], data=data)
+    said = str(error.value)
+    assert all(word in said for word in (str(run), str(collection), "'dev-0'", "'q1'", "To fix it"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_queries_without_hits_are_counted_in_a_note(tmp_path: Path, collection: Path) -> None:
+    run = write_run(tmp_path / "some.trec", {"q2": GOOD["q2"], "elsewhere": GOOD["q1"]})
+    task = read_results(run_evaluate(tmp_path / "out", collections=[run, collection])).tasks[0]
+    assert "Of 4 queries 3 have no hits in the run: they count as 0." in task.notes
+
+
+def test_candidates_are_not_drawn_from_a_run_of_other_queries(tmp_path: Path, collection: Path) -> None:
+    other = write_run(tmp_path / "other.trec", {"dev-1": {"p1": 1.0}})
+    run = write_run(tmp_path / "good.trec", GOOD)
+    with pytest.raises(DataError, match="none of the queries"):
+        run_evaluate(tmp_path / "out", collections=[run, collection], candidates=other)
+
+
 def test_dpr_results_and_qrels_files_are_read(tmp_path: Path, collection: Path) -> None:
     ctxs = [
         {"id": "p1", "title": "", "text": "x", "score": "2.5"},

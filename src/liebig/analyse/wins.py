@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +57,7 @@ def compare_runs(
 def _side(task: Task, file: Path, measure: str) -> Side:
     scored = score_run(
         task,
-        partial(open_run, file),
+        file,
         measures_for(task, [measure]),
         exclude_self=task.suite.exclude_self if task.suite else False,
         matching=Matching(),

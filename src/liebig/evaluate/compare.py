@@ -19,8 +19,17 @@ from numpy.typing import NDArray
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.config import CompareConfig
 from liebig.evaluate.results import RESULTS, PerQuery, read_per_query, read_results
-from liebig.evaluate.runfile import needed_run, open_run
-from liebig.evaluate.scoring import Bootstrap, Matching, measures_for, score_run, system_name
+from liebig.evaluate.runfile import needed_run
+from liebig.evaluate.scoring import (
+    SHOWN,
+    Bootstrap,
+    Matching,
+    first_ids,
+    measures_for,
+    missing_note,
+    score_run,
+    system_name,
+)
 from liebig.evaluate.table import markdown, rich_table, show
 from liebig.evaluate.task import Task, read_task
 from liebig.measures import parse_all
@@ -97,10 +106,13 @@ def gather(
         listed[0].queries,
         [m for m in listed[0].measures if all(m in r.measures for r in listed)],
     )
-    if any(run.queries != queries for run in listed):
-        raise DataError(
-            "the runs were evaluated on different queries", fix="evaluate all of them on the same split"
-        )
+    for name, other in zip(names, listed):
+        if other.queries != queries:
+            raise DataError(
+                f"the runs were evaluated on different queries: {names[0]} on {_asked(queries)}, "
+                f"{name} on {_asked(other.queries)}",
+                fix="evaluate all of them on the same split",
+            )
     missing = [measure for measure in asked if measure not in measures]
     if missing or not measures:
         raise DataError(
@@ -116,6 +128,10 @@ def gather(
         for name, found in by_name.items()
     ]
     return systems, len(queries)
+
+
+def _asked(queries: Sequence[str]) -> str:
+    return f"{len(queries):,} ({first_ids(queries)}{', …' if len(queries) > SHOWN else ''})"
 
 
 def compare_systems(
@@ -248,9 +264,11 @@ def _read(config: CompareConfig, path: Path, task: Task | None) -> PerQuery:
     file = needed_run(path)
     exclude = task.suite.exclude_self if task.suite else False
     scored = score_run(
-        task, lambda: open_run(file), measures_for(task, config.measures),
+        task, file, measures_for(task, config.measures),
         exclude_self=exclude, matching=Matching(), how=Bootstrap(samples=100),
     )  # fmt: skip
+    for note in missing_note(scored.missing, len(scored.per_query.queries)):
+        show(f"Note: {file}: {note}")
     return scored.per_query
 
 

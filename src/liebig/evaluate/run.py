@@ -21,6 +21,7 @@ from liebig.evaluate.scoring import (
     Matching,
     Scored,
     measures_for,
+    refuse_disjoint,
     score_run,
     system_name,
 )
@@ -102,14 +103,19 @@ def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
 def _candidates(config: EvaluateConfig, source: Path, task: Task) -> Task:
     """The task with candidates drawn from a run in the place of the whole collection."""
     assert task.judgements is not None
-    groups = draw_groups(
-        open_run(needed_run(source)),
-        task.judgements,
-        count=config.candidates_count,
-        depth=config.candidates_depth,
-        seed=config.seed,
+    run = needed_run(source)
+    groups = list(
+        draw_groups(
+            open_run(run),
+            task.judgements,
+            count=config.candidates_count,
+            depth=config.candidates_depth,
+            seed=config.seed,
+        )
     )
-    return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=list(groups))
+    if not any(group.negatives for group in groups):
+        refuse_disjoint(run, task, task.judgements.queries)
+    return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=groups)
 
 
 def _run_of(system: Path) -> Path | None:
@@ -130,7 +136,7 @@ def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -
     measures = measures_for(task, config.measures)
     matching = Matching(config.patterns, config.titles)
     exclude = _exclude_self(config, task)
-    return score_run(task, lambda: open_run(path), measures, exclude_self=exclude, matching=matching, how=how)
+    return score_run(task, path, measures, exclude_self=exclude, matching=matching, how=how)
 
 
 def _exclude_self(config: EvaluateConfig, task: Task) -> bool:

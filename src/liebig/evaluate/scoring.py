@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.questions import answer_scores, match_ranks, ranked_ids
 from liebig.evaluate.results import PerQuery, TaskResult
+from liebig.evaluate.runfile import open_run
 from liebig.evaluate.suites import DEFAULTS, is_same
 from liebig.evaluate.task import Task
 from liebig.measures.blocks import Block, regroup
@@ -23,7 +24,7 @@ from liebig.measures.similarity import pearson, spearman
 from liebig.statistics import Interval, bootstrap, bootstrap_of
 
 CUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-OpenRun = Callable[[], Iterable[Block]]
+SHOWN = 3  # ids in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Scored:
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     recall: Mapping[str, float] = field(default_factory=dict)
+    missing: int = 0
 
     def result(self, values: str) -> TaskResult:
         """The entry of results.json; `values` names the file with the values per query."""
@@ -99,14 +101,14 @@ def measures_for(task: Task, names: Sequence[str]) -> tuple[Measure, ...]:
 
 def score_run(
     task: Task,
-    run: OpenRun,
+    run: Path,
     measures: Sequence[Measure],
     *,
     exclude_self: bool,
     matching: Matching,
     how: Bootstrap,
 ) -> Scored:
-    """A run on a task with judgements or answers; recall at other cuts is computed on the way."""
+    """A run file on a task with judgements or answers; recall at other cuts is computed on the way."""
     probes = curve_measures(measures)
     every = (*measures, *(probe for probe in probes if probe not in measures))
     if task.kind == "judgements":
@@ -119,11 +121,40 @@ def score_run(
             file=task.path,
             fix="evaluate a model, or use data=judgements",
         )
+    if scores.missing.all():
+        refuse_disjoint(run, task, scores.queries)
     asked = scores.only(measures)
     notes = _notes(task, asked) + (
         ["The hits of a query did not lie together; regrouped."] if regrouped else []
     )
     return replace(summarise(task, asked, notes, how), recall=recall_curve(scores, probes))
+
+
+def refuse_disjoint(run: Path, task: Task, queries: Sequence[str]) -> None:
+    """A run with other queries than those asked is a mistake; one without any hits may be."""
+    found = [query.decode(errors="replace") for block in open_run(run) for query in block.queries]
+    if found and set(queries).isdisjoint(found):
+        raise DataError(
+            f"the run has none of the queries of {task.path}, split {task.split}: its own begin "
+            f"with {first_ids(found)}, those asked there with {first_ids(queries)}",
+            file=run,
+            fix="name the collection and the split that the run was searched for; the ids must be the same",
+        )
+
+
+def first_ids(ids: Sequence[str]) -> str:
+    """`'q1', 'q2', 'q3'`."""
+    return ", ".join(map(repr, ids[:SHOWN]))
+
+
+def missing_note(missing: int, queries: int) -> list[str]:
+    """That queries without hits count as 0, where there are some."""
+    if not missing:
+        return []
+    which = (
+        "none has hits" if missing == queries else f"{missing} {'has' if missing == 1 else 'have'} no hits"
+    )
+    return [f"Of {queries} queries {which} in the run: they count as 0."]
 
 
 def curve_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
@@ -180,7 +211,15 @@ def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) 
     """Scores with intervals."""
     per_query = PerQuery(scores.queries, tuple(map(str, scores.measures)), scores.values)
     extra = {"hits": scores.hits.tolist()}
-    return Scored(task, per_query, intervals_of(per_query, how), scores.remarks(), tuple(notes), extra)
+    return Scored(
+        task,
+        per_query,
+        intervals_of(per_query, how),
+        scores.remarks(),
+        tuple(notes),
+        extra,
+        missing=int(scores.missing.sum()),
+    )
 
 
 def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
@@ -193,20 +232,18 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
     }
 
 
-def _evaluate(
-    run: OpenRun, task: Task, measures: Sequence[Measure], exclude_self: bool
-) -> tuple[Scores, bool]:
+def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
     assert task.judgements is not None
     try:
-        return evaluate(run(), task.judgements, measures, exclude_self=exclude_self), False
+        return evaluate(open_run(run), task.judgements, measures, exclude_self=exclude_self), False
     except Ungrouped:
-        whole = regroup(list(run()))
+        whole = regroup(list(open_run(run)))
         return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
 
 
-def _match(run: OpenRun, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
+def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
-    ranked = ranked_ids(run(), depth, task.queries)
+    ranked = ranked_ids(open_run(run), depth, task.queries)
     ranks = match_ranks(
         ranked, task.queries, task.passages(), patterns=matching.patterns, titles=matching.titles
     )
@@ -214,7 +251,7 @@ def _match(run: OpenRun, task: Task, measures: Sequence[Measure], matching: Matc
 
 
 def _notes(task: Task, scores: Scores) -> list[str]:
-    notes = list(_suite_note(task))
+    notes = [*_suite_note(task), *missing_note(int(scores.missing.sum()), len(scores.queries))]
     found = int(scores.found_self.sum())
     if found and not scores.excluded_self:
         notes.append(
