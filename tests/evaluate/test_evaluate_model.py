@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from evaluate_world import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 
-from liebig.errors import RecipeError
+from liebig.errors import DataError, RecipeError
 from liebig.evaluate.model import pick_device
 from liebig.evaluate.results import read_per_query, read_results
 from liebig.evaluate.runfile import open_run
@@ -103,6 +103,17 @@ def test_candidates_of_a_run_are_ranked_by_the_model(tmp_path: Path, model: Path
     task = read_results(out).tasks[0]
     assert (task.split, task.queries) == ("test-candidates", 4)
     assert min(read_per_query(out, task).of("RR@100")) >= 1 / 3
+
+
+def test_a_model_needs_texts_of_queries_and_of_passages(
+    tmp_path: Path, model: Path, collection: Path
+) -> None:
+    judged = collection / "qrels" / "test.tsv"
+    with pytest.raises(DataError, match="begin with 'q1', 'q2', 'q3', has a text here"):
+        run_evaluate(tmp_path / "out", collections=[model, judged])
+    (collection / "corpus.jsonl").write_text("")
+    with pytest.raises(DataError, match="no passages to search"):
+        run_evaluate(tmp_path / "out", collections=[model, collection])
 
 
 def test_section_triplets_are_said_to_be_built(tmp_path: Path, model: Path) -> None:

@@ -20,6 +20,7 @@ from liebig.evaluate.scoring import (
     Bootstrap,
     Matching,
     Scored,
+    first_ids,
     measures_for,
     refuse_disjoint,
     score_run,
@@ -162,9 +163,23 @@ def _score_searched(
     config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, folder: Folder
 ) -> Scored:
     """Search with the model, keep the run, and evaluate it like any other."""
+    _need_texts(task)
     path = folder.path / "runs" / f"{task.label}.trec"
     scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)
     return _score_run(config, path, task, how)
+
+
+def _need_texts(task: Task) -> None:
+    """A model asks the texts of queries against those of passages; a run needs neither."""
+    asked = tuple(task.queries) if task.judgements is None else task.judgements.queries
+    if not any(query in task.queries for query in asked):
+        raise DataError(
+            f"none of the queries asked, which begin with {first_ids(asked)}, has a text here",
+            file=task.path,
+            fix="name a collection or BEIR folder whose queries have the same ids as its judgements",
+        )
+    if next(task.passages(), None) is None:
+        raise DataError("there are no passages to search", file=task.path, fix="name some with --passages")
 
 
 def _unique(label: str, taken: Sequence[str]) -> str:
