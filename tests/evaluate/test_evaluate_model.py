@@ -10,7 +10,6 @@ import pytest
 from evaluate_world import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 
 from liebig.errors import DataError, RecipeError
-from liebig.evaluate.model import pick_device
 from liebig.evaluate.results import read_per_query, read_results
 from liebig.evaluate.runfile import open_run
 from liebig.model.backbone import Backbone
@@ -133,6 +132,8 @@ def test_section_triplets_are_said_to_be_built(tmp_path: Path, model: Path) -> N
 
 
 @pytest.mark.parametrize("device", ["banana", "cuda:99", "cuda:x"])
-def test_a_device_that_is_not_there_is_said(device: str) -> None:
-    with pytest.raises(RecipeError, match="no device"):
-        pick_device(device)
+def test_a_device_that_is_not_there_is_said(
+    tmp_path: Path, model: Path, collection: Path, device: str
+) -> None:
+    with pytest.raises(RecipeError, match="no such device"):
+        run_evaluate(tmp_path / "out", collections=[model, collection], device=device)

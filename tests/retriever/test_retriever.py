@@ -148,6 +148,11 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     assert described.generation == 1
 
 
+def test_a_device_that_is_not_there_is_said_when_it_is_opened(folder):
+    with pytest.raises(RecipeError, match="device = abacus"):
+        Retriever.from_folder(folder, device="abacus")
+
+
 def test_what_is_no_retriever_is_said_in_a_sentence(folder, tmp_path):
     with pytest.raises(DataError, match="liebig build"):
         Retriever.from_folder(tmp_path)

@@ -113,7 +113,7 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
         (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen at no.such.name.invalid"),
         (["--token", ""], "the token is empty"),
         (["--reranker", "nowhere"], "this is no reranker"),
-        (["--device", "abacus"], "there is no device 'abacus'"),
+        (["--device", "abacus"], "device = abacus: this machine has no such device"),
     ],
 )
 def test_mistakes_end_with_one_sentence_and_code_2(folder, arguments, said):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from liebig.data.output import write_lines
 from liebig.data.trec import run_lines
-from liebig.errors import RecipeError
 from liebig.evaluate.encoded import (
     Distance,
     Embed,
@@ -23,6 +22,7 @@ from liebig.evaluate.encoded import (
 )
 from liebig.evaluate.scoring import Bootstrap, Scored, score_candidates, score_pairs, score_triplets
 from liebig.evaluate.task import Task
+from liebig.machine import checked
 from liebig.measures.blocks import Block
 from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
@@ -38,7 +38,8 @@ class ModelScorer:
     """An encoder, the device it runs on, and how deep it searches."""
 
     def __init__(self, path: Path, device: str, depth: int) -> None:
-        self.device = pick_device(device)
+        named = checked(None if device == "auto" else device)
+        self.device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.encoder = Encoder.load(path).to(self.device).eval()
         self.depth = depth
 
@@ -98,15 +99,3 @@ def hits_of(block: Block) -> Iterator[Hit]:
         for rank, row in enumerate(rows, 1):
             passage = hits.data[hits.starts[row] : hits.ends[row]].tobytes().decode()
             yield Hit(query.decode(), passage, float(hits.scores[row]), rank)
-
-
-def pick_device(name: str) -> torch.device:
-    """The device named; `auto` is CUDA where there is one."""
-    there = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if there else "cpu")
-    kind, _, number = name.partition(":")
-    known = kind in ("cpu", "cuda") and (number.isdecimal() if ":" in name else True)
-    if not known or (kind == "cuda" and (not there or int(number or 0) >= torch.cuda.device_count())):
-        raise RecipeError(f"this machine has no device {name!r}", fix="use device=auto or device=cpu")
-    return torch.device(name)

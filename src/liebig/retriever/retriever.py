@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
 from liebig.explain import nearest
+from liebig.machine import checked
 from liebig.records import Document, Passage, Query
 from liebig.retriever.contributions import Contribution, bm25_score, dense_score, leave_one_out
 from liebig.retriever.filters import Filtered, Filters
@@ -62,7 +63,7 @@ class Retriever:
     def from_folder(cls, path: str | Path, *, verify: bool = True, device: str | None = None) -> Retriever:
         """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes."""
         folder = Path(path)
-        opened = _open(folder, read(folder), verify, device)
+        opened = _open(folder, read(folder), verify, checked(device))
         return cls(opened, verify=verify, device=device)
 
     def __repr__(self) -> str:

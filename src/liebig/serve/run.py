@@ -109,21 +109,12 @@ def _engine(
     from liebig.retriever import Retriever
     from liebig.serve.engine import Engine
 
-    check_device(device)
     retriever = Retriever.from_folder(folder, device=device)
     cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
     if "dense" in retriever.systems:
         retriever.encode(["a text that loads the model"], "query")
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers, reranker=cross)
-
-
-def check_device(device: str | None) -> None:
-    """A device that is there."""
-    import torch
-
-    if device not in (None, "cpu") and not (str(device).startswith("cuda") and torch.cuda.is_available()):
-        raise RecipeError(f"there is no device {device!r}", fix="use cpu, or cuda where there is a GPU")
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
