@@ -171,6 +171,7 @@ def test_two_ids_with_one_hash_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.data.lookup.hash64", lambda name: 0)
     collection = Collection(tmp_path)
     assert [collection.passage(name).text for name in ("b", "a")] == ["two", "one"]
+    assert [passage.text for passage in collection.some_passages(["b", "c"])] == ["two"]
 
 
 def test_a_broken_line_is_named(collection):
@@ -200,6 +201,7 @@ def test_the_ledger_grows_and_keeps_its_index():
     index = ledger.index()
     assert [index.candidates(f"id{n}") for n in (0, 777, 19_999)] == [[0], [7770], [199_990]]
     assert index.candidates("nobody") == []
+    assert index.all_candidates(["id777", "nobody", "id0", "id777"]) == [0, 7770]
 
 
 def test_the_module_says_what_is_in_the_folder():

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from liebig import workspace
+from liebig.data.collection import Collection
 from liebig.data.vectors import write_shard, write_summary
 from liebig.errors import DataError, RecipeError
 from liebig.lexical.analysis import Analyzer
@@ -115,6 +116,36 @@ def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
 def test_passages_are_folded_to_their_documents(tmp_path, collection, bm25):
     runs = searched(tmp_path / "out", collection=collection, bm25=bm25, k=3, fold="max")
     assert [line[2] for line in runs["bm25"] if line[0] == "q0"] == ["d0"]
+
+
+def test_documents_of_all_that_is_found_are_looked_up_at_once(tmp_path, collection, bm25, monkeypatch):
+    asked = []
+    all_at_once = Collection.some_passages
+
+    def counted(self, names):
+        asked.append(sorted(names))
+        return all_at_once(self, asked[-1])
+
+    monkeypatch.setattr(Collection, "some_passages", counted)
+    monkeypatch.setattr(Collection, "passage", None)
+    searched(tmp_path / "out", collection=collection, bm25=bm25, k=3, fold="max")
+    assert asked == [["p0", "p1", "p2", "p3"]]
+
+
+def test_pieces_of_passages_are_folded_to_the_documents_of_the_passages(tmp_path, collection, bm25, dense):
+    rows = [[1, 0], [3, 0], [0, 1], [2, 0]]
+    pieces = vectors_of(tmp_path / "pieces", ["p0#0", "p1#0", "p1#1", "p2#0"], rows, {"pieces": True})
+    runs = searched(
+        tmp_path / "out", collection=collection, bm25=bm25, dense=pieces, vectors=dense[1], k=2, fold="max"
+    )
+    assert {line[2] for run in runs.values() for line in run} <= {"d0", "d1", "d2"}
+    assert [line[2] for line in runs["dense"] if line[0] == "q0"] == ["d0", "d1"]
+
+
+def test_folding_a_collection_that_has_not_what_is_found_is_refused(tmp_path, collection, bm25):
+    (collection / "passages.jsonl").write_text('{"id": "p0", "title": "", "text": "x", "doc": "d0"}\n')
+    with pytest.raises(DataError, match="3 passages that were found are not in the collection, such as 'p1'"):
+        searched(tmp_path / "out", collection=collection, bm25=bm25, k=3, fold="max")
 
 
 def test_vectors_of_pieces_are_folded_without_being_asked(tmp_path, collection, dense):

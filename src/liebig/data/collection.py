@@ -120,6 +120,11 @@ class Collection:
         """The query with this id."""
         return self._one("queries", name, beir.question)
 
+    def some_passages(self, names: Iterable[str]) -> Iterator[Passage]:
+        """Those of the passages with these ids that are there, each once, in the order of the file."""
+        where = Where(str(self._file("passages")))
+        return (beir.passage(row, where) for row in self._lookup("passages").find_all(names))
+
     def passage_texts(self, names: Iterable[str]) -> list[str]:
         """The texts of these passages, without their titles."""
         return [self.passage(name).text for name in names]
@@ -186,17 +191,23 @@ class Lookup:
 
     def find(self, name: str) -> Row | None:
         """The row with this id."""
-        for offset in self._index.candidates(name):
-            end = self._bytes.find(b"\n", offset)
-            where = Where(str(self._path))
-            text = self._bytes[offset : end if end >= 0 else len(self._bytes)].decode("utf-8", "replace")
-            try:
-                row = as_row(json_input.parse(text, where), where)
-            except DataError as error:
-                raise CorruptError(f"the index points nowhere ({error.what})", file=self._path) from None
-            if row.get("id") == name:
-                return row
-        return None
+        rows = map(self._row, self._index.candidates(name))
+        return next((row for row in rows if row.get("id") == name), None)
+
+    def find_all(self, names: Iterable[str]) -> Iterator[Row]:
+        """Those of the rows with these ids that are there, in the order of the file: one search in the index."""
+        wanted = set(names)
+        rows = map(self._row, self._index.all_candidates(wanted))
+        return (row for row in rows if row.get("id") in wanted)
+
+    def _row(self, offset: int) -> Row:
+        end = self._bytes.find(b"\n", offset)
+        where = Where(str(self._path))
+        text = self._bytes[offset : end if end >= 0 else len(self._bytes)].decode("utf-8", "replace")
+        try:
+            return as_row(json_input.parse(text, where), where)
+        except DataError as error:
+            raise CorruptError(f"the index points nowhere ({error.what})", file=self._path) from None
 
 
 def is_collection(path: Path) -> bool:

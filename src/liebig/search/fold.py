@@ -6,19 +6,20 @@
 | first | of its first passage, if that was found (FirstP) |
 | mean  | mean over its passages that were found       |
 
-Passages are folded by the document they name, or, for vectors of long documents, by what stands before `#` in their
-ids. The order of equal scores is that of the hits. Cost: one pass.
+Passages are folded by the document they name, or, for vectors of long texts, by what stands before `#` in their
+ids. The order of equal scores is that of the hits. Cost: one pass, and one look-up of all passages that were found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from liebig.records import Query
 from liebig.search.systems import Found, System
 
 How = Literal["max", "first", "mean"]
+Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
 PIECE = "#"
 MOST = 64  # how many times more passages than documents are looked for at the most
 
@@ -26,6 +27,11 @@ MOST = 64  # how many times more passages than documents are looked for at the m
 def document_of(id: str) -> str:
     """What stands before the last `#`; the id itself where there is none."""
     return id.rpartition(PIECE)[0] or id
+
+
+def by_name(ids: Iterable[str]) -> dict[str, str]:
+    """The documents that pieces are named after."""
+    return {id: document_of(id) for id in ids}
 
 
 def is_first(id: str) -> bool:
@@ -51,16 +57,17 @@ def _mean(scores: Sequence[float]) -> float:
 class Folded(System):
     """A system whose passages are folded to documents; more are looked for until there are k documents."""
 
-    def __init__(self, system: System, how: How = "max", owner: Callable[[str], str] = document_of) -> None:
-        self.name, self._system, self._how, self._owner = system.name, system, how, owner
+    def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
+        self.name, self._system, self._how, self._owners = system.name, system, how, owners
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
         found: list[Found] = [[] for _ in queries]
         rest, times = list(range(len(queries))), 4
         while rest:
             hits = self._system.search([queries[i] for i in rest], k * times)
+            owners = self._owners({id for of_query in hits for id, _ in of_query})
             for i, of_query in zip(rest, hits):
-                found[i] = fold(of_query, k, self._how, self._owner)
+                found[i] = fold(of_query, k, self._how, owners.__getitem__)
             more = [i for i, of_query in zip(rest, hits) if len(found[i]) < k and len(of_query) == k * times]
             rest, times = (more, times * 4) if times < MOST else ([], times)
         return found

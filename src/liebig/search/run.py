@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from liebig.data.collection import Collection
 from liebig.data.trec import run_lines
@@ -22,7 +23,7 @@ from liebig.measures.judgements import from_records
 from liebig.progress import Progress
 from liebig.records import Hit, Query
 from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
-from liebig.search.fold import Folded, How, document_of
+from liebig.search.fold import Folded, How, by_name, document_of
 from liebig.search.fuse import Fuse, Hybrid, Tuned, ranks_by, tune, weighted_by
 from liebig.search.systems import Dense, Found, Given, Lexical, System
 from liebig.workspace import Folder
@@ -79,32 +80,43 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _systems(config: SearchConfig, collection: Collection) -> list[System]:
-    """BM25 first, then dense, as far as they are given; vectors of pieces are folded whether asked for or not."""
+    """BM25 first, then dense, as far as they are given."""
     systems: list[System] = []
-    how: How | None = None if config.fold == "no" else config.fold
-    owner = _owners(collection)
     if config.bm25 is not None:
         lexical = Lexical(BM25.open(config.bm25, k1=config.k1, b=config.b), config.threads or cores())
-        systems.append(lexical if how is None else Folded(lexical, how, owner))
+        systems.append(_folded(lexical, config.fold, collection))
     if config.dense is not None:
         index = open_index(config.dense, threads=config.threads, device=checked(config.device))
         given = Vectors.open(config.vectors) if config.vectors is not None else None
         dense = Dense(index, config.model, config.device) if given is None else Given(index, given)
-        how = "max" if how is None and index.about.get("pieces") else how
-        systems.append(dense if how is None else Folded(dense, how, owner))
+        systems.append(_folded(dense, config.fold, collection, pieces=bool(index.about.get("pieces"))))
     return systems
 
 
-def _owners(collection: Collection) -> Callable[[str], str]:
-    """From a passage to its document: what the passage says, else what stands before `#`."""
-    has = collection.has("passages")
+def _folded(
+    system: System, fold: How | Literal["no"], collection: Collection, *, pieces: bool = False
+) -> System:
+    """Documents in the place of passages where that is asked; passages in the place of pieces in any case."""
+    if fold == "no":
+        return Folded(system, "max") if pieces else system
+    if not collection.has("passages"):
+        return Folded(system, fold)
+    return Folded(system, fold, partial(_owners, collection, pieces=pieces))
 
-    def owner(id: str) -> str:
-        if has and "#" not in id:
-            return collection.passage(id).doc or id
-        return document_of(id)
 
-    return owner
+def _owners(collection: Collection, ids: Iterable[str], *, pieces: bool) -> dict[str, str]:
+    """From passages, or pieces of them, to their documents: what a passage says, else what its id does."""
+    passages = by_name(ids) if pieces else {id: id for id in ids}
+    named = set(passages.values())
+    said = {passage.id: passage.doc for passage in collection.some_passages(named)}
+    unknown = [id for id in named - said.keys() if document_of(id) == id]
+    if unknown and not pieces:
+        raise DataError(
+            f"{len(unknown)} passages that were found are not in the collection, such as {min(unknown)!r}",
+            file=collection.path,
+            fix="name the collection that the index was made of, or fold=no",
+        )
+    return {id: said.get(passage) or document_of(passage) for id, passage in passages.items()}
 
 
 def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
