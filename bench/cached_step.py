@@ -26,7 +26,7 @@ from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.step import step
-from usual import SIZES, natural_lengths, warmed
+from usual import SIZES, natural_lengths, profile, warmed
 
 SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
 TEMPERATURE = 0.05
@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--chunk-tokens", type=int, default=32768)
     parser.add_argument("--mini", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--grow", type=int, nargs="*", default=[2048, 32768])
+    parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     options = parser.parse_args()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else None
@@ -179,6 +180,9 @@ def main() -> None:
     mine = ours(options.size, device, dtype, options.chunk_tokens)
     rate, peak = measure(mine, batches, device, options.pairs, options.steps)
     print(f"liebig, chunks of {options.chunk_tokens} tokens: {rate:,.0f} pairs/s, {peak:.1f} GiB")
+    if options.profile:
+        profile(mine, batches)
+        return
     print(f"second pass against first, with dropout: {float(mine.replay):.1e} of the largest value")
     best, memory, better = 0.0, 0.0, 0
     padded = their_batches(batches)

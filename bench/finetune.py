@@ -45,6 +45,7 @@ from liebig.train.labelled.texts import Shape, Texts
 from liebig.train.optim import build
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import step
+from usual import profile
 
 SIZES = {"base": (12, 768, 12), "small": (6, 384, 6), "tiny": (2, 64, 2)}
 QUERY, LR = 32, 5e-6
@@ -146,16 +147,29 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     precision = choose("auto", device)
     optimiser = build(AdamWConfig(lr=LR), objective, clip=1.0, scaler=LossScaler(precision == "fp16"))
     feed, clock, total = Feed(maker, 2, pin=device.type == "cuda"), Clock(args.warm, device), args.steps
-    for number in range(total + args.warm):
+
+    def run(number: int) -> None:
         made = feed.get(number, total + args.warm)
         optimiser.update(
-            lambda constants, b=made, s=number: step(
-                objective, b, world, chunk_tokens=None, dtype=DTYPES[precision], seed=s, constants=constants
+            lambda constants: step(
+                objective,
+                made,
+                world,
+                chunk_tokens=None,
+                dtype=DTYPES[precision],
+                seed=number,
+                constants=constants,
             ),
             LR,
         )
         clock.tick(made.n)
+
+    for number in range(total + args.warm):
+        run(number)
     rate = clock.rate()
+    print(f"waiting for batches: {feed.waited:.2f} s in all")
+    if args.profile:
+        profile(run, range(4))
     feed.close()
     return rate
 
@@ -259,6 +273,7 @@ def arguments() -> Any:
     parser.add_argument(
         "--peer-compile", action="store_true", help="compile sentence-transformers' model too"
     )
+    parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     parser.add_argument("--device", help="cuda or cpu [default: the GPU if there is one]")
     return parser.parse_args()
 
@@ -275,13 +290,16 @@ def main() -> None:
             task = Task.read(args.data, passages - 1, length)
             mine = ours(args, model, task, batch, device)
             print(f"{setting}: liebig {mine:.1f} queries/s", flush=True)
+            if args.profile:
+                continue
             free(device)
             other = theirs(args, model, task, batch, device)
             free(device)
             ratios.append(mine / other)
             what = f"sentence-transformers, {args.peer}{', compiled' if args.peer_compile else ''}"
             print(f"{setting}: {what} {other:.1f} queries/s; {ratios[-1]:.2f} times", flush=True)
-    print(f"ratio: {ratios[0]:.2f}")
+    if ratios:
+        print(f"ratio: {ratios[0]:.2f}")
 
 
 if __name__ == "__main__":

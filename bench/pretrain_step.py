@@ -29,7 +29,16 @@ from liebig.pretrain.condenser import Condenser
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.step import step
-from usual import SIZES, UsualCondenser, bert_config, condenser_flops, matmul_rate, natural_lengths, warmed
+from usual import (
+    SIZES,
+    UsualCondenser,
+    bert_config,
+    condenser_flops,
+    matmul_rate,
+    natural_lengths,
+    profile,
+    warmed,
+)
 
 MASK = 103
 CUDA = torch.device("cuda")
@@ -145,24 +154,6 @@ def measure(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, 
     )
 
 
-def profile(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, ceiling: float) -> None:
-    """Speed without the profiler, then each kernel's time in one step of every batch."""
-    found = measure(run, works, steps, ceiling)
-    print(f"{found.rate:,.0f} tokens/s, share {found.share:.3f}, peak {found.peak:.1f} GiB")
-    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities) as recorded:
-        start = time.perf_counter()
-        for one in works:
-            run(one)
-        torch.cuda.synchronize()
-        wall = time.perf_counter() - start
-    kernels = [e for e in recorded.key_averages() if str(e.device_type).endswith("CUDA")]
-    busy = sum(e.self_device_time_total for e in kernels) / 1e3
-    print(f"wall {wall * 1e3:.0f} ms, kernels {busy:.0f} ms")
-    for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:30]:
-        print(f"{e.self_device_time_total / 1e3:8.2f} ms {e.count:5d}  {e.key[:100]}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -180,7 +171,10 @@ def main() -> None:
     print(f"ceiling: {ceiling / 1e12:.0f} TFLOP/s")
     works = [work(options.size, options.sequences, seed) for seed in range(options.batches)]
     if options.profile:
-        profile(ours(options.size, options.dropout, options.whole), works, options.steps, ceiling)
+        run = ours(options.size, options.dropout, options.whole)
+        found = measure(run, works, options.steps, ceiling)
+        print(f"{found.rate:,.0f} tokens/s, share {found.share:.3f}, peak {found.peak:.1f} GiB")
+        profile(run, works)
         return
     found = {}
     for name, make in {

@@ -5,6 +5,7 @@ Written for the benchmarks, as a user of transformers would write it; nothing he
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -103,3 +104,19 @@ def warmed(run: Callable[[T], object], batches: Sequence[T], rounds: int = 8) ->
         if not torch.cuda.is_available() or torch.cuda.memory_reserved() == reserved:
             return
         reserved = torch.cuda.memory_reserved()
+
+
+def profile(run: Callable[[T], object], batches: Sequence[T], rows: int = 30) -> None:
+    """Each kernel's time in one step of every batch, and the time they leave."""
+    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as recorded:
+        start = time.perf_counter()
+        for one in batches:
+            run(one)
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - start
+    kernels = [e for e in recorded.key_averages() if str(e.device_type).endswith("CUDA")]
+    busy = sum(e.self_device_time_total for e in kernels) / 1e3
+    print(f"{len(batches)} steps under the profiler: wall {wall * 1e3:.0f} ms, kernels {busy:.0f} ms")
+    for e in sorted(kernels, key=lambda e: -e.self_device_time_total)[:rows]:
+        print(f"{e.self_device_time_total / 1e3:8.2f} ms {e.count:5d}  {e.key[:100]}")

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.activations import GELUActivation
 
 from liebig.model.attention import attend_qkv
 from liebig.model.families import Extras
@@ -56,11 +57,9 @@ def lean_bert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping
     inner, outer = layer.attention.self, layer.attention.output
     qkv = projected(x_TD, (inner.query, inner.key, inner.value), inner.num_attention_heads)
     seen_THE = attend_qkv(qkv, route["packed_offsets"], route["packed_longest"], inner.scaling)
-    new_TD = drop(outer.dropout, outer.dense(seen_THE.flatten(1)), route, 0)
-    x_TD = norm(outer.LayerNorm, new_TD, x_TD)
-    wide = layer.intermediate.intermediate_act_fn(layer.intermediate.dense(x_TD))
-    new_TD = drop(layer.output.dropout, layer.output.dense(wide), route, 1)
-    return norm(layer.output.LayerNorm, new_TD, x_TD)
+    x_TD = joined(outer.dense, outer.dropout, outer.LayerNorm, seen_THE.flatten(1), x_TD, route, 0)
+    wide = activated(layer.intermediate.dense, layer.intermediate.intermediate_act_fn, x_TD)
+    return joined(layer.output.dense, layer.output.dropout, layer.output.LayerNorm, wide, x_TD, route, 1)
 
 
 def lean_distilbert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping[str, Any]) -> Tensor:
@@ -68,9 +67,9 @@ def lean_distilbert(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: M
     inner, feed = layer.attention, layer.ffn
     qkv = projected(x_TD, (inner.q_lin, inner.k_lin, inner.v_lin), inner.n_heads)
     seen_THE = attend_qkv(qkv, route["packed_offsets"], route["packed_longest"], inner.scaling)
-    x_TD = norm(layer.sa_layer_norm, inner.out_lin(seen_THE.flatten(1)), x_TD)
-    wide = feed.activation(feed.lin1(x_TD))
-    return norm(layer.output_layer_norm, drop(feed.dropout, feed.lin2(wide), route, 1), x_TD)
+    x_TD = joined(inner.out_lin, None, layer.sa_layer_norm, seen_THE.flatten(1), x_TD, route, 0)
+    wide = activated(feed.lin1, feed.activation, x_TD)
+    return joined(feed.lin2, feed.dropout, layer.output_layer_norm, wide, x_TD, route, 1)
 
 
 def projected(x_TD: Tensor, projections: Sequence[Any], heads: int) -> Tensor:
@@ -100,6 +99,42 @@ def drop(dropout: nn.Dropout, x_TD: Tensor, route: Mapping[str, Any], which: int
     h = (h ^ ((h >> 13) & 0x7FFFF) ^ noise[which, 1]) * -1028477387
     h = (h ^ ((h >> 16) & 0xFFFF)) & 0x7FFFFFFF
     return torch.where(h >= int(dropout.p * 2**31), x_TD * (1 / (1 - dropout.p)), 0.0)
+
+
+def joined(
+    dense: Any,
+    dropout: nn.Dropout | None,
+    layer_norm: Any,
+    seen_TD: Tensor,
+    x_TD: Tensor,
+    route: Mapping[str, Any],
+    which: int,
+) -> Tensor:
+    """The norm of a state and what a product of it adds; on CUDA all but the product in one kernel."""
+    if not x_TD.is_cuda:
+        new_TD = dense(seen_TD)
+        return norm(layer_norm, new_TD if dropout is None else drop(dropout, new_TD, route, which), x_TD)
+    from liebig.model.fused import add_norm
+
+    noise, p = route.get("packed_noise"), 0.0
+    if noise is not None and dropout is not None and dropout.training:
+        noise, p = noise[which], dropout.p
+    new_TD = F.linear(seen_TD, dense.weight)
+    weight, shift = layer_norm.weight, layer_norm.bias
+    keep = torch.is_grad_enabled()
+    out, _ = add_norm(new_TD, dense.bias, x_TD, weight, shift, noise if p else None, p, layer_norm.eps, keep)
+    return out
+
+
+def activated(dense: Any, activation: Any, x_TD: Tensor) -> Tensor:
+    """The wide half of the feed-forward part; on CUDA bias and GELU in one kernel."""
+    if not x_TD.is_cuda or not isinstance(activation, GELUActivation):
+        out: Tensor = activation(dense(x_TD))
+        return out
+    from liebig.model.fused import bias_gelu
+
+    wide: Tensor = bias_gelu(F.linear(x_TD, dense.weight), dense.bias)
+    return wide
 
 
 def norm(layer_norm: nn.Module, new_TD: Tensor, x_TD: Tensor) -> Tensor:
