@@ -149,7 +149,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")
-    index = Retriever.from_folder(tmp_path / "out")._opened.index
+    index = Retriever.from_folder(tmp_path / "out").opened.index
     assert (len(index.shards), len(index)) == (2, 8)
     made(source, tmp_path / "again")
     assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
@@ -166,12 +166,12 @@ def test_pieces_of_changed_passages_go(tmp_path):
     write(a=long, b=long + " comet", c="a short one")
     made(source, tmp_path / "out")
     retriever = Retriever.from_folder(tmp_path / "out")
-    before = len(retriever._opened.index)
+    before = len(retriever.opened.index)
     assert before > 3
     write(a="barley", b=long + " comet", d="quince")
     refresh(tmp_path / "out")
     assert retriever.reload()
-    assert retriever._opened.index.find("a#1") is None
+    assert retriever.opened.index.find("a#1") is None
     assert {r.id for r in retriever.search("barley", 5, "dense")} == {"a", "b", "d"}
 
 

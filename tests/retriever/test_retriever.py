@@ -89,7 +89,7 @@ def test_filters_take_several_values_and_fields(retriever):
 def test_vectors_are_those_of_the_index(retriever):
     passages = [retriever.passage(id) for id in ("barley-0", "violin-1")]
     vectors = retriever.encode([f"{p.title} {p.text}" for p in passages], kind="passage")
-    index = retriever._opened.index
+    index = retriever.opened.index
     stored = np.concatenate([shard.vectors.decode() for shard in index.shards])
     rows = [index.find(p.id) for p in passages]
     np.testing.assert_allclose(vectors, stored[rows], atol=2e-3)
@@ -115,7 +115,7 @@ def test_words_of_the_question_carry_bm25_and_its_formula_is_the_indexs(retrieve
     assert useful == {"growth", "barley", "limited", "nutrient"}
     from liebig.retriever.contributions import bm25_score
 
-    score = bm25_score(retriever._opened.bm25, QUESTION)([passage])[0]
+    score = bm25_score(retriever.opened.bm25, QUESTION)([passage])[0]
     assert score == pytest.approx(retriever.search(QUESTION, 1, "bm25")[0].score, rel=1e-5)
     with pytest.raises(RecipeError, match="parts"):
         retriever.explain(QUESTION, passage.id, system="hybrid")
@@ -136,14 +136,16 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     opened = Retriever.from_folder(copy)
     assert not opened.reload()
     opened.search(QUESTION)
-    encoder = opened._opened.encoder
+    before = opened.opened
+    encoder = before.encoder
     described = read(copy)
     shutil.copytree(copy / "bm25", copy / "bm25-2")
     write(copy, Described(2, "bm25", "collection", "bm25-2", "index", "model"))
     shutil.rmtree(copy / "bm25")
     assert opened.reload()
     assert (opened.generation, opened.system) == (2, "bm25")
-    assert opened._opened.encoder is encoder
+    assert opened.opened.encoder is encoder
+    assert (before.described, before.bm25.search([QUESTION], 1).row(0)[0][0]) == (described, 0)
     assert opened.search(QUESTION)[0].id == "barley-0"
     assert described.generation == 1
 

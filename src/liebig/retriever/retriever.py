@@ -73,6 +73,11 @@ class Retriever:
         return self._opened.collection.count("passages")
 
     @property
+    def opened(self) -> Opened:
+        """The generation that is open now: its texts, indexes and model. Hold it where several of them must fit."""
+        return self._opened
+
+    @property
     def folder(self) -> Path:
         """Where it lies."""
         return self._opened.folder

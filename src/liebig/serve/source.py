@@ -24,22 +24,20 @@ class Word:
     passages: int | None
 
 
-def bm25_of(retriever: Retriever) -> BM25 | None:
-    """Its BM25 index, where there is one."""
-    return retriever._opened.bm25
-
-
 def analyzer_of(retriever: Retriever) -> Analyzer:
     """What makes terms of words: BM25's own, where there is an index."""
-    index = bm25_of(retriever)
+    return _analyzer(retriever.opened.bm25)
+
+
+def _analyzer(index: BM25 | None) -> Analyzer:
     return Analyzer() if index is None else index.settings.analyzer
 
 
 def embedder_of(retriever: Retriever, before: Embedder | None = None) -> Embedder | None:
     """The model with prompts and scaling as the index has them; None where there is no dense index."""
-    if "dense" not in retriever.systems:
+    opened = retriever.opened
+    if "dense" not in opened.described.systems:
         return None
-    opened = retriever._opened
     about: Any = opened.dense.index.about
     encoder = opened.encoder
     if before is not None and before.encoder is encoder:
@@ -50,8 +48,8 @@ def embedder_of(retriever: Retriever, before: Embedder | None = None) -> Embedde
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
     """The words of a question, as BM25 takes them."""
-    analyzer, index = analyzer_of(retriever), bm25_of(retriever)
-    found = []
+    index = retriever.opened.bm25
+    analyzer, found = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
         term = analyzer.term(word)
         found.append(Word(word, term, None if index is None or not term else frequency(index, term)))
