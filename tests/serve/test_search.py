@@ -8,6 +8,7 @@ import pytest
 
 from liebig import pipeline
 from liebig.retriever import Retriever
+from liebig.retriever.embedding import Embedder
 from liebig.retriever.folder import Described, write
 from liebig.stages import STAGES
 
@@ -62,6 +63,20 @@ def test_compare_gives_each_result_its_rank_in_the_other_system(client, retrieve
     assert [row["other"] for row in left["results"]] == [dense[row["id"]] for row in left["results"]]
     assert [row["other"] for row in right["results"]] == [bm25.get(row["id"]) for row in right["results"]]
     assert (left["found"], right["found"]) == (len(bm25), len(dense))
+
+
+def test_compare_encodes_a_question_once_for_hybrid_and_dense(client, monkeypatch):
+    encoded = []
+    plain = Embedder.vectors
+
+    def counted(self, texts, kind):
+        encoded.extend(texts)
+        return plain(self, texts, kind)
+
+    monkeypatch.setattr(Embedder, "vectors", counted)
+    answer = client.post("/compare", json={"query": QUESTION, "systems": ["hybrid", "dense"], "k": 5}).json()
+    assert [len(item["results"]) for item in answer["lists"]] == [5, 5]
+    assert encoded == [QUESTION]
 
 
 def test_nothing_found_is_explained(client):

@@ -9,7 +9,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from liebig.rerank.cross import CrossEncoder
-from liebig.serve.embedding import Asked
+from liebig.retriever.embedding import Asked, Embedder
 from liebig.serve.limits import Limits
 from liebig.serve.source import embedder_of
 
@@ -41,7 +41,7 @@ def test_prompts_are_put_before_queries_and_passages(retriever):
     plain = embedder.embed([Asked("query: a text", "passage")])[0]
     embedder.encoder.prompts = {"query": "query: "}
     try:
-        prompted = embedder_of(retriever)
+        prompted = Embedder(embedder.encoder, "passage", "query", unit=False)
         query, passage = prompted.embed([Asked("a text", "query"), Asked("query: a text", "passage")])
     finally:
         embedder.encoder.prompts = {}

@@ -20,6 +20,7 @@ from liebig.errors import DataError, RecipeError
 from liebig.index.base import Index
 from liebig.index.opening import open_index
 from liebig.lexical.bm25 import BM25
+from liebig.records import Query
 from liebig.retriever.filters import Owners
 from liebig.retriever.folder import Described
 from liebig.search.fold import Folded
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from liebig.model.encoder import Encoder
+    from liebig.retriever.embedding import Embedder, Kind
 
 
 class Opened:
@@ -45,6 +47,7 @@ class Opened:
         self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
         self.index = open_index(folder / described.index, hashes=verify) if described.index else None
         self._device, self._lock = device, Lock()
+        self._embedder: Embedder | None = None
 
     @cached_property
     def lexical(self) -> Lexical:
@@ -72,6 +75,18 @@ class Opened:
         with self._lock:
             return self.dense.encoder
 
+    @property
+    def embedder(self) -> Embedder:
+        """The model with prompts and scaling as the index has them, made once."""
+        encoder = self.encoder
+        with self._lock:
+            if self._embedder is None:
+                from liebig.retriever.embedding import Embedder
+
+                passage, query, unit = _manner(self.dense.index)
+                self._embedder = Embedder(encoder, passage, query, unit=unit)
+            return self._embedder
+
     @cached_property
     def owners(self) -> Owners:
         """Metadata by passage, read when the first filter comes."""
@@ -83,21 +98,36 @@ class Opened:
         same = self.described.model is not None and self.described.model == other.described.model
         if same and self.index is not None and other.index is not None and "encoder" in other.dense.__dict__:
             self.dense.__dict__["encoder"] = other.dense.encoder
+            if _manner(self.index) == _manner(other.index):
+                self._embedder = other._embedder
 
-    def system(self, name: str) -> System:
-        """BM25 or dense, passages in the place of pieces."""
+    def system(self, name: str, questions: Sequence[str]) -> System:
+        """BM25 or dense for these questions, each query named by its place; passages in the place of pieces."""
         if name == "bm25":
             return self.lexical
-        _ = self.encoder
-        assert self.index is not None, "dense says so if not"
-        return Folded(self.dense, "max") if self.index.about.get("pieces") else self.dense
+        asked = Vectored(self.dense, self.encode(questions, "query"))
+        return Folded(asked, "max") if self.dense.index.about.get("pieces") else asked
 
     def fuse(self, bm25: Found, dense: Found) -> Found:
         """Both rankings as one."""
         return weighted_by(self.described.weight, self.described.norm)([bm25, dense])
 
-    def encode(self, texts: Sequence[str], kind: str) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], kind: Kind) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
-        about: Any = self.dense.index.about
-        name = "query_prompt" if kind == "query" else "prompt"
-        return self.encoder.encode_texts(texts, prompt=about.get(name, kind), unit=bool(about.get("unit")))
+        return self.embedder.vectors(texts, kind)
+
+
+def _manner(index: Index) -> tuple[str, str, bool]:
+    """How an index's vectors were made: the prompts of passages and of queries, and whether they have length 1."""
+    about: Any = index.about
+    return about.get("prompt", "passage"), about.get("query_prompt", "query"), bool(about.get("unit"))
+
+
+class Vectored(System):
+    """A dense system and the vectors of its questions; a query's id is its place among them."""
+
+    def __init__(self, dense: Dense, vectors: NDArray[np.float32]) -> None:
+        self.name, self._dense, self._vectors = dense.name, dense, vectors
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+        return self._dense.search_vectors(self._vectors[[int(query.id) for query in queries]], k)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,11 @@ from liebig.retriever.opened import Opened
 from liebig.search.fold import document_of
 from liebig.search.systems import Found, System
 
+if TYPE_CHECKING:
+    from liebig.retriever.embedding import Kind
+
 DEPTH = 100  # passages each system of a hybrid is asked for at least
 PARTS = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("bm25", "dense")}
-Kind = Literal["passage", "query"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +113,26 @@ class Retriever:
         self, texts: Sequence[str], k: int = 10, system: str | None = None, filters: Filters | None = None
     ) -> list[list[Result]]:
         """The k best passages of every question, asked together."""
+        return self.search_systems(texts, k, [system], filters)[0]
+
+    def search_systems(
+        self, texts: Sequence[str], k: int, systems: Sequence[str | None], filters: Filters | None = None
+    ) -> list[list[list[Result]]]:
+        """The same by each of several systems; a question is encoded once for all of them."""
         if k < 1:
             raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
         opened = self._opened
-        name = self._name(opened, system)
+        names = [PARTS[self._name(opened, system)] for system in systems]
         if not texts:
-            return []
-        names = PARTS[name]
-        queries = [Query("", text) for text in texts]
-        depth = max(k, DEPTH) if len(names) > 1 else k
-        asked = [_asked(opened, part, filters).search(queries, min(depth, _total(opened))) for part in names]
-        return [_results(opened, names, lists, k) for lists in zip(*asked)]
+            return [[] for _ in systems]
+        queries = [Query(str(place), text) for place, text in enumerate(texts)]
+        asked = {part: _asked(opened, part, texts, filters) for part in dict.fromkeys(chain(*names))}
+        found = []
+        for parts in names:
+            depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(opened))
+            lists = zip(*(asked[part].search(queries, depth) for part in parts))
+            found.append([_results(opened, parts, of_query, k) for of_query in lists])
+        return found
 
     def encode(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
         """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
@@ -206,8 +218,8 @@ def _total(opened: Opened) -> int:
     return max(1, opened.collection.count("passages"))
 
 
-def _asked(opened: Opened, name: str, filters: Filters | None) -> System:
-    system = opened.system(name)
+def _asked(opened: Opened, name: str, texts: Sequence[str], filters: Filters | None) -> System:
+    system = opened.system(name, texts)
     if not filters:
         return system
     return Filtered(system, opened.owners.passes(filters), _total(opened))

@@ -22,8 +22,8 @@ from liebig.machine import cores
 from liebig.rerank.cross import CrossEncoder
 from liebig.retriever import Result, Retriever
 from liebig.retriever.contributions import Contribution
+from liebig.retriever.embedding import Asked, Embedded, Embedder, Kind, unit_length
 from liebig.serve.batching import Batcher, Batching
-from liebig.serve.embedding import Asked, Embedded, Embedder, Kind, unit_length
 from liebig.serve.limits import Limits
 from liebig.serve.metrics import Metrics
 from liebig.serve.refusals import Busy, Refusal
@@ -37,11 +37,11 @@ Filters = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class Question:
-    """A search: only questions of the same depth, system and filters are asked together."""
+    """A search by one system or several: only questions of the same depth, systems and filters are asked together."""
 
     text: str
     k: int
-    system: str | None
+    systems: tuple[str | None, ...]
     filters: Filters = ()
 
 
@@ -64,7 +64,6 @@ class Engine:
     ) -> None:
         self.retriever, self.limits, self.reranker = retriever, limits, reranker
         self.metrics = Metrics()
-        self.embedder: Embedder | None = None
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
         self._poll: asyncio.Task[None] | None = None
@@ -73,16 +72,17 @@ class Engine:
     async def start(self) -> None:
         """Load what the first request would wait for, and look for new generations from now on."""
         await self.compute(self._load)
+        embedder = self.embedder
         how = Batching(
-            budget=self.limits.budget or (self.embedder.budget if self.embedder else 1024),
+            budget=self.limits.budget or (embedder.budget if embedder else 1024),
             wait=self.limits.wait_ms / 1000,
             queue=self.limits.queue,
             together=self.limits.batching,
         )
-        lanes = 1 if self.embedder is not None and self.embedder.cuda else self._workers
+        lanes = 1 if embedder is not None and embedder.cuda else self._workers
         make = partial(self._batcher, how=how, lanes=lanes)
         self._embeds: Batcher[Asked, Embedded] = make("embed", self._embed)
-        self._searches: Batcher[Question, list[Result]] = make("search", self._search)
+        self._searches: Batcher[Question, list[list[Result]]] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
 
@@ -112,8 +112,8 @@ class Engine:
         self.metrics.tokens.inc(sum(item.tokens for item in found))
         return found
 
-    async def search(self, question: Question) -> list[Result]:
-        """The best passages of a question."""
+    async def search(self, question: Question) -> list[list[Result]]:
+        """The best passages of a question, by each of its systems."""
         return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
 
     async def rerank(self, query: str, texts: Sequence[str], *, raw: bool) -> list[float]:
@@ -143,10 +143,8 @@ class Engine:
 
     def _load(self) -> None:
         """Bring model, maps and compiled code into memory."""
-        embedder = embedder_of(self.retriever, self.embedder)
-        if embedder is not None and embedder is not self.embedder:
-            embedder.embed([Asked("warm", "query"), Asked("warm", "passage")])
-        self.embedder = embedder
+        if self.embedder is not None:
+            self._embed([Asked("warm", "query"), Asked("warm", "passage")])
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
         self.metrics.generation.set(self.retriever.generation)
@@ -154,22 +152,27 @@ class Engine:
     def _embed(self, asked: list[Asked]) -> list[Embedded]:
         return self._model().embed(asked)
 
-    def _model(self) -> Embedder:
-        if self.embedder is None:
-            raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
-        return self.embedder
+    @property
+    def embedder(self) -> Embedder | None:
+        """The model of the generation that is open; None where there is none."""
+        return embedder_of(self.retriever)
 
-    def _search(self, questions: list[Question]) -> list[list[Result]]:
+    def _model(self) -> Embedder:
+        embedder = self.embedder
+        if embedder is None:
+            raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
+        return embedder
+
+    def _search(self, questions: list[Question]) -> list[list[list[Result]]]:
         """Questions of one kind at a time."""
-        found: list[list[Result]] = [[] for _ in questions]
-        for kind in dict.fromkeys((q.k, q.system, q.filters) for q in questions):
-            places = [i for i, q in enumerate(questions) if (q.k, q.system, q.filters) == kind]
-            k, system, filters = kind
+        found: list[list[list[Result]]] = [[] for _ in questions]
+        for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
+            places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
+            k, systems, filters = kind
             texts = [questions[i].text for i in places]
-            for i, results in zip(
-                places, self.retriever.search_many(texts, k, system, dict(filters) or None)
-            ):
-                found[i] = results
+            by_system = self.retriever.search_systems(texts, k, systems, dict(filters) or None)
+            for i, results in zip(places, zip(*by_system)):
+                found[i] = list(results)
         return found
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Response
 
+from liebig.retriever.embedding import Embedded, Floats, unit_length
 from liebig.serve.checks import check_query, check_texts
-from liebig.serve.embedding import Embedded, Floats, unit_length
 from liebig.serve.engine import Engine
 from liebig.serve.refusals import Refusal
 from liebig.serve.replies import reply

@@ -64,7 +64,7 @@ def search_routes(engine: Engine) -> APIRouter:
 async def _search(engine: Engine, request: SearchRequest) -> Response:
     query, k = check_query(request.query, engine.limits), check_k(request.k, engine.limits)
     began = time.perf_counter()
-    results = await engine.search(Question(query, k, request.system, frozen(request.filters)))
+    (results,) = await engine.search(Question(query, k, (request.system,), frozen(request.filters)))
     took = time.perf_counter() - began
     retriever = engine.retriever
     if request.snippets:
@@ -86,8 +86,7 @@ async def _compare(engine: Engine, request: CompareRequest) -> Response:
     query, retriever = check_query(request.query, engine.limits), engine.retriever
     began, filters = time.perf_counter(), frozen(request.filters)
     depth = max(DEPTH, request.k)
-    asked = [engine.search(Question(query, depth, system, filters)) for system in request.systems]
-    found = await asyncio.gather(*asked)
+    found = await engine.search(Question(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
     lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, found, request.k)
     words = words_of(retriever, query)

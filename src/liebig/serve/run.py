@@ -112,7 +112,7 @@ def _engine(
     retriever = Retriever.from_folder(folder, device=device)
     cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
     if "dense" in retriever.systems:
-        retriever.encode(["a text that loads the model"], "query")
+        _ = retriever.opened.encoder  # a model that cannot be loaded is told now
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers, reranker=cross)
 

@@ -1,18 +1,14 @@
-"""The retriever as the server sees it: what it opened, its model as an embedder, the words of a question.
-
-One view belongs to one generation of the folder. The embedder is made anew only when the model is another.
-"""
+"""The retriever as the server sees it: its model as an embedder, the words of a question as BM25 takes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from liebig.lexical.analysis import Analyzer
 from liebig.lexical.bm25 import BM25
 from liebig.lexical.scripts import words
 from liebig.retriever import Retriever
-from liebig.serve.embedding import Embedder
+from liebig.retriever.embedding import Embedder
 
 
 @dataclass(frozen=True)
@@ -33,17 +29,10 @@ def _analyzer(index: BM25 | None) -> Analyzer:
     return Analyzer() if index is None else index.settings.analyzer
 
 
-def embedder_of(retriever: Retriever, before: Embedder | None = None) -> Embedder | None:
-    """The model with prompts and scaling as the index has them; None where there is no dense index."""
+def embedder_of(retriever: Retriever) -> Embedder | None:
+    """The model as the index used it; None where there is no dense index."""
     opened = retriever.opened
-    if "dense" not in opened.described.systems:
-        return None
-    about: Any = opened.dense.index.about
-    encoder = opened.encoder
-    if before is not None and before.encoder is encoder:
-        return before
-    prompts = {"passage": about.get("prompt", "passage"), "query": about.get("query_prompt", "query")}
-    return Embedder(encoder, prompts, unit=bool(about.get("unit")))  # type: ignore[arg-type]  # literal keys
+    return opened.embedder if "dense" in opened.described.systems else None
 
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:

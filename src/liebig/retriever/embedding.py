@@ -1,4 +1,4 @@
-"""Texts to vectors for a server: what waits becomes packed rows for the lean forward, one thread a core.
+"""Texts to vectors as the index has them: packed rows for the lean forward, as `liebig encode` makes them.
 
 Queries and passages have their own prompts; those with the same prompt share rows. The vectors are the model's own;
 whether they are scaled to length 1 is asked for at the end. Cost: the model's on real tokens, without padding.
@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from liebig.encode import rows
 from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, Model, TorchModel, frame_of, skip_of
-from liebig.encode.rows import Frame, Window
+from liebig.encode.rows import Frame, Longs, Window
 from liebig.encode.tokens import Preparing
 from liebig.model.encoder import Encoder
 
@@ -45,10 +46,13 @@ class Embedded:
 class Embedder:
     """An encoder as the index used it."""
 
-    def __init__(self, encoder: Encoder, prompts: dict[Kind, str], *, unit: bool) -> None:
-        self.encoder, self.unit, self._prompts = encoder, unit, prompts
-        self._models: dict[int, Model] = {}
-        self._frames: dict[Kind, Frame] = {kind: frame_of(encoder, name) for kind, name in prompts.items()}
+    def __init__(self, encoder: Encoder, passage: str, query: str, *, unit: bool) -> None:
+        self.encoder, self.unit = encoder, unit
+        self._prompts: dict[Kind, str] = {"passage": passage, "query": query}
+        self._models: dict[tuple[int, int], Model] = {}
+        self._frames: dict[Kind, Frame] = {
+            kind: frame_of(encoder, name) for kind, name in self._prompts.items()
+        }
 
     @property
     def cuda(self) -> bool:
@@ -70,16 +74,23 @@ class Embedder:
         """About how many tokens a text has."""
         return min(len(text) // CHARACTERS + 3, self.encoder.max_length)
 
+    def vectors(self, texts: Sequence[str], kind: Kind) -> Floats:
+        """The vectors of texts of one kind, scaled as those of the index are, N x D."""
+        vectors = self._rows(texts, kind)[0]
+        return unit_length(vectors) if self.unit else vectors
+
     def embed(self, asked: Sequence[Asked]) -> list[Embedded]:
-        """The vectors of texts, in order."""
+        """The vectors of texts of any kind, in order, as the model makes them."""
         found: list[Embedded | None] = [None] * len(asked)
         for kind in dict.fromkeys(self._kinds[item.kind] for item in asked):
             places = [i for i, item in enumerate(asked) if self._kinds[item.kind] == kind]
-            for place, made in zip(places, self._embed([asked[i].text for i in places], kind)):
-                found[place] = made
+            vectors, sizes, cut = self._rows([asked[i].text for i in places], kind)
+            for place, *made in zip(places, vectors, sizes.tolist(), cut.tolist()):
+                found[place] = Embedded(*made)
         return found  # type: ignore[return-value]  # every place was filled
 
-    def _embed(self, texts: Sequence[str], kind: Kind) -> list[Embedded]:
+    def _rows(self, texts: Sequence[str], kind: Kind) -> tuple[Floats, Longs, NDArray[np.bool_]]:
+        """Vectors, their numbers of tokens, and whether some were cut off."""
         encoder, frame = self.encoder, self._frames[kind]
         preparing = Preparing(encoder.prompt_text(self._prompts[kind]), encoder.lowercase)
         window = Window(*encoder.tokenizer.encode_packed([preparing.text(text) for text in texts]))
@@ -88,15 +99,14 @@ class Embedder:
         groups = rows.by_budget(sizes, self.budget)
         packed = ((*rows.row(window, pieces, frame, chosen), chosen) for chosen in groups)
         vectors = self._model(frame).start(packed, len(texts))()
-        cut = np.diff(window.offsets) > frame.room
-        return [Embedded(v, n, c) for v, n, c in zip(vectors, sizes.tolist(), cut.tolist())]
+        return vectors, sizes, np.diff(window.offsets) > frame.room
 
     def _model(self, frame: Frame) -> Model:
-        """The forward; made in a thread that computes, whose number of threads it keeps."""
-        skip = skip_of(self.encoder, frame)
-        if skip not in self._models:
-            self._models[skip] = TorchModel(self.encoder, skip=skip)
-        return self._models[skip]
+        """The forward, which keeps the number of threads of the thread it is made in."""
+        kind = skip_of(self.encoder, frame), torch.get_num_threads()
+        if kind not in self._models:
+            self._models[kind] = TorchModel(self.encoder, skip=kind[0])
+        return self._models[kind]
 
 
 def unit_length(vectors: Floats) -> Floats:
