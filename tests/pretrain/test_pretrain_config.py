@@ -10,6 +10,7 @@ from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.presets import resolve, said
 
 NEW = {"kind": "new", "layers": 2, "width": 16, "heads": 2}
+MIXTURE = {"kind": "mixture", "parts": [{"source": {"kind": "spans"}}, {"source": {"kind": "crops"}}]}
 
 
 def recipe(objective="mlm", source="blocks", **rest):
@@ -32,6 +33,12 @@ NONSENSE = [
         ({"kind": "cocondenser", "distinct_documents": True}, {"kind": "spans", "single": "once"}),
         {},
         "no use",
+    ),
+    (({"kind": "simclr", "distinct_documents": True}, MIXTURE), {}, "here are several"),
+    (
+        ({"kind": "cocondenser", "distinct_documents": True}, "spans"),
+        {"stores": [{"path": "one"}, {"path": "two"}]},
+        "here are several",
     ),
     (("mlm", "block"), {}, "blocks"),
 ]

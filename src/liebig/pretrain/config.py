@@ -134,10 +134,20 @@ def _once_where_it_works(config: PretrainConfig) -> None:
         raise ValueError("spans of one document never meet as negatives: distinct_documents has no use here")
 
 
+def _documents_are_of_one_source(config: PretrainConfig) -> None:
+    several = len(parts(config.source)) > 1 or len(config.stores) > 1
+    if several and getattr(config.objective, "distinct_documents", False):
+        raise ValueError(
+            "distinct_documents numbers the documents of one source over one store, and here are several: "
+            "set it to false, or prepare the texts as one store and leave the mixture out"
+        )
+
+
 CHECKS = (
     _batch_is_said_once,
     _sources_have_stores,
     _pairs_for_pairs,
     _a_teacher_for_vectors,
     _once_where_it_works,
+    _documents_are_of_one_source,
 )
