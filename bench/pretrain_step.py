@@ -86,14 +86,14 @@ def padded(side: Side, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     return ids.pin_memory(), mask.long().pin_memory(), labels.pin_memory()
 
 
-def ours(size: str, dropout: float, whole: bool) -> Callable[[Work], torch.Tensor]:
+def ours(size: str, dropout: float) -> Callable[[Work], torch.Tensor]:
     """A step of ours."""
     shape = SIZES[size]
     backbone = Backbone.create(
         shape["layers"], shape["width"], shape["heads"], shape["vocab"], dropout=dropout, seed=0
     )
     objective = Condenser(backbone, CondenserHead(backbone, 2)).to(CUDA).train()
-    backbone.compile(whole=whole)
+    backbone.compile()
     parameters = list(objective.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
     world = World(device=CUDA)
@@ -162,7 +162,6 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--sequences", type=int, default=1024, help="sequences in a batch")
     parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--whole", action="store_true", help="compile all layers as one function")
     parser.add_argument("--batches", type=int, default=4, help="batches of different lengths, in turn")
     parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     options = parser.parse_args()
@@ -171,7 +170,7 @@ def main() -> None:
     print(f"ceiling: {ceiling / 1e12:.0f} TFLOP/s")
     works = [work(options.size, options.sequences, seed) for seed in range(options.batches)]
     if options.profile:
-        run = ours(options.size, options.dropout, options.whole)
+        run = ours(options.size, options.dropout)
         found = measure(run, works, options.steps, ceiling)
         print(f"{found.rate:,.0f} tokens/s, share {found.share:.3f}, peak {found.peak:.1f} GiB")
         profile(run, works)
@@ -180,7 +179,7 @@ def main() -> None:
     for name, make in {
         "usual": lambda: usual(options.size, options.dropout, compiled=False),
         "usual, compiled": lambda: usual(options.size, options.dropout, compiled=True),
-        "liebig": lambda: ours(options.size, options.dropout, options.whole),
+        "liebig": lambda: ours(options.size, options.dropout),
     }.items():
         found[name] = one = measure(make(), works, options.steps, ceiling)
         speed = f"{one.rate:>11,.0f} tokens/s  share {one.share:.3f}"

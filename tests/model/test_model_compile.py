@@ -1,4 +1,4 @@
-"""Compiled and lean forms compute the same and are made once: traced on a CPU, without the CUDA kernels."""
+"""Lean and compiled forms compute the same, and compiled ones are made once: on a CPU, without the CUDA kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from liebig.model import attention, stack
+from liebig.model import attention, lean, plain
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
 from liebig.model.reference import own_states
@@ -40,22 +40,22 @@ def qkv_by_mask(qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Ten
 def no_cuda_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(attention, "varlen_runs", lambda *_: True)
     monkeypatch.setattr(attention, "attend_varlen", by_mask)
-    monkeypatch.setattr(stack, "attend_qkv", qkv_by_mask)
+    monkeypatch.setattr(lean, "attend_qkv", qkv_by_mask)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
-def compile_traced(backbone: Backbone, **how: bool) -> None:
+def compile_traced(backbone: Backbone) -> None:
     """Traces without generating code; a graph break is an error."""
-    backbone.compile(backend="eager", fullgraph=True, **how)
+    backbone.compile(backend="eager", fullgraph=True)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert"])
 def test_lean_states_and_gradients_are_the_models_own(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liebig.model.backbone.compiled", lambda function, **_: function)
+    monkeypatch.setattr("liebig.model.backbone.plain_layer", lambda *_: pytest.fail("not the lean form"))
     backbone, packed = tiny(family).double(), random_row()
-    backbone.compile()
+    assert lean.lean_form(family, backbone.kind.layers(backbone.body)[0]) is not None
     own, ours = own_states(backbone.model, packed), backbone(packed).last
     assert torch.allclose(ours, own, rtol=0, atol=1e-12)
     weight = torch.randn_like(own)
@@ -64,21 +64,29 @@ def test_lean_states_and_gradients_are_the_models_own(family: str, monkeypatch: 
     assert all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(got, expected))
 
 
-@pytest.mark.parametrize(("family", "lean"), [("bert", False), ("albert", True), ("modernbert", True)])
-def test_layers_without_a_lean_form_are_traced_whole_through_the_attention_interface(
-    family: str, lean: bool
-) -> None:
+@pytest.mark.parametrize("family", ["albert", "modernbert"])
+def test_layers_without_a_lean_form_are_traced_whole_through_the_attention_interface(family: str) -> None:
     backbone, packed = tiny(family), random_row()
-    compile_traced(backbone, lean=lean)
+    compile_traced(backbone)
     with torch.no_grad():
         assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_changing_rows_compile_nothing_again(whole: bool) -> None:
-    backbone = tiny("bert", layers=2, dropout=0.1)
+def test_a_layer_with_other_products_or_another_activation_is_run_as_it_is() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    first, second = backbone.kind.layers(backbone.body)[:2]
+    first.intermediate.intermediate_act_fn = torch.nn.ReLU()
+    second.output.dense = torch.nn.Sequential(second.output.dense)
+    assert lean.lean_form("bert", first) is lean.lean_form("bert", second) is None
+    with torch.no_grad():
+        assert torch.allclose(backbone(packed).last, own_states(backbone.model, packed), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_changing_rows_compile_nothing_again(family: str) -> None:
+    backbone = tiny(family, layers=2, dropout=0.1)
     head = list(backbone.new_layers(1))
-    compile_traced(backbone, whole=whole)
+    compile_traced(backbone)
 
     def pass_over(packed: Packed) -> None:
         hidden = backbone(packed, layers=(1,))
@@ -99,7 +107,7 @@ def test_changing_rows_compile_nothing_again(whole: bool) -> None:
 
 def test_layers_of_one_shape_share_one_compiled_form() -> None:
     counters.clear()
-    backbone, packed = tiny("bert", layers=6), random_row()
+    backbone, packed = tiny("albert", layers=6), random_row()
     compile_traced(backbone)
     with torch.no_grad():
         backbone(packed)
@@ -131,7 +139,6 @@ def test_the_compiled_loss_is_the_plain_one() -> None:
 def test_the_lean_layer_keeps_states_in_half_precision_under_autocast() -> None:
     backbone, packed = tiny("bert"), random_row()
     exact = backbone(packed).last
-    compile_traced(backbone)
     with torch.autocast("cpu", torch.bfloat16):
         half = backbone(packed, layers=(2,))
     assert half.layers[2].dtype == torch.bfloat16
@@ -140,10 +147,10 @@ def test_the_lean_layer_keeps_states_in_half_precision_under_autocast() -> None:
 
 def test_dropout_of_the_lean_layer_is_dropout() -> None:
     torch.manual_seed(0)
-    dropout, x = torch.nn.Dropout(0.1), torch.ones(400, 300)
-    first, second = ({"packed_noise": noise} for noise in stack.draw_noise(2, x.device))
-    kept = [stack.drop(dropout, x, route, which) for route in (first, second) for which in (0, 1)]
-    assert torch.equal(kept[0], stack.drop(dropout, x, first, 0))
+    x = torch.ones(400, 300)
+    noise = plain.draw_noise(2, x.device).flatten(0, 1)
+    kept = [plain.dropped(x, one, 0.1) for one in noise]
+    assert torch.equal(kept[0], plain.dropped(x, noise[0], 0.1))
     zeros = torch.stack([(k == 0).double() for k in kept])
     assert (zeros.mean(dim=(1, 2)) - 0.1).abs().max() < 0.003
     assert (kept[0][kept[0] != 0] - 1 / 0.9).abs().max() < 1e-6
@@ -151,23 +158,38 @@ def test_dropout_of_the_lean_layer_is_dropout() -> None:
     assert together.abs().max() < 0.015
     beside = torch.corrcoef(torch.stack([zeros[0, :, 1:].flatten(), zeros[0, :, :-1].flatten()]))[0, 1]
     assert beside.abs() < 0.015
-    assert torch.equal(stack.drop(dropout.eval(), x, first, 0), x)
+    assert torch.equal(plain.dropped(x, None, 0.1), x)
+
+
+def test_what_lies_between_products_has_the_gradients_of_its_own_forward() -> None:
+    torch.manual_seed(0)
+    new, x, grad = (torch.randn(9, 12, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    bias, weight, shift = (torch.randn(12, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    for noise in (None, plain.draw_noise(1, x.device)[0, 1]):
+        out, kept = plain.add_norm(new, bias, x, weight, shift, noise, 0.3, 1e-5, True)
+        wanted = torch.autograd.grad(out, [x, new, weight, shift, bias], grad)
+        assert kept is not None
+        dx, dnew, sums = plain.add_norm_backward(grad, kept, weight, noise, 0.3, 1e-5)
+        for mine, own in zip([dx, dnew, *sums], wanted):
+            assert torch.allclose(mine, own, rtol=0, atol=1e-12)
+    wanted = torch.autograd.grad(plain.bias_gelu(new, bias), [new, bias], grad)
+    for mine, own in zip(plain.bias_gelu_backward(grad, new, bias), wanted):
+        assert torch.allclose(mine, own, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_every_dropout_of_every_layer_has_noise_of_its_own(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("liebig.model.backbone.compiled", lambda function, **_: function)
     seen: list[tuple[int, ...]] = []
 
-    def noted(dropout: object, x: Tensor, route: dict[str, Tensor], which: int) -> Tensor:
-        seen.append(tuple(route["packed_noise"][which].tolist()))
+    def noted(x: Tensor, noise: Tensor | None, p: float) -> Tensor:
+        if noise is not None:
+            seen.append(tuple(noise.tolist()))
         return x
 
-    monkeypatch.setattr(stack, "drop", noted)
+    monkeypatch.setattr(plain, "dropped", noted)
     backbone = tiny(family, dropout=0.1).train()
-    backbone.compile()
     for _ in range(2):
         backbone(random_row())
     assert len(seen) == len(set(seen)) == 2 * backbone.n_layers * (2 if family == "bert" else 1)
@@ -176,7 +198,7 @@ def test_every_dropout_of_every_layer_has_noise_of_its_own(
 def test_the_same_random_state_drops_the_same_with_and_without_gradient() -> None:
     backbone, packed = tiny("bert"), random_row()
     backbone.set_dropout(0.5)
-    compile_traced(backbone.train())
+    backbone.train()
     states = []
     for mode in (torch.enable_grad, torch.no_grad):
         torch.manual_seed(7)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from liebig import losses
 from liebig.finetune.batches import EXCLUDE, TARGETS, pairs
-from liebig.finetune.lora import adapted
 from liebig.losses.contrastive import Similarity
 from liebig.model.encoder import Encoder
 from liebig.train.batch import Batch, unweave, weave
@@ -112,7 +111,7 @@ class Retriever(Objective):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         for tower in self.towers.values():
             assert isinstance(tower, Encoder), "a tower is an encoder"
-            tower.backbone.compile(*args, **({"lean": False} if adapted(tower) else {}) | kwargs)
+            tower.backbone.compile(*args, **kwargs)
 
 
 def weighted(loss: Sequence[tuple[float, Loss]], widths: Sequence[int | None], meeting: Meeting) -> Contrast:

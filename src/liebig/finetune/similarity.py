@@ -22,7 +22,6 @@ from liebig.data.items import Where
 from liebig.data.lines import text_lines
 from liebig.data.sources import DiskSource
 from liebig.errors import DataError
-from liebig.finetune.lora import adapted
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.model.encoder import Encoder
 from liebig.train.batch import Batch, Side
@@ -57,7 +56,7 @@ class Similarity(Objective):
         return Represented(None, {self.name: self.loss(vectors, chunk)})
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        self.encoder.backbone.compile(*args, **({"lean": False} if adapted(self.encoder) else {}) | kwargs)
+        self.encoder.backbone.compile(*args, **kwargs)
 
 
 def cosine_regression(encoder: Encoder) -> Similarity:

@@ -21,12 +21,13 @@ from torch.nn import functional as F
 
 from liebig.errors import ModelError
 from liebig.losses.mlm import MaskedLoss, mlm
-from liebig.model import attention
+from liebig.model import attention, plain
 from liebig.model.families import Family, Stack, Whole, family_of
+from liebig.model.lean import lean_form
 from liebig.model.loading import load_model, local_folder, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
-from liebig.model.stack import LEAN, compiled, draw_noise, plain_layer, run_stack
+from liebig.model.stack import compiled, plain_layer, run_lean, run_stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Backbone(nn.Module):
         self._dropout: float | None = None
         self._embed: Callable[..., Tensor] = call_embed
         self._stack: Stack = partial(run_stack, call=plain_layer)
-        self._fast: Stack | None = None  # compiled; for rows that go to the variable-length kernel
+        self._fast: Stack | None = None  # compiled layers, for rows that go to the variable-length kernel
         self._logits: Callable[..., Tensor] = call_logits
         self._loss: Callable[..., MaskedLoss] = call_loss
 
@@ -207,20 +208,15 @@ class Backbone(nn.Module):
         self._dropout = p
         self._set_dropout(self.model, p)
 
-    def compile(self, *, whole: bool = False, lean: bool = True, **options: Any) -> None:  # type: ignore[override]
-        """Compiles embeddings, layers and masked-LM head, for any number of tokens (CUDA; a CPU gains nothing).
+    def compile(self, **options: Any) -> None:  # type: ignore[override]
+        """Compiles embeddings and masked-LM head, and layers that have no lean form (CUDA; a CPU gains nothing).
 
-        By default one layer is compiled and shared by all; `whole` compiles them as one function, which takes
-        longer to make and less time to call. Longest lengths are rounded to powers of two, so that changing
-        batches do not compile again. `lean` uses the leaner forward where the family has one.
+        One layer is compiled and shared by all, for any number of tokens. Longest lengths are rounded to powers of
+        two, so that changing batches do not compile again.
         """
         if not self.packed:
             return
-        call = LEAN.get(self.family, plain_layer) if lean else plain_layer
-        if whole:
-            self._fast = partial(compiled(run_stack, **options), call=call)
-        else:
-            self._fast = partial(run_stack, call=compiled(call, **options))
+        self._fast = partial(run_stack, call=compiled(plain_layer, **options))
         self._embed = compiled(call_embed, **options)
         self._logits = compiled(call_logits, **options)
         self._loss = compiled(call_loss, **options)
@@ -242,11 +238,15 @@ class Backbone(nn.Module):
         route = self._route(packed)
         # A sharded layer (FSDP) is whole only inside its own forward, which the plain stack calls.
         sharded = bool(layers) and hasattr(layers[0], "unshard")
-        if self._fast is None or sharded or "packed_offsets" not in route:
+        if sharded or "packed_offsets" not in route:
             return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, wanted)
-        if layers and layers[0].training:
-            route["packed_noise"] = draw_noise(len(layers), x_TD.device)
-        return self.kind.run(self.body, layers, x_TD, packed, self._fast, route, wanted)
+        forms = {lean_form(self.family, layer) for layer in layers}
+        form = forms.pop() if len(forms) == 1 else None
+        if form is None:
+            return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, wanted)
+        noise = plain.draw_noise(len(layers), x_TD.device) if layers[0].training else None
+        x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype))
+        return run_lean(layers, form, x_TD, route, noise, wanted)
 
     def _route(self, packed: Packed) -> dict[str, Any]:
         """Keyword arguments that carry the row's sequences to attention."""

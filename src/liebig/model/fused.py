@@ -1,15 +1,13 @@
-"""What lies between a layer's products on CUDA, in one kernel each way: bias, dropout, residual and norm; bias and GELU.
+"""What lies between a layer's products on CUDA, one kernel each way: bias, dropout, residual, norm; bias and GELU.
 
-Each reads its tensors once and writes its results once, and the gradients of biases and norms are summed on the way:
-the least traffic there can be. Dropout is `stack.drop`'s hash, so the mask is made again backward and never kept.
-Sums are made in a fixed order, so results do not vary from run to run. Imported only where Triton is, that is on CUDA.
+`plain.py` says what each computes. A kernel reads its tensors once and writes its results once, and sums the gradients
+of biases and norms on the way: the least traffic there can be. Sums are made in a fixed order, so results do not vary
+from run to run. Imported only where Triton is, that is on CUDA.
 
 T packed tokens, D width, F feed-forward width.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -22,7 +20,6 @@ PROGRAMS = 1024
 """Blocks of threads of a backward pass at the most; each keeps sums of its own until the end."""
 
 
-@torch.library.custom_op("liebig::add_norm", mutates_args=())
 def add_norm(
     new: Tensor,
     bias: Tensor,
@@ -33,43 +30,37 @@ def add_norm(
     p: float,
     eps: float,
     keep: bool,
-) -> tuple[Tensor, Tensor]:
-    """LayerNorm of x + dropout(new + bias), and that sum where it is kept for the backward pass."""
+) -> tuple[Tensor, Tensor | None]:
+    """`plain.add_norm` in one kernel."""
     total, width = new.shape
-    out = torch.empty_like(new)
-    kept = torch.empty_like(new) if keep else new.new_empty(0)
+    out, kept = torch.empty_like(new), torch.empty_like(new) if keep else None
     columns, rows = tile(width)
-    dropping = noise is not None and p > 0
     _add_norm[(triton.cdiv(total, rows),)](
-        new, bias, x, weight, shift, noise if dropping else bias, out, kept, total, least(p), 1 / (1 - p), eps,
-        WIDTH=width, ROWS=rows, COLUMNS=columns, DROP=dropping, KEEP=keep, num_warps=WARPS,
+        new, bias, x, weight, shift, noise, out, kept, total, least(p), 1 / (1 - p), eps,
+        WIDTH=width, ROWS=rows, COLUMNS=columns, DROP=noise is not None, KEEP=keep, num_warps=WARPS,
     )  # fmt: skip
     return out, kept
 
 
-@torch.library.custom_op("liebig::add_norm_backward", mutates_args=())
 def add_norm_backward(
-    grad: Tensor, kept: Tensor, weight: Tensor, noise: Tensor | None, p: float, eps: float, wide: bool
+    grad: Tensor, kept: Tensor, weight: Tensor, noise: Tensor | None, p: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x (float32 where `wide`), of new (empty where it is that of x), and of weight, shift and bias."""
+    """`plain.add_norm_backward` in one kernel, and a small one for the sums."""
     total, width = kept.shape
-    dropping = noise is not None and p > 0
-    apart = dropping or (wide and kept.dtype != torch.float32)
-    dx = torch.empty_like(kept, dtype=torch.float32 if wide else kept.dtype)
-    dnew = torch.empty_like(kept) if apart else kept.new_empty(0)
+    dx = torch.empty_like(kept)
+    dnew = dx if noise is None else torch.empty_like(kept)
     columns, rows = tile(width)
     programs = max(1, min(PROGRAMS, triton.cdiv(total, rows)))
     sums = torch.empty((programs, 3, width), dtype=torch.float32, device=kept.device)
     _add_norm_backward[(programs,)](
-        grad, kept, weight, noise if dropping else weight, dx, dnew, sums, total, least(p), 1 / (1 - p), eps,
-        WIDTH=width, ROWS=rows, COLUMNS=columns, DROP=dropping, APART=apart, num_warps=WARPS,
+        grad, kept, weight, noise, dx, dnew, sums, total, least(p), 1 / (1 - p), eps,
+        WIDTH=width, ROWS=rows, COLUMNS=columns, DROP=noise is not None, num_warps=WARPS,
     )  # fmt: skip
     return dx, dnew, sums.sum(0)
 
 
-@torch.library.custom_op("liebig::bias_gelu", mutates_args=())
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
-    """GELU(x + bias), by the error function."""
+    """`plain.bias_gelu` in one kernel."""
     total, width = x.shape
     out = torch.empty_like(x)
     columns, rows = tile(min(width, 1024))
@@ -78,19 +69,29 @@ def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-@torch.library.custom_op("liebig::bias_gelu_backward", mutates_args=())
 def bias_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of x and of bias."""
+    """`plain.bias_gelu_backward` in one kernel, and a small one for the sums."""
     total, width = x.shape
     dx = torch.empty_like(x)
     columns, rows = tile(min(width, 1024))
-    programs = max(1, min(PROGRAMS // triton.cdiv(width, columns), triton.cdiv(total, rows)))
+    across = triton.cdiv(width, columns)
+    programs = max(1, min(2 * PROGRAMS // across, triton.cdiv(total, rows)))
     sums = torch.empty((programs, width), dtype=torch.float32, device=x.device)
-    grid = (programs, triton.cdiv(width, columns))
-    _bias_gelu_backward[grid](
+    _bias_gelu_backward[(programs, across)](
         grad, x, bias, dx, sums, total, WIDTH=width, ROWS=rows, COLUMNS=columns, num_warps=WARPS
     )
     return dx, sums.sum(0)
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """The sum of rows, in float32."""
+    total, width = x.shape
+    columns, rows = tile(min(width, 1024))
+    across = triton.cdiv(width, columns)
+    programs = max(1, min(2 * PROGRAMS // across, triton.cdiv(total, rows)))
+    sums = torch.empty((programs, width), dtype=torch.float32, device=x.device)
+    _column_sums[(programs, across)](x, sums, total, WIDTH=width, ROWS=rows, COLUMNS=columns, num_warps=WARPS)
+    return sums.sum(0)
 
 
 def tile(width: int) -> tuple[int, int]:
@@ -104,73 +105,9 @@ def least(p: float) -> int:
     return int(p * 2**31)
 
 
-@add_norm.register_fake
-def _(
-    new: Tensor,
-    bias: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    shift: Tensor,
-    noise: Tensor | None,
-    p: float,
-    eps: float,
-    keep: bool,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(new), torch.empty_like(new) if keep else new.new_empty(0)
-
-
-@add_norm_backward.register_fake
-def _(
-    grad: Tensor, kept: Tensor, weight: Tensor, noise: Tensor | None, p: float, eps: float, wide: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    apart = (noise is not None and p > 0) or (wide and kept.dtype != torch.float32)
-    dx = torch.empty_like(kept, dtype=torch.float32 if wide else kept.dtype)
-    dnew = torch.empty_like(kept) if apart else kept.new_empty(0)
-    return dx, dnew, kept.new_empty((3, kept.shape[1]), dtype=torch.float32)
-
-
-@bias_gelu.register_fake
-def _(x: Tensor, bias: Tensor) -> Tensor:
-    return torch.empty_like(x)
-
-
-@bias_gelu_backward.register_fake
-def _(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), x.new_empty(x.shape[1], dtype=torch.float32)
-
-
-def _remember_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, bias, x, weight, _, noise, ctx.p, ctx.eps, keep = inputs
-    assert keep, "a pass with gradient keeps the sum"
-    ctx.wide, ctx.bias_dtype = x.dtype == torch.float32, bias.dtype
-    ctx.save_for_backward(output[1], weight, noise)
-
-
-def _differentiate_norm(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Any, ...]:
-    kept, weight, noise = ctx.saved_tensors
-    dx, dnew, sums = add_norm_backward(grad.contiguous(), kept, weight, noise, ctx.p, ctx.eps, ctx.wide)
-    dnew = dnew if dnew.numel() or not dx.numel() else dx
-    dweight, dshift = sums[0].to(weight.dtype), sums[1].to(weight.dtype)
-    return dnew, sums[2].to(ctx.bias_dtype), dx, dweight, dshift, None, None, None, None
-
-
-def _remember_gelu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _differentiate_gelu(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-    x, bias = ctx.saved_tensors
-    dx, dbias = bias_gelu_backward(grad.contiguous(), x, bias)
-    return dx, dbias.to(bias.dtype)
-
-
-add_norm.register_autograd(_differentiate_norm, setup_context=_remember_norm)
-bias_gelu.register_autograd(_differentiate_gelu, setup_context=_remember_gelu)
-
-
 @triton.jit  # type: ignore[misc]
 def _stays(places, noise, least):  # type: ignore[no-untyped-def]
-    """`stack.drop`'s hash of places: true where a number is kept."""
+    """`plain.stays`: a hash of places: true where a number is kept."""
     one, two = tl.load(noise), tl.load(noise + 1)
     h = (places ^ one) * -1640531535
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
@@ -214,7 +151,7 @@ def _add_norm(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["total", "least"])  # type: ignore[misc]
 def _add_norm_backward(  # type: ignore[no-untyped-def]
     grad, kept, weight, noise, dx, dnew, sums, total, least, scale, eps,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DROP: tl.constexpr, APART: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, COLUMNS)
     within = columns < WIDTH
@@ -239,7 +176,6 @@ def _add_norm_backward(  # type: ignore[no-untyped-def]
         tl.store(dx + places, d.to(dx.dtype.element_ty), mask=inside)
         if DROP:
             d = tl.where(_stays(rows[:, None] * WIDTH + columns[None, :], noise, least), d * scale, 0.0)
-        if APART:
             tl.store(dnew + places, d.to(dnew.dtype.element_ty), mask=inside)
         dbias += d
     place = sums + tl.program_id(0) * 3 * WIDTH + columns
@@ -282,3 +218,18 @@ def _bias_gelu_backward(  # type: ignore[no-untyped-def]
         tl.store(dx + places, d.to(dx.dtype.element_ty), mask=inside)
         dbias += d
     tl.store(sums + tl.program_id(0) * WIDTH + columns, tl.sum(dbias, 0), mask=within)
+
+
+@triton.jit(do_not_specialize=["total"])  # type: ignore[misc]
+def _column_sums(  # type: ignore[no-untyped-def]
+    x, sums, total, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    within = columns < WIDTH
+    added = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(tl.program_id(0) * ROWS, total, tl.num_programs(0) * ROWS):
+        rows = start + tl.arange(0, ROWS)
+        inside = (rows < total)[:, None] & within[None, :]
+        places = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
+        added += tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+    tl.store(sums + tl.program_id(0) * WIDTH + columns, tl.sum(added, 0), mask=within)

@@ -17,63 +17,41 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
-@torch.library.custom_op("liebig::short_attention", mutates_args=())
 def short_attention(qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
     """Softmax(q kᵀ · scale) v of each sequence: T x 3 x H x E -> T x H x E."""
-    total, _, heads, width = qkv.shape
-    out = torch.empty((total, heads, width), dtype=qkv.dtype, device=qkv.device)
-    grid = (heads, offsets.shape[0] - 1)
-    _forward[grid](
-        qkv, out, offsets, scale, heads * width, WIDTH=width, BLOCK=block(longest), num_warps=warps(longest)
-    )
+    out: Tensor = ShortAttention.apply(qkv, offsets, longest, scale)
     return out
 
 
-@torch.library.custom_op("liebig::short_attention_backward", mutates_args=())
-def short_attention_backward(
-    grad: Tensor, qkv: Tensor, offsets: Tensor, longest: int, scale: float
-) -> Tensor:
-    """The gradient of `short_attention` with respect to qkv, T x 3 x H x E."""
-    _, _, heads, width = qkv.shape
-    out = torch.empty_like(qkv)
-    grid = (heads, offsets.shape[0] - 1)
-    _backward[grid](
-        qkv,
-        grad,
-        out,
-        offsets,
-        scale,
-        heads * width,
-        WIDTH=width,
-        BLOCK=block(longest),
-        num_warps=warps(longest),
-    )
-    return out
+class ShortAttention(Function):
+    """Both passes; only queries, keys and values are kept between them."""
 
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
+        total, _, heads, width = qkv.shape
+        out = torch.empty((total, heads, width), dtype=qkv.dtype, device=qkv.device)
+        _forward[(heads, offsets.shape[0] - 1)](
+            qkv, out, offsets, scale, heads * width, WIDTH=width, BLOCK=block(longest), num_warps=warps(longest)
+        )  # fmt: skip
+        ctx.save_for_backward(qkv, offsets)
+        ctx.longest, ctx.scale = longest, scale
+        return out
 
-@short_attention.register_fake
-def _(qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
-    return qkv.new_empty((qkv.shape[0], qkv.shape[2], qkv.shape[3]))
-
-
-@short_attention_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
-    return torch.empty_like(qkv)
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    qkv, offsets, ctx.longest, ctx.scale = inputs
-    ctx.save_for_backward(qkv, offsets)
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-    qkv, offsets = ctx.saved_tensors
-    return short_attention_backward(grad.contiguous(), qkv, offsets, ctx.longest, ctx.scale), None, None, None
-
-
-short_attention.register_autograd(_differentiate, setup_context=_remember)
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        qkv, offsets = ctx.saved_tensors
+        _, _, heads, width = qkv.shape
+        out = torch.empty_like(qkv)
+        _backward[(heads, offsets.shape[0] - 1)](
+            qkv, grad.contiguous(), out, offsets, ctx.scale, heads * width,
+            WIDTH=width, BLOCK=block(ctx.longest), num_warps=warps(ctx.longest),
+        )  # fmt: skip
+        return out, None, None, None
 
 
 def block(longest: int) -> int:
