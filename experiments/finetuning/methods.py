@@ -1,13 +1,14 @@
 """One fine-tuning of one encoder: a set, a method, settings and a seed in, values of every test question out.
 
-Everything that runs share (tokens, BM25's negatives, dev passages) is made once a set and stays in memory. A run trains
-for some epochs, is evaluated on dev now and then, and its best checkpoint is tested by exact search of all passages.
+Everything that runs share (tokens, BM25's negatives, packed rows of passages, the first weights) stays in memory.
+A run trains for some epochs, is evaluated on dev now and then, keeps its best weights on the device, and tests those by
+exact search of all passages.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +16,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sets import Set, Split
+from prepared import PAIR, PASSAGE, QUERY, Prepared, wrapped
+from safetensors.torch import load_file, save_file
+from searching import Rows, values
+from stopwatch import Stopwatch
+from torch import Tensor
 
 from liebig import rng
-from liebig.finetune.adaptive import Adaptive, model_similarity, searching, twins
-from liebig.finetune.average import average
+from liebig.finetune.adaptive import Adaptive, searching, twins
+from liebig.finetune.average import mean
 from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import InfoNCE, Loss, Retriever
 from liebig.finetune.distill import SoftLabels
-from liebig.finetune.evaluation import Search, vectors
-from liebig.finetune.hardness import Similarity, from_run
-from liebig.measures import parse
-from liebig.measures.blocks import from_matrix
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import Judgements, from_mapping
+from liebig.finetune.hardness import Similarity, Vectors, from_run
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
@@ -38,17 +38,16 @@ from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, ScheduleCon
 from liebig.train.distributed import World
 from liebig.train.labelled.examples import Examples, Ragged
 from liebig.train.labelled.samplers import Sampler, random_batches
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.texts import Texts
 from liebig.train.loop import Epochs, train
-from liebig.train.state import load_checkpoint
 
 Longs = NDArray[np.int64]
-MEASURES = ("nDCG@10", "RR@10", "R@100")
-QUERY, PASSAGE, PAIR = 32, 144, 192
-NEGATIVES, POOL, DEV_PASSAGES = 3, 16, 5_000
-"""Negatives of a query in a step, negatives kept for a query, and passages beside the judged ones on dev."""
+Weights = dict[str, Tensor]
+NEGATIVES, POOL = 3, 16
+"""Negatives of a query in a step, and negatives kept for a query."""
 LEAST_STEPS, MOST_EPOCHS, EVALUATIONS = 150, 20, 5
 """Few labels are seen more often, so that there are some steps; about so many evaluations a run."""
+TEACHER_LR, TEACHER_EPOCHS, TEACHER_BATCH = 2e-4, 2, 32
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Plan:
-    """The same for all runs: the start, epochs, batch and device."""
+    """The same for all runs: the start, epochs, batch, device, and a folder for models and teachers."""
 
     encoder: Path
     epochs: int
@@ -73,50 +72,115 @@ class Plan:
     device: torch.device
     work: Path
 
+    def weights(self, name: str, settings: Settings, seed: int) -> Path:
+        """Where the weights of random batches lie, which other methods go on from."""
+        return self.work / "models" / f"{name}_{settings.lr:g}_{seed}.safetensors"
+
+    def teacher(self, name: str) -> Path:
+        return self.work / f"teacher-{name}.npy"
+
+
+class Start:
+    """The encoder, loaded once; `fresh` puts its first weights, or others, back."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        made = Encoder.load(folder, pooling="mean")
+        made.max_length, made.similarity = PASSAGE, "cosine"
+        made.backbone.set_dropout(0.1)
+        self.encoder = made.to(device)
+        self.first = weights_of(self.encoder)
+
+    def fresh(self, weights: Mapping[str, Tensor] | None = None) -> Encoder:
+        put_weights(self.encoder, weights or self.first)
+        return self.encoder
+
+
+def weights_of(encoder: Encoder) -> Weights:
+    """Copies of the weights, where they are."""
+    return {name: p.detach().clone() for name, p in encoder.named_parameters()}
+
+
+@torch.no_grad()
+def put_weights(encoder: Encoder, weights: Mapping[str, Tensor]) -> None:
+    own = dict(encoder.named_parameters())
+    assert own.keys() == weights.keys(), "weights of another model"
+    for name, p in own.items():
+        p.copy_(weights[name])
+        p.grad = None
+
 
 @dataclass
 class Bench:
     """A set ready to train on."""
 
-    data: Set
-    plan: Plan
     name: str
-    teacher: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    data: Prepared
+    plan: Plan
+    start: Start
 
-    @cached_property
+    def limited(self, name: str, n: int) -> Bench:
+        """The same with fewer training questions; what has to do with passages, dev and test is shared."""
+        made = Bench(name, self.data.limited(n), self.plan, self.start)
+        shared = ("passages", "all_rows", "dev_rows", "test_rows")
+        made.__dict__.update({part: getattr(self, part) for part in shared})
+        return made
+
+    @property
     def tokenizer(self):  # type: ignore[no-untyped-def]
-        return Encoder.load(self.plan.encoder).tokenizer
+        return self.start.encoder.tokenizer
 
     @cached_property
     def passages(self) -> Texts:
-        shape = Shape(self.tokenizer, PASSAGE)
-        return Texts.of((shape.text(p) for p in self.data.passages), shape)
-
-    def questions(self, split: Split, bare: bool = False) -> Texts:
-        shape = Shape(self.tokenizer, QUERY, bare=bare)
-        return Texts.of((q.text for q in split.queries), shape)
+        return wrapped(self.data.bare, self.tokenizer, PASSAGE)
 
     @cached_property
-    def train_questions(self) -> Texts:
-        return self.questions(self.data.train)
+    def questions(self) -> Texts:
+        return wrapped(self.data.train.bare, self.tokenizer, QUERY)
 
     @cached_property
-    def content(self) -> Longs:
-        """Numbers that are equal for passages of equal text."""
-        return np.unique([p.text for p in self.data.passages], return_inverse=True)[1].astype(np.int64)
+    def all_rows(self) -> Rows:
+        return Rows.of(self.passages, self.plan.device)
+
+    @cached_property
+    def train_rows(self) -> Rows:
+        return Rows.of(self.questions, self.plan.device)
+
+    @cached_property
+    def positive_rows(self) -> tuple[Rows, Longs]:
+        """The first positives, each once, and which is whose."""
+        once, back = np.unique(self.firsts, return_inverse=True)
+        return Rows.of(self.passages, self.plan.device, once), back
+
+    @cached_property
+    def dev_rows(self) -> tuple[Rows, Rows]:
+        asked = wrapped(self.data.dev.bare, self.tokenizer, QUERY)
+        known = Rows.of(self.passages, self.plan.device, self.data.dev_passages)
+        return Rows.of(asked, self.plan.device), known
+
+    @cached_property
+    def test_rows(self) -> dict[str, Rows]:
+        return {
+            name: Rows.of(wrapped(split.bare, self.tokenizer, QUERY), self.plan.device)
+            for name, split in self.data.tests.items()
+        }
+
+    @cached_property
+    def firsts(self) -> Longs:
+        relevant = self.data.train.relevant
+        return relevant.values[relevant.bounds[:-1]]
 
     def examples(
         self, negatives: Sequence[Sequence[int]], teacher: NDArray[np.float32] | None = None
     ) -> Examples:
         """The training questions, the first relevant passage of each, and these negatives."""
-        relevant = self.data.train.relevant
+        relevant, content = self.data.train.relevant, self.data.content
         return Examples(
-            tuple(q.id for q in self.data.train.queries),
-            tuple(p.id for p in self.data.passages),
-            Ragged.of([row[:1] for row in relevant]),
+            tuple(map(str, range(len(relevant)))),
+            tuple(map(str, range(len(content)))),
+            Ragged(self.firsts, np.arange(len(relevant) + 1)),
             Ragged.of(negatives),
-            Ragged.of([sorted({int(self.content[p]) for p in row}) for row in relevant]),
-            self.content,
+            Ragged.of([np.unique(content[relevant[i]]).tolist() for i in range(len(relevant))]),
+            content,
             teacher,
         )
 
@@ -126,97 +190,113 @@ class Bench:
         return self.negatives(self.data.train.found)
 
     def negatives(self, found: Longs) -> list[list[int]]:
-        drawn = []
-        for i, (row, known) in enumerate(zip(found, self.data.train.relevant)):
-            same = {int(self.content[p]) for p in known}
-            wrong = [int(p) for p in row if p >= 0 and int(self.content[p]) not in same]
+        drawn, content = [], self.data.content
+        for i, row in enumerate(found):
+            known = self.data.train.relevant[i]
+            there = row[row >= 0]
+            wrong = there[~np.isin(content[there], content[known])]
             order = np.argsort(rng.uniform(rng.key(3, i), np.arange(len(wrong))), kind="stable")
-            drawn.append([wrong[j] for j in order[:POOL]] or [(known[0] + 1) % len(self.data.passages)])
+            drawn.append(wrong[order[:POOL]].tolist() or [(int(known[0]) + 1) % len(content)])
         return drawn
 
     @cached_property
-    def dev(self) -> Search:
-        """The dev questions over what is judged and some other passages."""
-        split, n = self.data.dev, len(self.data.passages)
-        judged = {p for row in split.relevant for p in row}
-        others = np.argsort(rng.uniform(rng.key(5), np.arange(n)), kind="stable")[:DEV_PASSAGES]
-        kept = sorted(judged | set(others.tolist()))
-        rows = [self.passages.sequences([i])[0] for i in kept]
-        offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows])))
-        some = Texts(np.concatenate([np.array(r, np.int32) for r in rows]), offsets)
-        return Search(
-            [q.id for q in split.queries],
-            [self.data.passages[i].id for i in kept],
-            self.questions(split),
-            some,
-            judgements(split, self.data),
-            [parse(MEASURES[0])],
-            "cosine",
-        )
+    def bm25(self) -> Examples:
+        return self.examples(self.bm25_negatives)
 
+    def dev(self, encoder: Encoder) -> float:
+        """nDCG@10 of the dev questions over what is judged and some other passages."""
+        asked, known = (rows.vectors(encoder) for rows in self.dev_rows)
+        numbers = topk(asked, known, 100, device=self.plan.device)[1]
+        places = self.data.dev_passages[numbers]
+        return float(values(places, self.data.dev.relevant, len(self.data.content))[:, 0].mean())
 
-def judgements(split: Split, data: Set) -> Judgements:
-    return from_mapping(
-        {q.id: {data.passages[p].id: 1 for p in row} for q, row in zip(split.queries, split.relevant)}
-    )
-
-
-def encoder(plan: Plan, folder: Path | None = None) -> Encoder:
-    """The start, or a model trained from it; vectors are means of states and compared by cosine."""
-    made = Encoder.load(folder or plan.encoder, pooling="mean")
-    made.max_length, made.similarity = PASSAGE, "cosine"
-    made.backbone.set_dropout(0.1)
-    return made.to(plan.device)
+    def test(self, encoder: Encoder) -> dict[str, NDArray[np.float64]]:
+        """The measures of every question of every test."""
+        known = self.all_rows.vectors(encoder)
+        found = {}
+        for name, rows in self.test_rows.items():
+            numbers = topk(rows.vectors(encoder), known, 100, device=self.plan.device)[1]
+            found[name] = values(numbers, self.data.tests[name].relevant, len(self.data.content))
+        return found
 
 
 @dataclass(frozen=True)
 class Result:
-    """Dev's value of the best checkpoint, and the test questions' values."""
+    """Dev's value of the best checkpoint, the test questions' values, and where the time went."""
 
     dev: float
     tests: Mapping[str, NDArray[np.float64]]  # name of the test -> questions x measures
     curve: Sequence[float]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, keep: Path) -> Result:
-    """Train, test, and leave the model in `keep`."""
-    plan = bench.plan
-    retriever = Retriever(encoder(plan), loss=losses(method, settings))
-    data = training_data(bench, method, settings, seed)
-    folder = plan.work / "training"
-    shutil.rmtree(folder, ignore_errors=True)
-    sampler = batching(bench, method, data, retriever, folder, seed)
-    world = World(device=plan.device)
-    maker = Maker(data, bench.train_questions, bench.passages, sampler, Choice(NEGATIVES, seed=seed), world)
-    curve: list[float] = []
-
-    def on_dev(objective: Retriever) -> Mapping[str, float]:
-        found = bench.dev(objective)
-        curve.append(found[MEASURES[0]])
-        return found
-
+def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: Path) -> Result:
+    """Train in `folder`, which is removed, keep what is best on dev, and test that."""
+    plan, watch = bench.plan, Stopwatch()
+    with watch("data"):
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off
+        data = training_data(bench, method, settings, seed, folder)
+        retriever = Retriever(bench.start.fresh(), loss=losses(method, settings))
+        sampler = batching(bench, method, data, retriever, folder, seed, watch)
+    best = Best(bench, watch)
     epochs = max(plan.epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // sampler.steps)))
-    loop = LoopConfig(
-        epochs=epochs,
-        batch=plan.batch,
-        seed=seed,
-        eval_every=sampler.steps * max(1, epochs // EVALUATIONS),
-        log_every=50,
-        keep=1,
-        checkpoint_every=1_000_000,
+    every = max(1, epochs // EVALUATIONS)
+
+    def begin(epoch: int) -> None:
+        if epoch and epoch % every == 0:
+            best.look(retriever)
+        if sampler.begin is not None:
+            sampler.begin(epoch)
+
+    optim = ASAMConfig(lr=settings.lr, rho=settings.rho) if method == "asam" else AdamWConfig(lr=settings.lr)
+    world = World(device=plan.device)
+    maker = Maker(data, bench.questions, bench.passages, sampler, Choice(NEGATIVES, seed=seed), world)
+    with watch("steps"):
+        train(
+            retriever, maker, folder, loop=loop(epochs, plan.batch, seed), optim=optim,
+            schedule=ScheduleConfig(), world=world, epochs=Epochs(sampler.steps, begin),
+            label=f"{bench.name} {method} {seed}",
+        )  # fmt: skip
+    shutil.rmtree(folder)
+    best.look(retriever)
+    put_weights(bench.start.encoder, best.weights)
+    if method == "random":
+        keep(plan.weights(bench.name, settings, seed), best.weights)
+    with watch("test"):
+        tests = bench.test(bench.start.encoder)
+    return Result(max(best.curve), tests, best.curve, watch.seconds)
+
+
+class Best:
+    """The weights that were best on dev so far."""
+
+    def __init__(self, bench: Bench, watch: Stopwatch) -> None:
+        self.bench, self.watch = bench, watch
+        self.curve: list[float] = []
+        self.weights: Weights = {}
+
+    def look(self, retriever: Retriever) -> None:
+        encoder = retriever.tower("query")
+        with self.watch("dev"):
+            self.curve.append(self.bench.dev(encoder))
+            if self.curve[-1] > max(self.curve[:-1], default=-1.0):
+                self.weights = weights_of(encoder)
+
+
+def loop(epochs: int, batch: int, seed: int) -> LoopConfig:
+    """No checkpoints but the last, whole batches."""
+    return LoopConfig(
+        epochs=epochs, batch=batch, seed=seed, log_every=1_000, keep=1, checkpoint_every=1_000_000,
         chunk_tokens="whole",
-    )
-    optim = AdamWConfig(lr=settings.lr)
-    if method == "asam":
-        optim = ASAMConfig(lr=settings.lr, rho=settings.rho)
-    train(
-        retriever, maker, folder, loop=loop, optim=optim, schedule=ScheduleConfig(), world=world,
-        epochs=Epochs(sampler.steps, sampler.begin), evaluate=on_dev, label=f"{bench.name} {method} {seed}",
     )  # fmt: skip
-    load_checkpoint(retriever, folder)
-    retriever.eval()
-    retriever.tower("query").save(keep)
-    return Result(max(curve), test(bench, retriever), curve)
+
+
+def keep(path: Path, weights: Weights) -> None:
+    """Write weights, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    save_file({name: x.cpu().contiguous() for name, x in weights.items()}, beside, metadata={"format": "pt"})
+    beside.replace(path)
 
 
 def losses(method: str, settings: Settings) -> list[tuple[float, Loss]]:
@@ -227,118 +307,106 @@ def losses(method: str, settings: Settings) -> list[tuple[float, Loss]]:
     return [(1.0, soft)] + ([(settings.hard, hard)] if settings.hard else [])
 
 
-def training_data(bench: Bench, method: str, settings: Settings, seed: int) -> Examples:
+def training_data(bench: Bench, method: str, settings: Settings, seed: int, folder: Path) -> Examples:
     """BM25's negatives; with those of the first retriever, or with a teacher's scores, where the method says so."""
-    wrong = bench.bm25_negatives
     if method == "mined":
-        kept = bench.plan.work / "models" / f"{bench.name}-random-{seed}"
-        if not kept.is_dir():  # its result is there, but not its weights
-            fine_tune(bench, "random", settings, seed, kept)
-        first = encoder(bench.plan, kept)
-        mined = bench.negatives(found_by(bench, Retriever(first).eval(), bench.data.train, 50)[1])
-        return bench.examples([one + two for one, two in zip(wrong, mined)])
+        first = bench.start.fresh(load_file(made(bench, settings, seed, folder)))
+        asked, known = bench.train_rows.vectors(first), bench.all_rows.vectors(first)
+        mined = bench.negatives(topk(asked, known, 50, device=bench.plan.device)[1])
+        return bench.examples([one + two for one, two in zip(bench.bm25_negatives, mined)])
     if method == "soft":
-        return bench.examples(wrong, bench.teacher["scores"])
-    return bench.examples(wrong)
+        return replace(bench.bm25, scores=np.load(bench.plan.teacher(bench.name)))
+    return bench.bm25
+
+
+def made(bench: Bench, settings: Settings, seed: int, folder: Path) -> Path:
+    """The weights of random batches; made again where the result is there and they are not."""
+    path = bench.plan.weights(bench.name, settings, seed)
+    if not path.exists():
+        fine_tune(bench, "random", settings, seed, folder)
+    return path
 
 
 def batching(
-    bench: Bench, method: str, data: Examples, retriever: Retriever, folder: Path, seed: int
+    bench: Bench, method: str, data: Examples, retriever: Retriever, folder: Path, seed: int, watch: Stopwatch
 ) -> Sampler:
     """Random, or scheduled by BM25 in the first epoch and the model after it; `abs-bm25` by BM25 always."""
     n, batch = len(data), bench.plan.batch
     if not method.startswith("abs-"):
         return random_batches(n, batch, seed)
-    how = Adaptive(
-        batch, "auto", searching("beam" if method == "abs-beam" else "greedy", 3), "shuffled", seed
+    search = searching("beam" if method == "abs-beam" else "greedy", 3)
+    how, home = Adaptive(batch, "auto", search, "shuffled", seed), folder / "schedule"
+
+    def begin(epoch: int) -> None:
+        with watch("schedule"):
+            by_bm25 = epoch == 0 or method == "abs-bm25"
+            how.store(home, epoch, lexical(bench, data) if by_bm25 else of_model(bench, data, retriever))
+
+    return how.sampler(n, home, begin, World(device=bench.plan.device))
+
+
+def of_model(bench: Bench, data: Examples, retriever: Retriever) -> Similarity:
+    """From the encoder as it is; on the CPU, where swaps one by one wait for nothing."""
+    encoder, (known, back) = retriever.tower("query"), bench.positive_rows
+    asked = bench.train_rows.vectors(encoder).cpu()
+    return Vectors.of(
+        asked, known.vectors(encoder).cpu()[torch.from_numpy(back)], torch.from_numpy(twins(data))
     )
-
-    def similarity(epoch: int) -> Similarity:
-        if epoch == 0 or method == "abs-bm25":
-            return lexical(bench, data)
-        return model_similarity(retriever, data, bench.train_questions, bench.passages, unit=True)
-
-    home = folder / "schedule"
-    return how.sampler(n, home, how.now(home, similarity), World(device=bench.plan.device))
 
 
 def lexical(bench: Bench, data: Examples) -> Similarity:
     """What BM25 scores of other questions' positives."""
     holders: dict[str, list[int]] = {}
-    for i in range(len(data)):
-        holders.setdefault(data.passages[data.positives[i][0]], []).append(i)
+    for i, first in enumerate(bench.firsts.tolist()):
+        holders.setdefault(str(first), []).append(i)
     split = bench.data.train
+    there = np.isin(split.found, bench.firsts) & (split.found >= 0)
     hits = (
-        (data.queries[i], data.passages[p], float(s))
-        for i, (row, scores) in enumerate(zip(split.found, split.scores))
-        for p, s in zip(row, scores)
-        if p >= 0
+        (str(i), str(p), s)
+        for i, p, s in zip(
+            there.nonzero()[0].tolist(), split.found[there].tolist(), split.scores[there].tolist()
+        )
     )
     return from_run(hits, {q: i for i, q in enumerate(data.queries)}, holders, twins(data))
 
 
-def found_by(bench: Bench, retriever: Retriever, split: Split, k: int) -> tuple[NDArray[np.float32], Longs]:
-    """The k best passages of every question by exact search."""
-    asked = vectors(retriever.tower("query"), bench.questions(split), "cosine")
-    known = vectors(retriever.tower("passage"), bench.passages, "cosine")
-    return topk(asked, known, k, device=bench.plan.device)
-
-
-def test(bench: Bench, retriever: Retriever) -> dict[str, NDArray[np.float64]]:
-    """The measures of every question of every test split."""
-    known = vectors(retriever.tower("passage"), bench.passages, "cosine")
-    ids, found = [p.id for p in bench.data.passages], {}
-    for name, split in bench.data.tests.items():
-        asked = vectors(retriever.tower("query"), bench.questions(split), "cosine")
-        scores, numbers = topk(asked, known, 100, device=bench.plan.device)
-        block = from_matrix([q.id for q in split.queries], ids, numbers, scores)
-        found[name] = evaluate([block], judgements(split, bench.data), [parse(m) for m in MEASURES]).values
-    return found
-
-
-def averaged(bench: Bench, folders: Sequence[Path], keep: Path) -> Result:
+def averaged(bench: Bench, settings: Settings, seeds: int, folder: Path) -> Result:
     """The mean of several seeds' weights, tested; dev is looked at once."""
-    shutil.rmtree(keep, ignore_errors=True)
-    average(folders, keep)
-    retriever = Retriever(encoder(bench.plan, keep)).eval()
-    value = bench.dev(retriever)[MEASURES[0]]
-    return Result(value, test(bench, retriever), [value])
-
-
-def teach(bench: Bench, lr: float, epochs: int) -> None:
-    """A cross-encoder from the same start on the same negatives; its scores of every group are the soft labels."""
-    kept = bench.plan.work / f"teacher-{bench.name}.npy"
-    if not kept.exists():
-        plan, world = bench.plan, World(device=bench.plan.device)
-        cross = CrossEncoder(Backbone.load(plan.encoder), bench.tokenizer, query_length=QUERY, length=PAIR)
-        data, bare = bench.examples(bench.bm25_negatives), Shape(bench.tokenizer, PASSAGE, bare=True)
-        asked = bench.questions(bench.data.train, bare=True)
-        known = Texts.of((bare.text(p) for p in bench.data.passages), bare)
-        sampler = random_batches(len(data), 32, 0)
-        maker = PairMaker(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world)
-        folder = plan.work / "training"
-        shutil.rmtree(folder, ignore_errors=True)
-        loop = LoopConfig(
-            epochs=epochs, batch=32, log_every=50, checkpoint_every=1_000_000, chunk_tokens="whole"
+    watch = Stopwatch()
+    with watch("data"):
+        encoder = bench.start.fresh(
+            mean([made(bench, settings, seed, folder) for seed in range(1, seeds + 1)])
         )
+    with watch("test"):
+        value = bench.dev(encoder)
+        return Result(value, bench.test(encoder), [value], watch.seconds)
+
+
+def teach(bench: Bench, folder: Path) -> dict[str, float]:
+    """A cross-encoder from the same start on the same negatives; its scores of every group are the soft labels."""
+    plan, world, watch = bench.plan, World(device=bench.plan.device), Stopwatch()
+    with watch("data"):
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.manual_seed(0)
+        start = Backbone.load(plan.encoder)
+        cross = CrossEncoder(start, bench.tokenizer, query_length=QUERY, length=PAIR)
+        data, asked, known = bench.bm25, bench.data.train.bare, bench.data.bare
+        sampler = random_batches(len(data), TEACHER_BATCH, 0)
+    with watch("steps"):
         train(
-            Reranker(cross), maker, folder, loop=loop, optim=AdamWConfig(lr=lr), world=world,
+            Reranker(cross), PairMaker(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
+            loop=loop(TEACHER_EPOCHS, TEACHER_BATCH, 0), optim=AdamWConfig(lr=TEACHER_LR), world=world,
             epochs=Epochs(sampler.steps), label=f"{bench.name} teacher",
         )  # fmt: skip
-        np.save(kept, _scores(cross.eval(), data, asked, known))
-    bench.teacher["scores"] = np.load(kept)
-
-
-def _scores(cross: CrossEncoder, data: Examples, asked: Texts, known: Texts) -> NDArray[np.float32]:
-    rows, owners = [], []
-    for i in range(len(data)):
-        group = [*data.positives[i].tolist(), *data.negatives[i].tolist()]
-        rows += group
-        owners += [i] * len(group)
-    return cross.scores(asked.sequences(owners), known.sequences(rows))
-
-
-Method = Callable[[Bench, Settings, int, Path], Result]
+    shutil.rmtree(folder)
+    with watch("scores"):
+        groups = [np.concatenate((data.positives[i], data.negatives[i])) for i in range(len(data))]
+        owners = np.repeat(np.arange(len(data)), [len(group) for group in groups])
+        found = cross.eval().scores(asked.sequences(owners), known.sequences(np.concatenate(groups)))
+        beside = plan.teacher(bench.name).with_suffix(".new.npy")
+        np.save(beside, found)
+        beside.replace(plan.teacher(bench.name))
+    return watch.seconds
 
 
 def candidates(method: str, base: Settings) -> list[Settings]:

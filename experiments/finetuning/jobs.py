@@ -1,0 +1,231 @@
+"""What is to be done, in what order, and the processes that do it.
+
+A job is a run of a set, method, settings and seed, or a set's teacher. Which jobs are ready follows from the results on
+disk alone: settings are chosen on dev with the first seed before other seeds begin, mined negatives need random batches
+of the same seed, soft labels the teacher, the average all seeds. Workers are processes that keep the encoder, the sets
+and the device; a job that fails is told at the end and stops no other.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from methods import Bench, Plan, Result, Settings, Start, averaged, candidates, fine_tune, teach
+from prepared import digest, load
+from searching import MEASURES
+from stopwatch import said
+from table import ROWS, result_path, store
+
+TEACHER = "teacher"
+FEW = 500
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work."""
+
+    name: str
+    method: str
+    settings: Settings = field(default_factory=Settings)
+    seed: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.method} seed {self.seed} ({self.settings})"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the whole comparison is made of."""
+
+    prepared: Path
+    out: Path
+    plan: Plan
+    sets: tuple[str, ...]
+    seeds: int
+    train: int
+
+    def path(self, job: Job) -> Path:
+        if job.method == TEACHER:
+            return self.plan.teacher(job.name)
+        return result_path(self.out, job.name, job.method, job.settings, job.seed)
+
+    def open_jobs(self, failed: set[Job]) -> list[Job]:
+        """Jobs that could begin now and have no result, the sets' first methods first."""
+        rows = [list(self._of_set(name, failed)) for name in self.sets]
+        rounds = [job for step in range(max(map(len, rows))) for row in rows for job in row[step : step + 1]]
+        return [job for job in rounds if job not in failed and not self.path(job).exists()]
+
+    def _of_set(self, name: str, failed: set[Job]) -> Iterator[Job]:
+        """A set's jobs whose needs are met, done or not."""
+        start = [Job(name, "random", settings) for settings in candidates("random", Settings())]
+        yield from start
+        if "soft" in ROWS[name]:
+            yield Job(name, TEACHER)
+        base = self._chosen(start, failed)
+        if base is None:
+            return
+        for method in ROWS[name]:
+            if method == "average":
+                if all(self._there(name, base, seed) for seed in range(1, self.seeds + 1)):
+                    yield Job(name, method, base)
+            elif method != "soft" or self.plan.teacher(name).exists():
+                for job in self._of_row(name, method, base, failed):
+                    if method != "mined" or self._there(name, base, job.seed):
+                        yield job
+
+    def _of_row(self, name: str, method: str, base: Settings, failed: set[Job]) -> Iterator[Job]:
+        """The first seed with all settings, then the other seeds with the best of them."""
+        settings = [base] if method == "random" else candidates(method, base)
+        first = [Job(name, method, one) for one in settings]
+        yield from first
+        chosen = settings[0] if len(settings) == 1 else self._chosen(first, failed)
+        if chosen is not None:
+            yield from (Job(name, method, chosen, seed) for seed in range(2, self.seeds + 1))
+
+    def _there(self, name: str, base: Settings, seed: int) -> bool:
+        return self.path(Job(name, "random", base, seed)).exists()
+
+    def _chosen(self, tried: list[Job], failed: set[Job]) -> Settings | None:
+        """The settings that are best on dev, once all were tried."""
+        done = [job for job in tried if self.path(job).exists()]
+        if not done or any(job not in failed for job in tried if job not in done):
+            return None
+        return max(done, key=lambda job: json.loads(self.path(job).read_text())["dev"]).settings
+
+
+@dataclass
+class Clock:
+    """How much time is left, and how long a job of each set and method took at the most."""
+
+    end: float
+    longest: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def enough(self, job: Job) -> bool:
+        known = [s for (name, method), s in self.longest.items() if name == job.name or method == job.method]
+        expected = self.longest.get((job.name, job.method), max(known, default=0.0))
+        return time.monotonic() + 1.2 * expected < self.end
+
+    def note(self, job: Job, seconds: float) -> None:
+        key = (job.name, job.method)
+        self.longest[key] = max(seconds, self.longest.get(key, 0.0))
+
+
+class Worker:
+    """What a process keeps: the encoder and the sets."""
+
+    def __init__(self, task: Task) -> None:
+        began = time.monotonic()
+        torch.set_num_threads(1)
+        self.task, self.benches = task, dict[str, Bench]()
+        self.start = Start(task.plan.encoder, task.plan.device)
+        self.folder = task.plan.work / "training" / str(os.getpid())
+        print(f"process {os.getpid()}: encoder and device in {time.monotonic() - began:.1f} s", flush=True)
+
+    def bench(self, name: str) -> Bench:
+        """A set, read at its first job."""
+        if name not in self.benches:
+            began = time.monotonic()
+            source = name.removesuffix("-few")
+            if source == name:
+                data = load(self.task.prepared / name)
+                assert data.tokenizer == digest(self.start.encoder.tokenizer), "prepared for another encoder"
+                self.benches[name] = Bench(name, data.limited(self.task.train), self.task.plan, self.start)
+            else:
+                self.benches[name] = self.bench(source).limited(name, min(FEW, self.task.train))
+            print(f"process {os.getpid()}: {name} in {time.monotonic() - began:.1f} s", flush=True)
+        return self.benches[name]
+
+    def do(self, job: Job) -> str:
+        """Do a job, store its result, and say how it went."""
+        began, bench = time.monotonic(), self.bench(job.name)
+        if job.method == TEACHER:
+            return said(teach(bench, self.folder))
+        if job.method == "average":
+            result = averaged(bench, job.settings, self.task.seeds, self.folder)
+        else:
+            result = fine_tune(bench, job.method, job.settings, job.seed, self.folder)
+        seconds = time.monotonic() - began
+        store(self.task.path(job), job.name, job.method, job.settings, job.seed, result, seconds)
+        return told(result)
+
+
+def told(result: Result) -> str:
+    means = ", ".join(f"{name} {v[:, 0].mean():.4f}" for name, v in result.tests.items())
+    return f"dev {result.dev:.4f}, {MEASURES[0]} {means}; {said(dict(result.seconds))}"
+
+
+_worker: list[Worker] = []
+
+
+def begin(task: Task) -> None:
+    """First call in a new process."""
+    _worker.append(Worker(task))
+
+
+def do(job: Job) -> tuple[str, float, str]:
+    """Words about the job, its seconds, and what went wrong."""
+    began = time.monotonic()
+    try:
+        return _worker[0].do(job), time.monotonic() - began, ""
+    except Exception:
+        return "", time.monotonic() - began, traceback.format_exc()
+
+
+def do_all(task: Task, processes: int, clock: Clock) -> dict[Job, str]:
+    """All jobs that the time allows; returns those that failed, with the reason."""
+    failed: dict[Job, str] = {}
+    while True:
+        pool = ProcessPoolExecutor(
+            processes, multiprocessing.get_context("spawn"), initializer=begin, initargs=(task,)
+        )
+        running: dict[Future[tuple[str, float, str]], Job] = {}
+        try:
+            _rounds(task, pool, processes, clock, failed, running)
+            return failed
+        except (
+            BrokenProcessPool
+        ):  # a process died: its job is not known, so none that was under way is tried again
+            failed |= dict.fromkeys(running.values(), "a process died")
+        finally:
+            _end(pool)
+
+
+def _rounds(
+    task: Task,
+    pool: ProcessPoolExecutor,
+    processes: int,
+    clock: Clock,
+    failed: dict[Job, str],
+    running: dict[Future[tuple[str, float, str]], Job],
+) -> None:
+    """Keep every process busy until nothing is left or the time is up."""
+    while True:
+        for job in task.open_jobs(set(failed)):
+            if len(running) < processes and job not in running.values() and clock.enough(job):
+                running[pool.submit(do, job)] = job
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            words, seconds, wrong = future.result()
+            job = running.pop(future)
+            if wrong:
+                failed[job] = wrong
+            clock.note(job, seconds)
+            print(f"{job}: {'FAILED' if wrong else words} ({seconds:.1f} s)", flush=True)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Let the processes go; one that still works (the time is up, a signal came) is ended."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in multiprocessing.active_children():
+        process.kill()
