@@ -1,183 +1,216 @@
 """The paper's main comparison at equal tokens: pre-training on spans against passages with generated queries.
 
-    python experiments/queries/comparison.py --data data --queries runs/queries/wiki --out runs/comparison
+    python experiments/queries/comparison.py prepare PREPARED --data data          no GPU, no queries: once
+    python experiments/queries/comparison.py run PREPARED --queries runs/queries/wiki --out runs/comparison --jobs 6
+    python experiments/queries/comparison.py speed PREPARED --queries runs/queries/wiki --out runs/comparison
+    python experiments/queries/comparison.py table runs/comparison                 no GPU
 
 Every arm starts from `liebig:mini-v0` and sees the same number of tokens of the same articles: coCondenser and CoT-MAE
-on two spans, on a passage and one of its five queries, on its one query, and on both kinds. Each is evaluated as it is
-and after fine-tuning on the same labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds;
-`liebig compare` averages the seeds and tests all arms against spans, query by query. OUT/OBJECTIVE-*/ hold the
-comparisons, OUT/arms.json steps, tokens and speed of each pre-training.
+on two spans, on a passage and one of its five queries, on its one query, and on both kinds. Each is tested as it is and
+after tuning on the same labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run
+leaves OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is
+not done again. `table` averages seeds and tests the arms against spans, query by query.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import sys
+import time
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from liebig import config as recipes, encoders, pipeline
-from liebig.data.store import TokenStore
-from liebig.pretrain import presets, sources
-from liebig.pretrain.config import PretrainConfig
-from liebig.stages import STAGES
-from liebig.text.tokenizer import Tokenizer
+import numpy as np
 
-START = "liebig:mini-v0"
-TASKS = ("labelled", "scifact")
 Tree = dict[str, Any]
+SPEED = ("cocondenser-spans", "cocondenser-queries", "cotmae-spans", "cotmae-queries")
 
 
-def arms(store: str, queries: str, batch: int) -> dict[str, Tree]:
-    """What each arm changes; the first arm of an objective is what the others are held against."""
-    spans: Tree = {"kind": "spans"}
-    asked: Tree = {"kind": "queries", "collection": queries, "per_passage": 5}
-    mixed = {"kind": "mixture", "parts": [{"weight": 0.5, "source": asked}, {"weight": 0.5, "source": spans}]}
-    stored = {"stores": [{"path": store}]}
-    cocondenser = {"objective": {"kind": "cocondenser", "skip_from": 2}, "batch": batch}
-    cotmae = {"objective": {"kind": "cotmae"}, "batch": batch}
-    return {
-        "cocondenser-spans": {**cocondenser, **stored, "source": spans},
-        "cocondenser-queries": {**cocondenser, "source": asked},
-        "cocondenser-one-query": {**cocondenser, "source": {**asked, "per_passage": 1}},
-        "cocondenser-mixed": {**cocondenser, **stored, "source": mixed, "mix": "batch"},
-        "cotmae-spans": {**cotmae, **stored, "source": {**spans, "choice": "mixed"}},
-        "cotmae-queries": {**cotmae, "source": asked},
-    }
+def prepare(given: argparse.Namespace) -> None:
+    """Articles as a store, labelled collections as arrays."""
+    import tasks
 
+    from liebig import encoders, pipeline
+    from liebig.data.collection import Collection
+    from liebig.lexical.bm25 import BM25
+    from liebig.stages import STAGES
+    from liebig.text.tokenizer import Tokenizer
 
-def data_stages(data: Path) -> dict[str, Tree]:
-    """Articles as a store, and the labelled collections."""
-    return {
-        "articles": {"kind": "init", "paths": [str(data / "wiki" / "articles-0.jsonl.xz")]},
+    out, data, made = given.prepared, given.data, given.prepared / "made"
+    articles: Tree = {"kind": "init", "paths": [str(data / "wiki" / "articles-0.jsonl.xz")]}
+    stages: dict[str, Tree] = {
+        "articles": articles | ({"limit": given.most} if given.most else {}),
         "store": {"kind": "prepare", "collection": "@articles", "tokenizer": str(encoders.folder())},
+        **{name: {"kind": "init", "paths": [str(data / name)]} for name in ("squad", "medquad", "scifact")},
         "labelled": {"kind": "init", "paths": [str(data / "squad"), str(data / "medquad")]},
-        "scifact": {"kind": "init", "paths": [str(data / "scifact")]},
         "bm25": {"collection": "@labelled"},
-        "bm25-run": {
-            "kind": "retrieve",
-            "collection": "@labelled",
-            "split": "train",
-            "bm25": "@bm25",
-            "k": 100,
-        },
-        "negatives": {
-            "kind": "mine",
-            "collection": "@labelled",
-            "sources": [{"run": "@bm25-run/bm25.trec", "depth": 100, "keep": 20}],
-        },
     }
+    pipeline.run(pipeline.plan_stages(STAGES, stages, made), say)
+    tokenizer = Tokenizer.from_folder(encoders.folder())
+    sets = {name: Collection(made / name) for name in ("squad", "medquad", "scifact")}
+    both = {name: sets[name] for name in ("squad", "medquad")}
+    tasks.save(tasks.make(both, BM25.open(made / "bm25"), tokenizer, given.most), out / "labelled.npz")
+    tasks.save(tasks.make({"scifact": sets["scifact"]}, None, tokenizer, given.most), out / "scifact.npz")
+    shutil.rmtree(out / "store", ignore_errors=True)
+    (made / "store").rename(out / "store")
+    shutil.rmtree(made)
 
 
-def pretraining(arm: Tree, seed: int, steps: int, lr: float) -> Tree:
-    """A stage of pre-training."""
-    rest = {name: value for name, value in arm.items() if name != "batch"}
-    loop = {"steps": steps, "batch": arm["batch"], "seed": seed, "compile": True, "log_every": 20, "keep": 1}
-    return {
-        "kind": "pretrain",
-        "model": {"kind": "folder", "path": START},
-        "max_length": 128,
-        "loop": {**loop, "checkpoint_every": 1_000_000},
-        "optim": {"lr": lr},
-        **rest,
-    }
+def pairs(given: argparse.Namespace) -> None:
+    """Passages and their queries as arrays, once."""
+    import arms
+
+    from liebig import encoders
+    from liebig.text.tokenizer import Tokenizer
+
+    path = given.prepared / arms.PAIRS
+    if given.queries is None or path.exists():
+        return
+    began = time.monotonic()
+    tokenizer = Tokenizer.from_folder(encoders.folder())
+    passages = given.passages or given.queries / "passages.jsonl"
+    found = arms.read_pairs(passages, given.queries / "generated.jsonl", tokenizer)
+    arms.save_pairs(found, path)
+    say(f"{len(found):,} passages with {found.n_queries:,} queries in {time.monotonic() - began:.1f} s")
 
 
-def steps_for(arm: Tree, tokens: float) -> tuple[int, float]:
-    """In how many steps an arm sees so many tokens, and how many an example has."""
-    tree = {name: value for name, value in pretraining(arm, 0, 1, 1e-4).items() if name != "kind"}
-    config = presets.resolve(recipes.parse(PretrainConfig, tree))
-    stores = [TokenStore.open(store.path) for store in config.stores]
-    found = sources.build(config, stores, Tokenizer.from_folder(encoders.folder()))
-    each = sources.tokens_per_example(found)
-    return max(1, round(tokens / (each * arm["batch"]))), each
+def run(given: argparse.Namespace) -> None:
+    """All runs that are not there yet, seed after seed, on several processes."""
+    import pool
 
-
-def arm_stages(
-    name: str, arm: Tree, seed: int, steps: int, given: argparse.Namespace, out: Path
-) -> dict[str, Tree]:
-    """Pre-training, fine-tuning, and both evaluated on every task."""
-    stem = f"{name}-{seed}"
-    found: dict[str, Tree] = {stem: pretraining(arm, seed, steps, given.lr)}
-    found[f"{stem}-tuned"] = {
-        "kind": "finetune",
-        "model": {"kind": "folder", "path": f"@{stem}/model"},
-        "collection": str(out / "labelled"),
-        "groups": [str(out / "negatives")],
-        "negatives": 3,
-        "optim": {"lr": given.tune_lr},
-        "loop": {"steps": given.tune_steps, "batch": given.tune_batch, "seed": seed, "compile": True},
-    }
-    for model in (stem, f"{stem}-tuned"):
-        for task in TASKS:
-            found[f"{model}-on-{task}"] = {
-                "kind": "evaluate",
-                "system": f"@{model}/model",
-                "collections": [str(out / task)],
-                "split": "test",
-                "name": name,
-            }
-    return found
-
-
-def comparisons(names: list[str], seeds: list[int], out: Path) -> dict[str, Tree]:
-    """All arms of an objective against its spans, zero-shot and fine-tuned, on each task."""
-    found: dict[str, Tree] = {}
-    for objective in dict.fromkeys(name.partition("-")[0] for name in names):
-        mine = [name for name in names if name.startswith(objective) and f"{objective}-spans" in names]
-        for tuned, word in (("", "zero-shot"), ("-tuned", "fine-tuned")):
-            for task in TASKS if len(mine) > 1 else ():
-                runs = [(name, out / f"{name}-{seed}{tuned}-on-{task}") for name in mine for seed in seeds]
-                found[f"{objective}-{word}-{task}"] = {
-                    "kind": "compare",
-                    "runs": [str(path) for _, path in runs],
-                    "names": [name for name, _ in runs],
-                    "baseline": f"{objective}-spans",
-                }
-    return found
-
-
-def run(stages: dict[str, Tree], out: Path) -> None:
-    pipeline.run(
-        pipeline.plan_stages(STAGES, stages, out), lambda said: print(said, file=sys.stderr, flush=True)
+    results = given.out / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    pairs(given)
+    jobs = [f"{arm}-{seed}" for seed in given.seeds for arm in given.arms]
+    jobs = [job for job in jobs if not (results / f"{job}.json").exists()]
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // given.jobs))
+    left = given.minutes - (time.monotonic() - began) / 60
+    queue = pool.run(
+        [sys.executable, *sys.argv[:1], "work", *sys.argv[2:]], jobs, given.jobs, given.out, left
     )
+    say(
+        f"not run for lack of time: {', '.join(queue.jobs) or 'none'}; failed: {', '.join(queue.failed) or 'none'}"
+    )
+    say(f"{time.monotonic() - began:.1f} s")
+
+
+def work(given: argparse.Namespace) -> None:
+    """One of the processes of `run`."""
+    import arms
+    import pool
+
+    bench = new_bench(given, f"process-{os.getpid()}")
+
+    def one(job: str) -> str:
+        arm, _, seed = job.rpartition("-")
+        began = time.monotonic()
+        about, values = arms.one_run(bench, arm, int(seed))
+        about |= {"settings": asdict(bench.settings), "run_seconds": round(time.monotonic() - began, 2)}
+        path = given.out / "results" / f"{job}.npz"
+        np.savez_compressed(
+            path, **{name: np.rint(x * 10_000).astype(np.uint16) for name, x in values.items()}
+        )
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(about), encoding="utf-8")
+        partial.rename(path.with_suffix(".json"))
+        return f"nDCG@10 { ({name: round(float(x[:, 0].mean()), 4) for name, x in values.items()}) }"
+
+    try:
+        pool.work(one)
+    finally:
+        shutil.rmtree(bench.work, ignore_errors=True)
+
+
+def new_bench(given: argparse.Namespace, name: str) -> Any:
+    """What a process needs to run arms."""
+    import arms
+    import torch
+
+    told = {one.name: getattr(given, one.name) for one in fields(arms.Settings)}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    home = (given.work or given.out / "work") / name
+    home.mkdir(parents=True, exist_ok=True)
+    return arms.Bench(given.prepared, home, arms.Settings(**told), device)
+
+
+def speed(given: argparse.Namespace) -> None:
+    """Tokens, pairs and steps a second of pre-training, one arm after the other, with nothing beside it."""
+    import arms
+
+    pairs(given)
+    bench = new_bench(given, "speed")
+    found: dict[str, Tree] = {}
+    for arm in [one for one in given.arms if one in SPEED]:
+        arms.pretrain(bench, arm, 1, steps=3)  # compiles, and fills caches
+        about = arms.pretrain(bench, arm, 1, steps=given.steps).about
+        lines = [line for line in about["timing"] if line["step"] > given.steps // 3]
+        per_step = float(np.mean([line["seconds_per_step"] for line in lines]))
+        found[arm] = {
+            "tokens_an_example": about["tokens_an_example"],
+            "ms_a_step": round(1000 * per_step, 2),
+            "pairs_a_second": round(bench.settings.batch / per_step),
+            "tokens_a_second": round(about["tokens"] / given.steps / per_step),
+            "waiting": round(float(np.mean([line["waiting"] for line in lines])), 3),
+        }
+        say(f"{arm}: {found[arm]}")
+    shutil.rmtree(bench.work, ignore_errors=True)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def say(said: str) -> None:
+    print(said, file=sys.stderr, flush=True)
 
 
 def main() -> None:
+    given = arguments()
+    given.does(given)
+
+
+def arguments() -> argparse.Namespace:
+    from arms import ARMS, START, Settings
+    from table import write
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--queries", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--arms", nargs="+", help="some of the arms")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--tokens", type=float, default=100e6)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--tune-steps", type=int, default=600)
-    parser.add_argument("--tune-batch", type=int, default=64)
-    parser.add_argument("--tune-lr", type=float, default=1e-4)
-    given = parser.parse_args()
-    run(data_stages(given.data), given.out)
-    every = arms(str(given.out / "store"), str(given.queries), given.batch)
-    chosen = {name: every[name] for name in given.arms or every}
-    about: dict[str, Tree] = {}
-    for name, arm in chosen.items():
-        steps, each = steps_for(arm, given.tokens)
-        about[name] = {
-            "steps": steps,
-            "tokens_an_example": round(each, 1),
-            "tokens": round(steps * each * given.batch),
-        }
-        for seed in given.seeds:
-            run(arm_stages(name, arm, seed, steps, given, given.out), given.out)
-            timing = given.out / f"{name}-{seed}" / "timing.jsonl"
-            lines = [json.loads(line) for line in timing.read_text(encoding="utf-8").splitlines()]
-            about[name][f"timing-{seed}"] = lines[-1] if lines else {}
-    (given.out / "arms.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    run(comparisons(list(chosen), given.seeds, given.out), given.out)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("prepare")
+    one.add_argument("prepared", type=Path)
+    one.add_argument("--data", type=Path, default=Path("data"))
+    one.add_argument(
+        "--most", type=int, help="articles and questions of a split at the most, to try things out"
+    )
+    one.set_defaults(does=prepare)
+    for name, does in (("run", run), ("work", work), ("speed", speed)):
+        one = commands.add_parser(name)
+        one.set_defaults(does=does)
+        one.add_argument("prepared", type=Path)
+        one.add_argument(
+            "--queries", type=Path, help="folder of `liebig queries generate`; not needed for spans"
+        )
+        one.add_argument("--passages", type=Path, help="[default: passages.jsonl of the queries' folder]")
+        one.add_argument("--out", type=Path, required=True)
+        one.add_argument("--work", type=Path, help="logs and checkpoints under way [default: work in --out]")
+        one.add_argument("--arms", nargs="+", choices=[*ARMS, START], default=[*ARMS, START])
+        one.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+        one.add_argument("--jobs", type=int, default=1, help="processes on one device")
+        one.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
+        one.add_argument("--steps", type=int, default=60, help="of `speed`, a third of them to warm up")
+        one.add_argument("--no-compile", dest="compile", action="store_false")
+        for field in fields(replace(Settings())):
+            if field.name != "compile":
+                kind = type(field.default)
+                one.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
+    one = commands.add_parser("table")
+    one.add_argument("out", type=Path)
+    one.set_defaults(does=lambda given: write(given.out))
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
