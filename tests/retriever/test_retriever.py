@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,6 +171,60 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     assert (before.described, before.bm25.search([QUESTION], 1).row(0)[0][0]) == (described, 0)
     assert opened.search(QUESTION)[0].id == "barley-0"
     assert described.generation == 1
+
+
+def replaced(folder, copy, *parts):
+    """A retriever of a copy whose next generation has other folders; those of the one before are gone."""
+    shutil.copytree(folder, copy, symlinks=True)
+    opened = Retriever.from_folder(copy)
+    names = {part: f"{part}-2" for part in parts}
+    for part, name in names.items():
+        shutil.copytree(copy / part, copy / name)
+        (copy / part).unlink() if (copy / part).is_symlink() else shutil.rmtree(copy / part)
+    write(copy, replace(read(copy), generation=2, **names))
+    return opened
+
+
+def test_a_generation_that_was_removed_answers_as_long_as_it_is_open(folder, tmp_path, retriever):
+    opened = replaced(folder, tmp_path / "copy", "collection", "index")
+    for system in ("bm25", "dense", "hybrid"):
+        assert opened.search(QUESTION, 5, system) == retriever.search(QUESTION, 5, system)
+    assert (len(opened), opened.document("comet").metadata) == (8, {"language": "de"})
+    assert (opened.passage("comet-1").doc, opened.generation) == ("comet", 1)
+
+
+def test_what_a_removed_generation_cannot_answer_its_successor_does(folder, tmp_path, retriever):
+    german = {"language": "de"}
+    for part, system, filters in (("collection", "dense", german), ("bm25", "bm25", None)):
+        opened = replaced(folder, tmp_path / part, part)
+        assert opened.search("comet", 3, system, filters) == retriever.search("comet", 3, system, filters)
+        assert opened.generation == 2
+    unloaded = replaced(folder, tmp_path / "unloaded", "model")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: unloaded.search(QUESTION, 3, "dense"), range(4)))
+    assert found == [retriever.search(QUESTION, 3, "dense")] * 4
+    assert unloaded.generation == 2
+
+
+def test_one_text_is_no_list_of_texts(retriever):
+    for ask in (retriever.encode, retriever.search_many):
+        with pytest.raises(RecipeError, match="give a list"):
+            ask("comet")
+    assert retriever.search_many((text for text in ["comet"]), 1) == [retriever.search("comet", 1)]
+
+
+@pytest.mark.parametrize("value", [2024, None, ["de", 7]])
+def test_a_filter_by_what_is_no_text_is_refused(retriever, value):
+    with pytest.raises(RecipeError, match=r"the filter language = .* is no text"):
+        retriever.search("comet", 3, "bm25", {"language": value})
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense", "hybrid"])
+def test_any_text_and_any_depth_can_be_asked(retriever, system):
+    for text in ("", " ", "comet " * 20_000, "a\0comet", "☄️ كومة \u200f", "half \ud800 a sign"):
+        found = retriever.search(text, 1000, system)
+        assert len(found) == len({result.id for result in found}) <= 8
+    assert len(retriever.search("comet", 10**9, "dense")) == 8
 
 
 def test_a_device_that_is_not_there_is_said_when_it_is_opened(folder):

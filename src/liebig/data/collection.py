@@ -43,6 +43,7 @@ class Collection:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._lookups: dict[str, Lookup] = {}
         if not is_collection(self.path):
             raise DataError("this is not a collection", file=self.path, fix="make one with liebig init")
 
@@ -60,8 +61,17 @@ class Collection:
         return tuple(sorted(p.name.removesuffix(suffix) for p in (self.path / kind).glob(f"*{suffix}")))
 
     def has(self, kind: str) -> bool:
-        """Whether the collection has any documents, passages, queries, judgements, …"""
-        return bool(self.splits_of(kind)) if kind in SPLIT_KINDS else self._file(kind).is_file()
+        """Whether the collection has any documents, passages, queries, judgements, …; what is open stays there."""
+        if kind in SPLIT_KINDS:
+            return bool(self.splits_of(kind))
+        return kind in self._lookups or self._file(kind).is_file()
+
+    def open(self) -> None:
+        """Open what records are found by, which is otherwise done with the first: they are found in it from now on,
+        even if the folder is removed."""
+        for kind in KINDS:
+            if self.has(kind):
+                self._lookup(kind).open()
 
     def documents(self) -> Iterator[Document]:
         """Every document."""
@@ -162,11 +172,9 @@ class Collection:
         return parse(row, Where(str(self._file(kind))))
 
     def _lookup(self, kind: str) -> Lookup:
-        lookups = self.__dict__.setdefault("_lookups", {})
-        if kind not in lookups:
-            lookups[kind] = Lookup(self._file(kind), self.path / "index" / kind)
-        found: Lookup = lookups[kind]
-        return found
+        if kind not in self._lookups:
+            self._lookups[kind] = Lookup(self._file(kind), self.path / "index" / kind)
+        return self._lookups[kind]
 
 
 class Lookup:
@@ -181,6 +189,10 @@ class Lookup:
 
     def __len__(self) -> int:
         return len(self._index)
+
+    def open(self) -> None:
+        """Map the file."""
+        _ = self._bytes
 
     @cached_property
     def _bytes(self) -> mmap.mmap | bytes:

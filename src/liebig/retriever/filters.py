@@ -8,7 +8,7 @@ Memory: 12 bytes a passage, 4 a document and field asked for, and the different 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,7 @@ class Owners:
 
     def passes(self, filters: Filters) -> Passes:
         """Says of passages, by their ids, whether they pass."""
-        wanted = {name: [value] if isinstance(value, str) else list(value) for name, value in filters.items()}
+        wanted = {name: _values(name, value) for name, value in filters.items()}
         ids = wanted.pop("id", None)
         live = np.ones(self._count, bool)
         for name, values in wanted.items():
@@ -82,6 +82,15 @@ class Owners:
                 fix=f"filter by {', '.join(sorted({*self.columns, 'id'}))}",
             )
         return self.columns[name]
+
+
+def _values(name: str, value: str | Sequence[str]) -> list[str]:
+    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if not all(isinstance(one, str) for one in values):
+        raise RecipeError(
+            f"the filter {name} = {value!r} is no text", fix=f'metadata are text: {{"{name}": "…"}}'
+        )
+    return values
 
 
 def _columns(collection: Collection) -> tuple[dict[str, int], dict[str, Column]]:

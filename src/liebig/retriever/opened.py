@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig import workspace
-from liebig.data.collection import Collection
+from liebig.data.collection import KINDS, Collection
 from liebig.errors import DataError, RecipeError
 from liebig.index.base import Index
 from liebig.index.opening import open_index
@@ -44,10 +44,12 @@ class Opened:
         self.collection = Collection(folder / described.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
             workspace.verify(self.collection.path, hashes=False)
+        self.collection.open()
         self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
         self.index = open_index(folder / described.index, hashes=verify) if described.index else None
         self._device, self._lock = device, Lock()
         self._embedder: Embedder | None = None
+        self._owners: Owners | None = None
 
     @cached_property
     def lexical(self) -> Lexical:
@@ -87,11 +89,19 @@ class Opened:
                 self._embedder = Embedder(encoder, passage, query, unit=unit)
             return self._embedder
 
-    @cached_property
+    @property
     def owners(self) -> Owners:
         """Metadata by passage, read when the first filter comes."""
         with self._lock:
-            return Owners.of(self.collection)
+            if self._owners is None:
+                made = Owners.of(self.collection)
+                files = (
+                    self.collection.path / f"{kind}.jsonl" for kind in KINDS if self.collection.has(kind)
+                )
+                if not all(file.is_file() for file in files):
+                    raise DataError("this generation was removed while it was read", file=self.folder)
+                self._owners = made
+            return self._owners
 
     def take_model(self, other: Opened) -> None:
         """Go on with the model that another generation has loaded, where it is the same."""

@@ -12,18 +12,18 @@ a generation that `liebig update` has written meanwhile; searches under way fini
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.data.collection import Collection
-from liebig.errors import DataError, RecipeError
+from liebig.errors import DataError, LiebigError, RecipeError
 from liebig.explain import nearest
 from liebig.machine import checked
 from liebig.records import Document, Passage, Query
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from liebig.retriever.embedding import Kind
 
 DEPTH = 100  # passages each system of a hybrid is asked for at least
+T = TypeVar("T")
 PARTS = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("bm25", "dense")}
 
 
@@ -121,44 +122,27 @@ class Retriever:
         """The same by each of several systems; a question is encoded once for all of them."""
         if k < 1:
             raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
-        opened = self._opened
-        names = [PARTS[self._name(opened, system)] for system in systems]
-        if not texts:
-            return [[] for _ in systems]
-        queries = [Query(str(place), text) for place, text in enumerate(texts)]
-        asked = {part: _asked(opened, part, texts, filters) for part in dict.fromkeys(chain(*names))}
-        found = []
-        for parts in names:
-            depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(opened))
-            lists = zip(*(asked[part].search(queries, depth) for part in parts))
-            found.append([_results(opened, parts, of_query, k) for of_query in lists])
-        return found
+        several = _several(texts)
+        return self._asking(lambda opened: _search(opened, several, k, systems, filters))
 
     def encode(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
         """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
         if kind not in ("passage", "query"):
             raise RecipeError(f"there are no vectors of kind {kind!r}", fix="encode as passage or as query")
-        return self._opened.encode(list(texts), kind)
+        several = _several(texts)
+        return self._asking(lambda opened: opened.encode(several, kind))
 
     def explain(self, query: str, passage_id: str, system: str = "dense") -> list[Contribution]:
         """Start, end and contribution of each word of a passage's text: what its score loses without the word."""
-        opened = self._opened
-        if self._name(opened, system) == "hybrid":
-            raise RecipeError("a hybrid is explained by its parts", fix="ask for bm25 or dense")
-        passage = _passage(opened.collection, passage_id)
-        if system == "bm25":
-            assert opened.bm25 is not None, "its name was checked"
-            return leave_one_out(passage, bm25_score(opened.bm25, query))
-        vector = opened.encode([query], "query")[0]
-        return leave_one_out(passage, dense_score(lambda texts: opened.encode(texts, "passage"), vector))
+        return self._asking(lambda opened: _explain(opened, query, passage_id, system))
 
     def passage(self, id: str) -> Passage:
         """The passage with this id."""
-        return _passage(self._opened.collection, id)
+        return self._asking(lambda opened: _passage(opened.collection, id))
 
     def document(self, id: str) -> Document | None:
         """The document with this id; None where the collection has passages only, or no such document."""
-        return _document(self._opened.collection, id)
+        return self._asking(lambda opened: _document(opened.collection, id))
 
     def info(self) -> dict[str, Any]:
         """What is in the folder, for people and pages."""
@@ -190,28 +174,76 @@ class Retriever:
             self._opened = opened
             return True
 
-    @staticmethod
-    def _name(opened: Opened, system: str | None) -> str:
-        name = system or opened.described.system
-        if name not in SYSTEMS:
-            raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
-        if name not in opened.described.systems:
-            raise RecipeError(
-                f"the retriever has no {name}", fix=f"ask for {' or '.join(opened.described.systems)}"
-            )
-        return name
+    def _asking(self, ask: Callable[[Opened], T]) -> T:
+        """The answer of the generation that is open; of its successor, where it was removed before it could answer."""
+        opened = self._opened
+        try:
+            return ask(opened)
+        except (LiebigError, OSError):
+            if not self.reload() and self._opened is opened:
+                raise
+            return ask(self._opened)
+
+
+def _several(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise RecipeError("one text was given where several are taken", fix="give a list: [text]")
+    return list(texts)
+
+
+def _named(opened: Opened, system: str | None) -> str:
+    name = system or opened.described.system
+    if name not in SYSTEMS:
+        raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
+    if name not in opened.described.systems:
+        raise RecipeError(
+            f"the retriever has no {name}", fix=f"ask for {' or '.join(opened.described.systems)}"
+        )
+    return name
+
+
+def _search(
+    opened: Opened, texts: list[str], k: int, systems: Sequence[str | None], filters: Filters | None
+) -> list[list[list[Result]]]:
+    """By system and question."""
+    names = [PARTS[_named(opened, system)] for system in systems]
+    if not texts:
+        return [[] for _ in systems]
+    queries = [Query(str(place), text) for place, text in enumerate(texts)]
+    asked = {part: _asked(opened, part, texts, filters) for part in dict.fromkeys(chain(*names))}
+    found = []
+    for parts in names:
+        depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(opened))
+        lists = zip(*(asked[part].search(queries, depth) for part in parts))
+        found.append([_results(opened, parts, of_query, k) for of_query in lists])
+    return found
+
+
+def _explain(opened: Opened, query: str, passage_id: str, system: str) -> list[Contribution]:
+    if _named(opened, system) == "hybrid":
+        raise RecipeError("a hybrid is explained by its parts", fix="ask for bm25 or dense")
+    passage = _passage(opened.collection, passage_id)
+    if system == "bm25":
+        assert opened.bm25 is not None, "its name was checked"
+        return leave_one_out(passage, bm25_score(opened.bm25, query))
+    vector = opened.encode([query], "query")[0]
+    return leave_one_out(passage, dense_score(lambda texts: opened.encode(texts, "passage"), vector))
 
 
 def _open(folder: Path, described: Described, verify: bool, device: str | None) -> Opened:
     """Open a generation; one that was replaced while it was opened is left for the newer."""
     while True:
         try:
-            return Opened(folder, described, verify=verify, device=device)
+            opened = Opened(folder, described, verify=verify, device=device)
         except (DataError, OSError):
             now = read(folder)
             if now == described:
                 raise
-            described = now
+        else:
+            now = read(folder)
+            if now == described:
+                return opened
+        described = now
 
 
 def _total(opened: Opened) -> int:
