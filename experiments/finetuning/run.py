@@ -5,7 +5,8 @@
 
 `prepare.py` makes the folder it begins with. Each row is trained with several seeds; its settings are chosen on dev
 with the first of them. --jobs runs go side by side, each in a process of its own, on one GPU. What is there already is
-not done again, so the same command goes on where the time was up. `--minutes` starts no run that would not end in time.
+not done again, so the same command goes on where the time was up. `--minutes` starts no run that would not end in time;
+`--minutes 0` writes the table of what is there, `--no-table` leaves it (half a minute) to such a call elsewhere.
 At the end results.md, results.json and queries.npz (values of every test question, in ten thousandths) are written to
 --out, and the table is printed. Intervals are 95 % bootstrap intervals over seeds and questions; differences are
 paired, over the means of seeds, with p by randomisation, corrected after Holm over all rows.
@@ -46,9 +47,11 @@ def main() -> None:
         failed = do_all(task, args.jobs, Clock(began + 60 * args.minutes))
     finally:  # a signal ends the runs under way; the table of the others is written all the same
         shutil.rmtree(work / "training", ignore_errors=True)
-        spent, began = time.monotonic() - began, time.monotonic()
-        write(args.out, args.seeds)
-        print(f"runs in {spent:.1f} s, table in {time.monotonic() - began:.1f} s", flush=True)
+        print(f"runs in {time.monotonic() - began:.1f} s", flush=True)
+        if not args.no_table:
+            began = time.monotonic()
+            write(args.out, args.seeds)
+            print(f"table in {time.monotonic() - began:.1f} s", flush=True)
     left = task.open_jobs(set(failed))
     print(f"{len(failed)} failed; {len(left)} and what follows from them not begun")
     for job, reason in failed.items():
@@ -66,6 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", type=Path, help="a model folder [default: liebig:mini-v0]")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
+    parser.add_argument("--no-table", action="store_true", help="only the runs")
     parser.add_argument("--sets", nargs="*", choices=ROWS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="more where there are few labels")

@@ -1,4 +1,4 @@
-"""What the experiments of fine-tuning rest on: answers found word for word, passages of a hundred words, the table."""
+"""What the experiments of fine-tuning rest on: answers word for word, prepared sets, measures, jobs, the table."""
 
 import json
 import lzma
@@ -19,7 +19,7 @@ def sets(monkeypatch):
     import sets
 
     yield sets
-    for name in ("sets", "methods", "run"):
+    for name in ("sets", "prepared", "prepare", "methods", "searching", "stopwatch", "table", "jobs", "run"):
         sys.modules.pop(name, None)
 
 
@@ -44,7 +44,7 @@ def test_passages_have_a_hundred_words_and_short_rests_are_dropped(sets, tmp_pat
 
 
 def test_the_table_is_of_the_settings_that_dev_chose(sets, tmp_path, capsys):
-    import run as driver
+    import table as driver
     from methods import Result, Settings
 
     random = np.random.default_rng(0)
@@ -64,3 +64,106 @@ def test_the_table_is_of_the_settings_that_dev_chose(sets, tmp_path, capsys):
     assert lines[1]["difference"]["mean"] == pytest.approx(0.2, abs=0.06)
     assert lines[1]["p_holm"] < 0.01
     assert "| scifact | scifact (40) | mined | 2 |" in capsys.readouterr().out
+
+
+def _asked(prepared, n, passages, random):
+    from liebig.train.labelled.examples import Ragged
+    from liebig.train.labelled.texts import Texts
+
+    lengths = random.integers(1, 40, n)
+    tokens = random.integers(5, 90, lengths.sum()).astype(np.int32)
+    relevant = Ragged.of(
+        [random.choice(passages, random.integers(1, 15), replace=False).tolist() for _ in range(n)]
+    )
+    found = random.integers(-1, passages, (n, 20))
+    return prepared.Asked(
+        Texts(tokens, prepared.offsets_of(lengths)), relevant, found, found.astype(np.float32)
+    )
+
+
+def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
+    import prepared
+
+    random = np.random.default_rng(1)
+    train, dev, test = (_asked(prepared, n, 30, random) for n in (12, 5, 7))
+    bare = _asked(prepared, 30, 30, random).bare
+    made = prepared.Prepared("x", bare, np.arange(30) // 2, train, dev, {"t": test}, np.arange(9), "abc")
+    prepared.save(tmp_path / "x", made, {})
+    again = prepared.load(tmp_path / "x")
+    assert again.tokenizer == "abc"
+    np.testing.assert_array_equal(again.content, made.content)
+    np.testing.assert_array_equal(again.train.found, train.found)
+    for one, two in zip(prepared.splits(made).values(), prepared.splits(again).values(), strict=True):
+        np.testing.assert_array_equal(one.bare.tokens, two.bare.tokens)
+        np.testing.assert_array_equal(one.bare.offsets, two.bare.offsets)
+        np.testing.assert_array_equal(one.relevant.values, two.relevant.values)
+        np.testing.assert_array_equal(one.relevant.bounds, two.relevant.bounds)
+    few, some = again.limited(3).train, again.limited(6).train
+    assert {tuple(few.found[i]) for i in range(3)} <= {tuple(some.found[i]) for i in range(6)}
+
+
+def test_special_tokens_are_put_around_as_when_texts_are_tokenised(sets):
+    import prepared
+
+    from liebig.text.tokenizer import Tokenizer
+    from liebig.train.labelled.texts import Shape, Texts
+
+    texts = ["", "one", "a few words of a longer text", "word " * 50]
+    tokenizer = Tokenizer.train(texts * 3, vocab_size=60)
+    bare = prepared.tokenised(texts, tokenizer, 12)
+    found, wanted = prepared.wrapped(bare, tokenizer, 12), Texts.of(texts, Shape(tokenizer, 12))
+    np.testing.assert_array_equal(found.tokens, wanted.tokens)
+    np.testing.assert_array_equal(found.offsets, wanted.offsets)
+
+
+def test_measures_are_those_of_evaluate(sets):
+    import searching
+
+    from liebig.measures import parse
+    from liebig.measures.blocks import from_matrix
+    from liebig.measures.engine import evaluate
+    from liebig.measures.judgements import from_mapping
+    from liebig.train.labelled.examples import Ragged
+
+    random = np.random.default_rng(2)
+    relevant = [random.choice(300, n, replace=False).tolist() for n in (1, 2, 12, 30, 1)]
+    found = np.stack([random.permutation(300)[:100] for _ in relevant])
+    scores = np.tile(np.arange(100, 0, -1, dtype=np.float32), (5, 1))
+    names = [str(p) for p in range(300)]
+    block = from_matrix([f"q{i}" for i in range(5)], names, found, scores)
+    judged = from_mapping({f"q{i}": {str(p): 1 for p in row} for i, row in enumerate(relevant)})
+    wanted = evaluate([block], judged, [parse(m) for m in searching.MEASURES]).values
+    np.testing.assert_allclose(searching.values(found, Ragged.of(relevant), 300), wanted)
+
+
+def test_jobs_wait_for_what_they_need(sets, tmp_path):
+    import torch
+    from jobs import TEACHER, Job, Task
+    from methods import Plan, Result, Settings
+    from table import store
+
+    plan = Plan(tmp_path, 1, 64, torch.device("cpu"), tmp_path)
+    task = Task(tmp_path, tmp_path, plan, ("scifact",), 2, 100)
+    low, high = Settings(lr=3e-4), Settings(lr=1e-3)
+    opened = task.open_jobs(set())
+    assert opened == [Job("scifact", "random", low), Job("scifact", "random", high), Job("scifact", TEACHER)]
+
+    def done(job, dev):
+        values = {"scifact": np.zeros((2, 3))}
+        store(task.path(job), job.name, job.method, job.settings, job.seed, Result(dev, values, [dev]), 1.0)
+
+    done(opened[0], 0.2)
+    assert task.open_jobs(set()) == opened[1:]
+    assert Job("scifact", "mined", low) in task.open_jobs({opened[1]}), "a choice is made without what failed"
+    done(opened[1], 0.3)
+    now = task.open_jobs(set())
+    assert Job("scifact", "random", high, 2) in now
+    assert Job("scifact", "mined", high, 1) in now
+    assert Job("scifact", "mined", high, 2) not in now
+    assert not {"soft", "average"} & {job.method for job in now}
+    assert {job.seed for job in now if job.method == "asam"} == {1}
+    done(Job("scifact", "random", high, 2), 0.3)
+    np.save(plan.teacher("scifact"), np.zeros(3))
+    now = task.open_jobs(set())
+    assert Job("scifact", "mined", high, 2) in now
+    assert {job.method for job in now if job.seed == 1} >= {"soft", "average"}
