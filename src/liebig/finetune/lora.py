@@ -3,7 +3,7 @@
 An adapter begins as nothing (its second matrix is zero), so training starts from the very model. The saved model is
 merged: every other command loads it as any other. The adapter itself can be kept beside it, in the form that peft
 loads onto the starting model. Cost: gradients and moments of the adapter only; the forward pass does a little more,
-and the leaner compiled layers, which read weights directly, are left out.
+and the lean layers of CUDA, which read weights directly, are left out.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from liebig.errors import ModelError
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention, plain
 from liebig.model.families import Family, Stack, Whole, family_of
-from liebig.model.lean import lean_form
+from liebig.model.lean import lean_form, triton_is_here
 from liebig.model.loading import load_model, local_folder, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
@@ -242,7 +242,7 @@ class Backbone(nn.Module):
             return self.kind.run(self.body, layers, x_TD, packed, self._stack, route, wanted)
         forms = {lean_form(self.family, layer) for layer in layers}
         form = forms.pop() if len(forms) == 1 else None
-        if form is None:
+        if form is None or (x_TD.is_cuda and not triton_is_here()):
             return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, wanted)
         noise = plain.draw_noise(len(layers), x_TD.device) if layers[0].training else None
         x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype))

@@ -10,7 +10,9 @@ T packed tokens, D width, F feed-forward width, H heads, E head width.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +59,12 @@ LEAN: dict[str, Lean] = {
     "electra": bert,
     "distilbert": distilbert,
 }
+
+
+@cache
+def triton_is_here() -> bool:
+    """Whether the kernels of `fused.py` can be made; torch for CUDA brings Triton along, but not on every system."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def lean_form(family: str, layer: Any) -> Lean | None:

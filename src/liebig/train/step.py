@@ -64,7 +64,9 @@ def step(
     `batch` is this process's share, in host memory. The random numbers of chunk i are a function of (`seed`, i).
     `constants` of an earlier call on the same batch are used again (SAM). `diagnose` adds metrics of the vectors.
     """
-    objective.zero_grad(set_to_none=True)
+    parameters = trainable(objective)
+    for parameter in parameters:
+        parameter.grad = None
     pieces = _on_device(objective, batch, world, chunk_tokens)
     mine = {**objective.counts(batch), "examples": batch.n, "tokens": batch.tokens}
     run = _Run(objective, pieces, world.counts(mine), world, dtype, scale, seed, constants)
@@ -75,7 +77,7 @@ def step(
         else:
             run.accumulated()
     if not sharded(objective):
-        reduce_gradients(trainable(objective), world)
+        reduce_gradients(parameters, world)
     return run.result(diagnose)
 
 
