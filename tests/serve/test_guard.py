@@ -15,6 +15,7 @@ from liebig.errors import LiebigError, RecipeError
 from liebig.serve.limits import Limits
 from liebig.serve.run import check_token, listen
 
+JSON = {"Content-Type": "application/json"}
 SMALL = Limits(body=1 << 20, texts=8, characters=500, query=50, k=5, queue=4, seconds=1.0)
 
 
@@ -57,6 +58,12 @@ def test_every_refusal_is_one_sentence(small, path, body, status, sentence):
     assert set(answer.json()) == {"error", "error_type"}
 
 
+def test_as_many_passages_as_are_served_are_given_where_no_number_was_asked_for(small):
+    posted = httpx.post(f"{small}/search", json={"query": "the comet", "system": "dense"})
+    got = httpx.get(f"{small}/search", params={"q": "the comet", "system": "dense"})
+    assert [len(answer.json()["results"]) for answer in (posted, got)] == [5, 5]
+
+
 def test_a_full_line_says_when_to_come_back(small):
     answer = httpx.post(f"{small}/embed", json={"inputs": ["a"] * 5})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -80,6 +87,28 @@ def test_what_is_no_json_is_told(small):
         httpx.post(f"{small}/search", content=half, headers={"Content-Type": "application/json"}).status_code
         == 422
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": "cut inside \ud83d"},
+        {"query": "a", "\udc00": 1},
+        {"query": "a", "filters": {"language": ["\ud800"]}},
+    ],
+)
+def test_half_of_a_character_is_refused_and_a_whole_one_is_not(small, body):
+    answer = httpx.post(f"{small}/search", content=json.dumps(body))
+    assert (answer.status_code, "half of a character" in answer.json()["error"]) == (422, True)
+    whole = httpx.post(f"{small}/search", content=json.dumps({"query": "a comet \U0001f320"}), headers=JSON)
+    assert (whole.status_code, whole.json()["query"]) == (200, "a comet \U0001f320")
+
+
+def test_json_sent_as_a_form_is_told_what_to_do(small):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl -d says by itself
+    answer = httpx.post(f"{small}/search", content='{"query": "a"}', headers=form)
+    assert answer.status_code == 422
+    assert "Content-Type: application/json" in answer.json()["error"]
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(small):

@@ -79,6 +79,37 @@ def test_a_folder_that_cannot_be_read_leaves_the_old_one_served(tmp_path, servin
         assert (found["generation"], len(found["results"])) == (1, 1)
 
 
+def test_whatever_goes_wrong_once_the_next_generation_is_taken_over(
+    tmp_path, serving, new_generation, monkeypatch
+):
+    new_generation(tmp_path / "notes", COMET, 1)
+    retriever = Retriever.from_folder(tmp_path / "notes")
+    plain, failed = retriever.reload, threading.Event()
+
+    def once():
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("not enough memory")
+        return plain()
+
+    monkeypatch.setattr(retriever, "reload", once)
+    with serving(retriever, Limits(poll=0.05)) as address:
+        assert failed.wait(20)
+        new_generation(tmp_path / "notes", COMET, 2)
+        until(lambda: httpx.get(f"{address}/health").json()["generation"] == 2)
+        until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
+
+
+def test_a_generation_that_a_search_took_over_is_counted(tmp_path, serving, new_generation):
+    new_generation(tmp_path / "notes", COMET, 1)
+    retriever = Retriever.from_folder(tmp_path / "notes")
+    with serving(retriever, Limits(poll=0.5)) as address:
+        new_generation(tmp_path / "notes", COMET, 2)
+        assert retriever.reload()
+        until(lambda: "liebig_generation 2.0" in httpx.get(f"{address}/metrics").text)
+        until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
+
+
 def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
     command = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", "0", "--workers", "1"]
     process = subprocess.Popen(

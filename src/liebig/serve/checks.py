@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from liebig.serve.limits import Limits
 from liebig.serve.refusals import Refusal
 
+USUAL = 10  # passages of an answer
+
 
 def check_query(query: str, limits: Limits) -> str:
     """A question that can be asked."""
@@ -17,8 +19,10 @@ def check_query(query: str, limits: Limits) -> str:
     return query
 
 
-def check_k(k: int, limits: Limits) -> int:
-    """A depth that is served."""
+def check_k(k: int | None, limits: Limits) -> int:
+    """A depth that is served; the usual one, as far as it is, where none was asked for."""
+    if k is None:
+        return min(USUAL, limits.k)
     if k > limits.k:
         raise Refusal(422, f"k = {k} is more than the {limits.k} passages this server gives at once.")
     return k

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from liebig.errors import LiebigError
 from liebig.machine import cores
 from liebig.rerank.cross import CrossEncoder
 from liebig.retriever import Result, Retriever
 from liebig.retriever.contributions import Contribution
 from liebig.retriever.embedding import Asked, Embedded, Embedder, Kind, unit_length
+from liebig.retriever.opened import Opened
 from liebig.serve.batching import Batcher, Batching
 from liebig.serve.limits import Limits
 from liebig.serve.metrics import Metrics
@@ -67,6 +67,7 @@ class Engine:
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
         self._poll: asyncio.Task[None] | None = None
+        self._loaded: Opened | None = None
         self.closing, self._explaining = False, 0
 
     async def start(self) -> None:
@@ -143,11 +144,13 @@ class Engine:
 
     def _load(self) -> None:
         """Bring model, maps and compiled code into memory."""
+        opened = self.retriever.opened
         if self.embedder is not None:
             self._embed([Asked("warm", "query"), Asked("warm", "passage")])
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
-        self.metrics.generation.set(self.retriever.generation)
+        self.metrics.generation.set(opened.described.generation)
+        self._loaded = opened
 
     def _embed(self, asked: list[Asked]) -> list[Embedded]:
         return self._model().embed(asked)
@@ -182,16 +185,17 @@ class Engine:
         return scores
 
     async def _watch_folder(self) -> None:
-        """Take over each generation that appears; what is wrong with one is told once."""
+        """Take over each generation that appears, whatever is wrong with one: that is told once."""
         told = ""
         while True:
             await asyncio.sleep(self.limits.poll)
             try:
-                if await asyncio.to_thread(self.retriever.reload):
+                await asyncio.to_thread(self.retriever.reload)
+                if self.retriever.opened is not self._loaded:
                     await self.compute(self._load)
                     self.metrics.takeovers.inc()
                     log.info("generation %d of the folder is served now", self.retriever.generation)
-            except (LiebigError, OSError) as error:
+            except Exception as error:
                 self.metrics.failures.inc()
                 if str(error) != told:
                     log.warning(

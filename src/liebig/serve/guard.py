@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -24,6 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 OPEN = (
     "/",
     "/docs",
@@ -97,6 +100,7 @@ class Guard:
             raise Refusal(
                 408, f"The request took longer than {self._limits.seconds:g} seconds to arrive."
             ) from None
+        _refuse_halves(whole)
         first: list[Message] = [{"type": "http.request", "body": whole, "more_body": False}]
 
         async def given() -> Message:
@@ -140,6 +144,20 @@ class _Answer:
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": pairs})
         await self({"type": "http.response.body", "body": payload})
+
+
+def _refuse_halves(body: bytes) -> None:
+    """Refuse what JSON can write and no answer can hold: half of a character, as of a text that was cut inside one."""
+    if not HALF.search(body):
+        return
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return  # what is wrong with it is said by the route
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(422, "The request has half of a character (a lone surrogate) in it.") from None
 
 
 def _host_name(host: str) -> str:

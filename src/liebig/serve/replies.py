@@ -56,9 +56,9 @@ def _sentence(error: RequestValidationError) -> str:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return "The request is not JSON."
-    where = [
-        str(part) for part in first["loc"] if part != "body" and not str(part).startswith(("list[", "str"))
-    ]
+    if isinstance(first.get("input"), bytes):
+        return "The request is not JSON: send it with the header Content-Type: application/json."
+    where = [str(part) for part in first["loc"][1:] if not str(part).startswith(("list[", "str"))]
     name = ".".join(where) or "The body"
     said = str(first["msg"]).rstrip(".")
     return f"{name}: {said[0].lower()}{said[1:]}."

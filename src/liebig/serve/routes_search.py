@@ -33,7 +33,7 @@ def search_routes(engine: Engine) -> APIRouter:
     @routes.get("/search", summary="The same by address, for a browser or curl")
     async def search_get(
         q: Annotated[str, Query(description="The question.")],
-        k: Annotated[int, Query(ge=1, description="How many passages.")] = 10,
+        k: Annotated[int | None, Query(ge=1, description="How many passages; 10 if not given.")] = None,
         system: Annotated[System | None, Query(description="Which system is asked.")] = None,
     ) -> Response:
         return await _search(engine, SearchRequest(query=q, k=k, system=system, filters=None, snippets=False))

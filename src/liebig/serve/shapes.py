@@ -23,7 +23,7 @@ class SearchRequest(Own):
     """A question."""
 
     query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
-    k: int = Field(10, ge=1, description="How many passages.")
+    k: int | None = Field(None, ge=1, description="How many passages; 10 if not given.")
     system: System | None = Field(None, description="Which system is asked; the folder's own if not given.")
     filters: Filters | None = Field(
         None, description="Fields of the metadata, each with the value or the values it must have."
