@@ -1,20 +1,23 @@
 """Five queries a passage, from text to text, against transformers' `model.generate`, in one run.
 
-    python bench/generate.py --model FOLDER --gpu       100,000 passages of Wikipedia, bf16
+    python bench/generate.py --model FOLDER --gpu       20,000 passages of Wikipedia, bf16
     python bench/generate.py --model FOLDER             CPU: 32 passages, fp32
 
 FOLDER is a trained generator (`liebig queries train`), so that queries end where queries end. Both sides sample with
 top k 25 and top p 0.95, at most 64 tokens. The peer gets passages sorted by length and its best batch size of those
-tried, on fewer passages. Beside it: how many queries are the same when our batches are smaller, and how many of the
-likeliest queries are the same on both sides. The last line is `ratio: X`.
+tried, on fewer passages; the seconds of our shards show how steady the rate is. Beside it: how many queries are the
+same when our batches are smaller, and how many of the likeliest are the same on both sides. The last line is
+`ratio: X`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +39,28 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--texts", type=int, help="how many passages; 32 on a CPU, 100,000 on a GPU")
+    parser.add_argument("--passages", type=Path, help="passages.jsonl of a collection, instead of --data")
+    parser.add_argument("--texts", type=int, help="how many passages; 32 on a CPU, 20,000 on a GPU")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--budget", type=int, help="padded tokens of a batch")
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     device = torch.device("cuda" if args.gpu else "cpu")
-    texts = passages(args.data, args.texts or (100_000 if args.gpu else 32))
-    asked = [Passage(f"w{i}", text) for i, text in enumerate(texts)]
+    asked = read(args, args.texts or (20_000 if args.gpu else 32))
     print(f"{len(asked):,} passages, {torch.cuda.get_device_name() if args.gpu else 'CPU'}", flush=True)
     sizes = (128, 256, 512, 1024, 2048) if args.gpu else (4, 8, 16)
     mine = ours(args, asked, device)
     peer = theirs(args, asked[: 2048 if args.gpu else len(asked)], device, sizes)
     print(f"ratio: {mine / peer:.2f}")
+
+
+def read(args: argparse.Namespace, count: int) -> list[Passage]:
+    """So many passages, of a collection or of the data's Wikipedia."""
+    if args.passages is None:
+        return [Passage(f"w{i}", text) for i, text in enumerate(passages(args.data, count))]
+    with args.passages.open(encoding="utf-8") as file:
+        rows = map(json.loads, islice(file, count))
+        return [Passage(row["id"], row["text"], title=row.get("title", "")) for row in rows]
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -59,8 +71,15 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def write(generator: Generator, engine: Engine, asked: Sequence[Passage], method: Method) -> list[str]:
+def write(
+    generator: Generator,
+    engine: Engine,
+    asked: Sequence[Passage],
+    method: Method,
+    times: list[float] | None = None,
+) -> list[str]:
     """Queries from text to text, shard by shard; tokens and texts are made in threads, as in the command."""
+    began = time.perf_counter()
     shards = [asked[start : start + SHARD] for start in range(0, len(asked), SHARD)]
     with ThreadPoolExecutor(2) as pool:
         coming = [pool.submit(generator.sources, some) for some in shards]
@@ -68,6 +87,8 @@ def write(generator: Generator, engine: Engine, asked: Sequence[Passage], method
         for some, sources in zip(shards, coming):
             keys = passage_keys(0, hash_all(p.id for p in some))
             rows = engine.write(sources.result(), keys, method)
+            if times is not None:
+                times.append(time.perf_counter() - began)
             making.append(pool.submit(generator.texts, [row for five in rows for row in five]))
         return [text for made in making for text in made.result()]
 
@@ -77,10 +98,12 @@ def ours(args: argparse.Namespace, asked: list[Passage], device: torch.device) -
     generator = Generator.load(args.model)
     engine = Engine(generator, device, precision, args.budget)
     write(generator, engine, asked[: 4096 if args.gpu else 4], method)
-    seconds, found = timed(lambda: write(generator, engine, asked, method))
+    times: list[float] = []
+    seconds, found = timed(lambda: write(generator, engine, asked, method, times))
     rate = len(asked) / seconds
+    steady = " + ".join(f"{x:.1f}" for x in np.diff([0.0, *times]))
     length = np.mean([len(ids) for ids in generator.tokenizer.encode_batch(found[:5000])])
-    print(f"ours: {rate:,.1f} passages/s, queries of {length:.1f} tokens", flush=True)
+    print(f"ours: {rate:,.1f} passages/s (shards in {steady} s), queries of {length:.1f} tokens", flush=True)
     some = asked[: 2048 if args.gpu else 16]
     engine = Engine(generator, device, precision, (args.budget or engine.budget) // 8)
     other = write(generator, engine, some, method)

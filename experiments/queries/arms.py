@@ -225,9 +225,10 @@ def one_run(bench: Bench, arm: str, seed: int) -> tuple[Tree, dict[str, NDArray[
 def tested(bench: Bench, encoder: Encoder, state: str) -> dict[str, NDArray[np.float64]]:
     """The values of all test questions, compared by cosine; as it comes, by dot products too."""
     found = {}
-    for how in ("zero-shot", "zero-shot-dot") if state == "zero-shot" else (state,):
-        for task in bench.tasks.values():
-            made = task.values(encoder, unit=not how.endswith("dot"))
+    for task in bench.tasks.values():
+        vectors = task.vectors(encoder)
+        for how in ("zero-shot", "zero-shot-dot") if state == "zero-shot" else (state,):
+            made = task.values(vectors, bench.device, cosine=not how.endswith("dot"))
             found |= {f"{how}|{name}": one for name, one in made.items()}
     return found
 

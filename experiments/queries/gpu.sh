@@ -1,25 +1,46 @@
 #!/usr/bin/env bash
-# The generator, its queries and its speed, on a machine with a GPU; README.md here says what has to be there before.
-#     PARTS=.carry/flan OUT=results bash experiments/queries/gpu.sh
+# The generator, its queries and its speed; README.md here says what has to be there before.
+#     PARTS=.carry/flan OUT=results bash experiments/queries/gpu.sh [PHASE ...] [KEY=VALUE ...]
+# Phases, all of them if none is named: prepare (no GPU), train, generate, bench, pack (no GPU). What is up to date is not
+# done again. LIMIT is the most seconds of a phase; one that is cut off goes on where it was with the same command.
 set -euo pipefail
 PARTS=${PARTS:-.carry/flan} OUT=${OUT:-runs/queries/results} DATA=${DATA:-data} RUNS=${RUNS:-runs/queries}
+PYTHON=${PYTHON:-python} LIMIT=${LIMIT:-3600}
+here=experiments/queries phases=() overrides=()
+for word in "$@"; do
+    case $word in *=*) overrides+=("$word") ;; *) phases+=("$word") ;; esac
+done
+[ ${#phases[@]} -gt 0 ] || phases=(prepare train generate bench pack)
 mkdir -p "$OUT"
-say() { echo "== $(date +%T) $*"; }
+stages() { timeout -s INT "$LIMIT" "$PYTHON" $here/stages.py $here/generator.toml "$RUNS" "$@" "${overrides[@]}" 2>&1; }
 
-say passages
-python experiments/queries/passages.py "$DATA/wiki" "$DATA/wiki-passages" --parts 0 ${MOST:+--most "$MOST"}
-say flan-t5-small
-[ -d "$DATA/flan-t5-small" ] || python experiments/queries/flan_t5.py join "$PARTS" "$DATA/flan-t5-small"
-say generator and queries
-python -m liebig run experiments/queries/generator.toml --out "$RUNS" "$@" 2>&1 | tee "$OUT/run.log"
-say against model.generate
-python bench/generate.py --model "$RUNS/generator/model" --data "$DATA" ${BENCH:---gpu} 2>&1 | tee "$OUT/bench.log"
-say results
-cp "$RUNS/generator/log.jsonl" "$OUT/generator.log.jsonl"
-for name in wiki squad-test; do
-    cp "$RUNS/$name/generation.json" "$OUT/$name.generation.json"
-    python -c "import lzma, shutil, sys; shutil.copyfileobj(open(sys.argv[1], 'rb'), lzma.open(sys.argv[2], 'wb', preset=6))" \
-        "$RUNS/$name/generated.jsonl" "$OUT/$name.jsonl.xz"
+prepare() {
+    [ -f "$DATA/wiki-passages/passages.jsonl" ] ||
+        "$PYTHON" $here/passages.py "$DATA/wiki" "$DATA/wiki-passages" --parts 0 ${MOST:+--most "$MOST"}
+    stages squad medquad squad-bm25 medquad-bm25
+}
+train() {
+    [ -f "$DATA/flan-t5-small/config.json" ] || "$PYTHON" $here/flan_t5.py join "$PARTS" "$DATA/flan-t5-small"
+    stages generator | tee "$OUT/train.log"
+    cp "$RUNS/generator/log.jsonl" "$OUT/generator.log.jsonl"
+    cp "$RUNS/generator/timing.jsonl" "$OUT/generator.timing.jsonl"
+}
+generate() { stages squad-test wiki | tee "$OUT/generate.log"; }
+bench() {
+    timeout -s INT "$LIMIT" "$PYTHON" bench/generate.py --model "$RUNS/generator/model" \
+        --passages "$DATA/wiki-passages/passages.jsonl" ${BENCH:---gpu} 2>&1 | tee "$OUT/bench.log"
+}
+pack() {
+    for name in squad-test wiki; do
+        cp "$RUNS/$name/generation.json" "$OUT/$name.generation.json"
+        "$PYTHON" -c "import lzma, shutil, sys; shutil.copyfileobj(open(sys.argv[1], 'rb'), lzma.open(sys.argv[2], 'wb', preset=1))" \
+            "$RUNS/$name/generated.jsonl" "$OUT/$name.jsonl.xz"
+    done
+}
+
+for phase in "${phases[@]}"; do
+    began=$SECONDS
+    $phase
+    echo "== $phase: $((SECONDS - began)) s"
 done
 ls -l "$OUT"
-say done

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from liebig import rng
@@ -28,7 +29,7 @@ from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Examples, Ragged
 from liebig.train.labelled.texts import Shape, Texts
 
-Longs = NDArray[np.int64]
+Longs, Floats, Values = NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 QUERY, PASSAGE = 32, 128
 DEPTH, POOL = 100, 16
@@ -69,14 +70,19 @@ class Task:
             None,
         )
 
-    def values(self, encoder: Encoder, unit: bool) -> dict[str, NDArray[np.float64]]:
-        """The measures of every test question by exact search, questions x measures; `unit` compares by cosine."""
-        known = encoder.encode_tokens(_rows(self.passages), unit=unit)
-        ids = list(map(str, range(len(known))))
-        found = {}
+    def vectors(self, encoder: Encoder) -> dict[str, Floats]:
+        """Of the passages, under "", and of each test's questions."""
+        texts = {"": self.passages, **{name: asked.texts for name, asked in self.tests.items()}}
+        return {name: encoder.encode_tokens(_rows(some)) for name, some in texts.items()}
+
+    def values(self, vectors: Mapping[str, Floats], device: torch.device, cosine: bool) -> dict[str, Values]:
+        """The measures of every test question by exact search, questions x measures."""
+        unit = {
+            name: x / np.linalg.norm(x, axis=1, keepdims=True) if cosine else x for name, x in vectors.items()
+        }
+        ids, found = list(map(str, range(len(self.passages)))), {}
         for name, asked in self.tests.items():
-            queries = encoder.encode_tokens(_rows(asked.texts), unit=unit)
-            scores, numbers = topk(queries, known, 100, device=encoder.device)
+            scores, numbers = topk(unit[name], unit[""], 100, device=device)
             names = list(map(str, range(len(asked))))
             block = from_matrix(names, ids, numbers, scores)
             right = {q: {ids[p]: 1 for p in asked.relevant[i]} for i, q in enumerate(names)}
