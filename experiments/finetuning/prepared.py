@@ -110,8 +110,9 @@ def wrapped(bare: Texts, tokenizer: Tokenizer, length: int) -> Texts:
 
 
 def digest(tokenizer: Tokenizer) -> str:
-    """What a set was tokenised with."""
-    return hashlib.sha256(tokenizer.core.to_str().encode()).hexdigest()[:16]
+    """What a set was tokenised with: the vocabulary, which every version of the library spells alike."""
+    words = sorted(tokenizer.core.get_vocab().items())
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
 
 
 def save(folder: Path, found: Prepared, facts: Mapping[str, object]) -> None:

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import splits
 
-from liebig import pipeline, rng
+from liebig import pipeline
 from liebig.data.collection import Collection
 from liebig.lexical.bm25 import BM25
 from liebig.measures.answers import join, token_matcher, tokens
@@ -67,15 +67,6 @@ class Set:
     train: Split
     dev: Split
     tests: Mapping[str, Split]
-
-    def limited(self, n: int | None, seed: int = 0) -> Set:
-        """The same with so many training questions, drawn by seed; a smaller draw lies in a larger one."""
-        if n is None or n >= len(self.train.queries):
-            return self
-        order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(len(self.train.queries))), kind="stable")
-        return Set(
-            self.name, self.passages, self.train.take(sorted(order[:n].tolist())), self.dev, self.tests
-        )
 
 
 def read(name: str, data: Path, work: Path, distractors: int, most: int | None) -> Set:
