@@ -255,6 +255,15 @@ def test_the_terminal_says_when_nothing_is_found(bm25):
     assert "Nothing was found for the terms zebra" in out.getvalue()
 
 
+def test_a_question_is_shown_as_it_was_asked_and_an_empty_one_is_refused(bm25):
+    out = io.StringIO()
+    search_here([bm25], "shock list[int] [/wave]", k=10**9, console=Console(file=out, width=100))
+    assert "shock list[int] [/wave]" in out.getvalue()
+    assert "blunt body" in out.getvalue()
+    with pytest.raises(RecipeError, match="the question is empty"):
+        search_here([bm25], " ")
+
+
 def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense, monkeypatch):
     monkeypatch.setattr(Dense, "encode", lambda self, texts: np.ones((len(texts), 2), np.float32))
     out = io.StringIO()

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from liebig.errors import LiebigError
+from liebig.errors import LiebigError, RecipeError
 from liebig.lexical.analysis import Analyzer
 from liebig.search.snippets import snippet
 from liebig.search.systems import Found, Lexical, System, open_system
@@ -34,6 +34,8 @@ def search_here(
     console: Console | None = None,
 ) -> None:
     """Ask one index, or two side by side, and print what they find."""
+    if not question.strip():
+        raise RecipeError("the question is empty", fix='liebig search INDEX "the question"')
     console = console or Console()
     systems = [open_system(path, model=model) for path in indexes]
     answers, seconds = [], []
@@ -44,18 +46,17 @@ def search_here(
         seconds.append(time.perf_counter() - began)
     lookup = texts_of(systems, texts)
     analyzer = next((s.index.settings.analyzer for s in systems if isinstance(s, Lexical)), Analyzer())
-    table = Table(show_lines=True, expand=True, title=question, title_justify="left")
+    table = Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
     for system, took in zip(systems, seconds):
         table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
-    for place in range(k):
+    for place in range(min(k, max(map(len, answers)))):
         cells = [
             _cell(found, place, question, lookup, analyzer, _others(answers, i))
             for i, found in enumerate(answers)
         ]
-        if any(len(cell) for cell in cells):
-            table.add_row(*cells)
+        table.add_row(*cells)
     if not any(answers):
-        console.print(_nothing(question, systems, analyzer))
+        console.print(_nothing(question, systems, analyzer), markup=False)
     else:
         console.print(table)
     if any(answers) and lookup is ids_alone:
