@@ -88,7 +88,8 @@ def run(given: argparse.Namespace) -> None:
     pairs(given)
     jobs = [f"{arm}-{seed}" for seed in given.seeds for arm in given.arms]
     jobs = [job for job in jobs if not (results / f"{job}.json").exists()]
-    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // given.jobs))
+    for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+        os.environ[name] = str(max(1, (os.cpu_count() or 1) // given.jobs))
     left = given.minutes - (time.monotonic() - began) / 60
     queue = pool.run(
         [sys.executable, *sys.argv[:1], "work", *sys.argv[2:]], jobs, given.jobs, given.out, left

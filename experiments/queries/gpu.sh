@@ -32,9 +32,10 @@ bench() {
 }
 pack() {
     for name in squad-test wiki; do
-        cp "$RUNS/$name/generation.json" "$OUT/$name.generation.json"
+        mkdir -p "$OUT/$name"
+        cp "$RUNS/$name/generation.json" "$OUT/$name/"
         "$PYTHON" -c "import lzma, shutil, sys; shutil.copyfileobj(open(sys.argv[1], 'rb'), lzma.open(sys.argv[2], 'wb', preset=1))" \
-            "$RUNS/$name/generated.jsonl" "$OUT/$name.jsonl.xz"
+            "$RUNS/$name/generated.jsonl" "$OUT/$name/generated.jsonl.xz"
     done
 }
 
