@@ -1,7 +1,7 @@
 """Jobs on several processes that live long: on a GPU a small model waits for its host, so several share it.
 
-Each process reads jobs, a line each, and answers each with a line. One that dies costs its job and is started again;
-a job that fails is said and the others go on. No job is started that would end too late, judged by the longest one.
+Each process reads jobs, a line each, and answers each with a line. One that fails or dies costs its job
+and is started anew; the others go on. No job is started that would end too late, judged by the longest one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _serve(command: Sequence[str], queue: Queue, log: Path) -> None:
     process: subprocess.Popen[str] | None = None
     with log.open("a", encoding="utf-8") as errors:
         while (job := queue.take()) is not None:
-            if process is None or process.poll() is not None:
+            if process is None:
                 process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
                 )
@@ -70,11 +70,17 @@ def _serve(command: Sequence[str], queue: Queue, log: Path) -> None:
             answer = _ask(process, job)
             seconds = time.monotonic() - began
             queue.done(job, seconds, answer.startswith("done"))
+            if not answer.startswith("done"):  # a device may be in no state to go on with
+                _end(process)
+                process = None
             print(f"{job}: {answer or f'its process died, see {log}'} ({seconds:.1f} s)", flush=True)
         if process is not None:
-            assert process.stdin is not None, "it was opened as a pipe"
-            process.stdin.close()
-            process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let a process end by itself: it has nothing more to read."""
+    process.communicate()
 
 
 def _ask(process: subprocess.Popen[str], job: str) -> str:
