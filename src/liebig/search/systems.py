@@ -7,7 +7,7 @@ itself; the model is loaded when the first question comes, because that takes lo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,8 @@ class Lexical(System):
         self.name, self.index, self.threads = "bm25", index, threads
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
-        return named(self.index.search([query.text for query in queries], k, self.threads), self.index.id)
+        texts, depth = [query.text for query in queries], within(k, self.index)
+        return named(self.index.search(texts, depth, self.threads), self.index.id)
 
 
 class Dense(System):
@@ -90,7 +91,7 @@ class Dense(System):
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[Found]:
         """The k best passages of vectors that are there already."""
-        return named(self.index.search(vectors, k), self.index.id)
+        return named(self.index.search(vectors, within(k, self.index)), self.index.id)
 
 
 class Given(System):
@@ -101,7 +102,7 @@ class Given(System):
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
         vectors = np.stack([self._vector(query.id) for query in queries])
-        return named(self._index.search(vectors, k), self._index.id)
+        return named(self._index.search(vectors, within(k, self._index)), self._index.id)
 
     def _vector(self, id: str) -> NDArray[np.float32]:
         for shard in self._vectors.shards:
@@ -110,6 +111,11 @@ class Given(System):
         raise DataError(
             f"there is no vector of query {id!r}", file=self._vectors.path, fix="encode the queries"
         )
+
+
+def within(k: int, index: Sized) -> int:
+    """A depth that an index has: room is made for as many hits as are asked for."""
+    return min(k, max(len(index), 1))
 
 
 def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Found]:
