@@ -173,6 +173,19 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     assert described.generation == 1
 
 
+def test_a_model_of_the_same_name_that_is_another_is_loaded(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    opened = Retriever.from_folder(copy)
+    before = opened.opened.encoder
+    shutil.copytree(copy / "model", copy / "anew")
+    (copy / "model").unlink()
+    (copy / "anew").rename(copy / "model")
+    write(copy, replace(read(copy), generation=2))
+    assert opened.reload()
+    assert opened.opened.encoder is not before
+
+
 def replaced(folder, copy, *parts):
     """A retriever of a copy whose next generation has other folders; those of the one before are gone."""
     shutil.copytree(folder, copy, symlinks=True)

@@ -47,6 +47,7 @@ class Opened:
         self.collection.open()
         self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
         self.index = open_index(folder / described.index, hashes=verify) if described.index else None
+        self._model_is = _identity(folder / described.model) if described.model else None
         self._device, self._lock = device, Lock()
         self._embedder: Embedder | None = None
         self._owners: Owners | None = None
@@ -105,7 +106,7 @@ class Opened:
 
     def take_model(self, other: Opened) -> None:
         """Go on with the model that another generation has loaded, where it is the same."""
-        same = self.described.model is not None and self.described.model == other.described.model
+        same = self._model_is is not None and self._model_is == other._model_is
         if same and self.index is not None and other.index is not None and "encoder" in other.dense.__dict__:
             self.dense.__dict__["encoder"] = other.dense.encoder
             if _manner(self.index) == _manner(other.index):
@@ -125,6 +126,15 @@ class Opened:
     def encode(self, texts: Sequence[str], kind: Kind) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
         return self.embedder.vectors(texts, kind)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells a folder from another of its name that took its place, as after building anew; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _manner(index: Index) -> tuple[str, str, bool]:

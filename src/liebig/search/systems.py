@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
 
 Found = list[tuple[str, float]]  # ids and scores of one query, best first
+SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
 class System(ABC):
@@ -114,8 +115,8 @@ class Given(System):
 
 
 def within(k: int, index: Sized) -> int:
-    """A depth that an index has: room is made for as many hits as are asked for."""
-    return min(k, max(len(index), 1))
+    """A depth that an index has: room is made for as many hits as are asked for. A small one is not worth counting."""
+    return k if k <= SMALL else min(k, max(len(index), 1))
 
 
 def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Found]:
