@@ -15,6 +15,7 @@ not done again. `table` averages seeds and tests the arms against spans, query b
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -110,6 +111,7 @@ def work(given: argparse.Namespace) -> None:
     def one(job: str) -> str:
         arm, _, seed = job.rpartition("-")
         began = time.monotonic()
+        gc.collect()  # moments of the run before, which others on this device may need the memory of
         about, values = arms.one_run(bench, arm, int(seed))
         about |= {"settings": asdict(bench.settings), "run_seconds": round(time.monotonic() - began, 2)}
         path = given.out / "results" / f"{job}.npz"

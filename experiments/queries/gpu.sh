@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The generator, its queries and its speed; README.md here says what has to be there before.
 #     PARTS=.carry/flan OUT=results bash experiments/queries/gpu.sh [PHASE ...] [KEY=VALUE ...]
-# Phases, all of them if none is named: prepare (no GPU), train, generate, bench, pack (no GPU). What is up to date is not
-# done again. LIMIT is the most seconds of a phase; one that is cut off goes on where it was with the same command.
+# Phases, all of them if none is named: prepare and join (no GPU), train, generate, bench, pack (no GPU). What is up
+# to date is not done again. LIMIT is the most seconds of a phase; cut off, it goes on where it was with the same command.
 set -euo pipefail
 PARTS=${PARTS:-.carry/flan} OUT=${OUT:-runs/queries/results} DATA=${DATA:-data} RUNS=${RUNS:-runs/queries}
 PYTHON=${PYTHON:-python} LIMIT=${LIMIT:-3600}
@@ -10,7 +10,7 @@ here=experiments/queries phases=() overrides=()
 for word in "$@"; do
     case $word in *=*) overrides+=("$word") ;; *) phases+=("$word") ;; esac
 done
-[ ${#phases[@]} -gt 0 ] || phases=(prepare train generate bench pack)
+[ ${#phases[@]} -gt 0 ] || phases=(prepare join train generate bench pack)
 mkdir -p "$OUT"
 stages() { timeout -s INT "$LIMIT" "$PYTHON" $here/stages.py $here/generator.toml "$RUNS" "$@" "${overrides[@]}" 2>&1; }
 
@@ -19,8 +19,10 @@ prepare() {
         "$PYTHON" $here/passages.py "$DATA/wiki" "$DATA/wiki-passages" --parts 0 ${MOST:+--most "$MOST"}
     stages squad medquad squad-bm25 medquad-bm25
 }
-train() {
+join() {
     [ -f "$DATA/flan-t5-small/config.json" ] || "$PYTHON" $here/flan_t5.py join "$PARTS" "$DATA/flan-t5-small"
+}
+train() {
     stages generator | tee "$OUT/train.log"
     cp "$RUNS/generator/log.jsonl" "$OUT/generator.log.jsonl"
     cp "$RUNS/generator/timing.jsonl" "$OUT/generator.timing.jsonl"
