@@ -18,6 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from methods import Bench, Plan, Result, Settings, Start, averaged, candidates, fine_tune, teach
@@ -25,6 +26,9 @@ from prepared import digest, load
 from searching import MEASURES
 from stopwatch import said
 from table import ROWS, result_path, store
+
+from liebig.finetune.adaptive import Adaptive, searching
+from liebig.finetune.hardness import Vectors
 
 TEACHER = "teacher"
 FEW = 500
@@ -110,10 +114,14 @@ class Clock:
     end: float
     longest: dict[tuple[str, str], float] = field(default_factory=dict)
 
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
     def enough(self, job: Job) -> bool:
         known = [s for (name, method), s in self.longest.items() if name == job.name or method == job.method]
         expected = self.longest.get((job.name, job.method), max(known, default=0.0))
-        return time.monotonic() + 1.2 * expected < self.end
+        return 1.2 * expected < self.left
 
     def note(self, job: Job, seconds: float) -> None:
         key = (job.name, job.method)
@@ -181,9 +189,19 @@ def do(job: Job) -> tuple[str, float, str]:
         return "", time.monotonic() - began, traceback.format_exc()
 
 
+def compile_kernels() -> None:
+    """The kernels of adaptive batches, which a fresh machine has not compiled yet, once for all workers."""
+    rows = torch.nn.functional.normalize(torch.rand(64, 8), dim=1)
+    with TemporaryDirectory() as folder:
+        made = Adaptive(8, "auto", searching("beam", 3), "shuffled", 0)
+        made.store(Path(folder), 0, Vectors.of(rows, rows.flip(0), torch.arange(64)))
+
+
 def do_all(task: Task, processes: int, clock: Clock) -> dict[Job, str]:
     """All jobs that the time allows; returns those that failed, with the reason."""
     failed: dict[Job, str] = {}
+    if task.open_jobs(set()) and clock.left > 0:
+        multiprocessing.get_context("spawn").Process(target=compile_kernels, daemon=True).start()
     while True:
         pool = ProcessPoolExecutor(
             processes, multiprocessing.get_context("spawn"), initializer=begin, initargs=(task,)
