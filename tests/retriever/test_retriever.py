@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import liebig
+from liebig import workspace
 from liebig.errors import CorruptError, DataError, RecipeError
 from liebig.retriever.embedding import Embedder
 from liebig.retriever.folder import NAME, Described, read, write
@@ -217,6 +218,29 @@ def test_what_a_removed_generation_cannot_answer_its_successor_does(folder, tmp_
         found = list(pool.map(lambda _: unloaded.search(QUESTION, 3, "dense"), range(4)))
     assert found == [retriever.search(QUESTION, 3, "dense")] * 4
     assert unloaded.generation == 2
+
+
+@pytest.mark.parametrize("part", ["collection", "bm25", "index"])
+def test_a_generation_that_is_replaced_while_it_is_opened_is_left_for_the_newer(
+    folder, tmp_path, part, monkeypatch
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    shutil.copytree(copy / part, copy / "newer")
+    for file in list((copy / part).rglob("*.npy")) or [copy / part / "passages.jsonl"]:
+        file.unlink()
+    monkeypatch.setattr("liebig.workspace.verify", unverified(copy, part, workspace.verify))
+    assert Retriever.from_folder(copy).generation == 2
+
+
+def unverified(copy, part, verify):
+    """Nothing is found to be missing; whoever looks finds the next generation described right after."""
+
+    def look(path, **how):
+        write(copy, replace(read(copy), generation=2, **{part: "newer"}))
+        return workspace.read_manifest(path) if path == copy / part else verify(path, **how)
+
+    return look
 
 
 def test_one_text_is_no_list_of_texts(retriever):

@@ -235,7 +235,7 @@ def _open(folder: Path, described: Described, verify: bool, device: str | None) 
     while True:
         try:
             opened = Opened(folder, described, verify=verify, device=device)
-        except (DataError, OSError):
+        except (LiebigError, OSError):
             now = read(folder)
             if now == described:
                 raise
