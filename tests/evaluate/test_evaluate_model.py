@@ -102,6 +102,8 @@ def test_candidates_of_a_run_are_ranked_by_the_model(tmp_path: Path, model: Path
     task = read_results(out).tasks[0]
     assert (task.split, task.queries) == ("test-candidates", 4)
     assert min(read_per_query(out, task).of("RR@100")) >= 1 / 3
+    with pytest.raises(DataError, match="the text of query 'q1' is missing"):
+        run_evaluate(tmp_path / "b", collections=[model, collection / "qrels" / "test.tsv"], candidates=run)
 
 
 def test_a_model_needs_texts_of_queries_and_of_passages(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from liebig.data.output import write_lines
 from liebig.data.trec import run_lines
+from liebig.errors import DataError
 from liebig.evaluate.encoded import (
     Distance,
     Embed,
@@ -29,7 +30,7 @@ from liebig.measures.ranking import sort_hits
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.progress import Progress
-from liebig.records import Hit
+from liebig.records import Hit, Query
 
 PIECE, PIECE_CUDA = 256, 16_384  # passages encoded between two signs of progress
 
@@ -81,7 +82,7 @@ class ModelScorer:
             return score_pairs(task, pair_similarities(self.embed, task.pairs), measures, how)
         if task.kind == "triplets":
             return score_triplets(task, triplet_values(self.embed, task.triplets, distance), measures, how)
-        queries = [task.queries[group.query] for group in task.groups]
+        queries = [_asked(task, group.query) for group in task.groups]
         block = rank_candidates(self.embed, task.groups, queries, task.passages())
         return score_candidates(task, block, measures, how)
 
@@ -89,6 +90,14 @@ class ModelScorer:
         """The hits as a TREC run."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_lines(path, run_lines(hits_of(block)))
+
+
+def _asked(task: Task, query: str) -> Query:
+    if query not in task.queries:
+        raise DataError(
+            f"the text of query {query!r} is missing", file=task.path, fix="name a collection that has it"
+        )
+    return task.queries[query]
 
 
 def hits_of(block: Block) -> Iterator[Hit]:
