@@ -21,11 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from methods import Bench, Plan, Result, Settings, Start, averaged, candidates, fine_tune, teach
+from methods import Bench, Plan, Result, Settings, Start, averaged, candidates, fine_tune
 from prepared import digest, load
 from searching import MEASURES
 from stopwatch import said
 from table import ROWS, result_path, store
+from teacher import teach
 
 from liebig.finetune.adaptive import Adaptive, searching
 from liebig.finetune.hardness import Vectors

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from prepared import PAIR, PASSAGE, QUERY, Prepared, wrapped
+from prepared import PASSAGE, QUERY, Prepared, wrapped
 from safetensors.torch import load_file, save_file
 from searching import Rows, values
 from stopwatch import Stopwatch
@@ -29,11 +29,8 @@ from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import InfoNCE, Loss, Retriever
 from liebig.finetune.distill import SoftLabels
 from liebig.finetune.hardness import Similarity, Vectors, from_run
-from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
-from liebig.rerank.cross import CrossEncoder
-from liebig.rerank.train import Maker as PairMaker, Reranker
 from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, ScheduleConfig
 from liebig.train.distributed import World
 from liebig.train.labelled.examples import Examples, Ragged
@@ -47,7 +44,6 @@ NEGATIVES, POOL = 3, 16
 """Negatives of a query in a step, and negatives kept for a query."""
 LEAST_STEPS, MOST_EPOCHS, EVALUATIONS = 150, 20, 5
 """Few labels are seen more often, so that there are some steps; about so many evaluations a run."""
-TEACHER_LR, TEACHER_EPOCHS, TEACHER_BATCH = 2e-4, 2, 32
 
 
 @dataclass(frozen=True)
@@ -380,33 +376,6 @@ def averaged(bench: Bench, settings: Settings, seeds: int, folder: Path) -> Resu
     with watch("test"):
         value = bench.dev(encoder)
         return Result(value, bench.test(encoder), [value], watch.seconds)
-
-
-def teach(bench: Bench, folder: Path) -> dict[str, float]:
-    """A cross-encoder from the same start on the same negatives; its scores of every group are the soft labels."""
-    plan, world, watch = bench.plan, World(device=bench.plan.device), Stopwatch()
-    with watch("data"):
-        shutil.rmtree(folder, ignore_errors=True)
-        torch.manual_seed(0)
-        start = Backbone.load(plan.encoder)
-        cross = CrossEncoder(start, bench.tokenizer, query_length=QUERY, length=PAIR)
-        data, asked, known = bench.bm25, bench.data.train.bare, bench.data.bare
-        sampler = random_batches(len(data), TEACHER_BATCH, 0)
-    with watch("steps"):
-        train(
-            Reranker(cross), PairMaker(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
-            loop=loop(TEACHER_EPOCHS, TEACHER_BATCH, 0), optim=AdamWConfig(lr=TEACHER_LR), world=world,
-            epochs=Epochs(sampler.steps), label=f"{bench.name} teacher",
-        )  # fmt: skip
-    shutil.rmtree(folder)
-    with watch("scores"):
-        groups = [np.concatenate((data.positives[i], data.negatives[i])) for i in range(len(data))]
-        owners = np.repeat(np.arange(len(data)), [len(group) for group in groups])
-        found = cross.eval().scores(asked.sequences(owners), known.sequences(np.concatenate(groups)))
-        beside = plan.teacher(bench.name).with_suffix(".new.npy")
-        np.save(beside, found)
-        beside.replace(plan.teacher(bench.name))
-    return watch.seconds
 
 
 def candidates(method: str, base: Settings) -> list[Settings]:

@@ -19,7 +19,18 @@ def sets(monkeypatch):
     import sets
 
     yield sets
-    for name in ("sets", "prepared", "prepare", "methods", "searching", "stopwatch", "table", "jobs", "run"):
+    for name in (
+        "sets",
+        "prepared",
+        "prepare",
+        "methods",
+        "searching",
+        "stopwatch",
+        "table",
+        "teacher",
+        "jobs",
+        "run",
+    ):
         sys.modules.pop(name, None)
 
 

@@ -1,0 +1,49 @@
+"""The teacher of soft labels: a cross-encoder from the same start, on the same questions and negatives."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from methods import NEGATIVES, Bench, loop
+from prepared import PAIR, QUERY
+from stopwatch import Stopwatch
+
+from liebig.model.backbone import Backbone
+from liebig.rerank.cross import CrossEncoder
+from liebig.rerank.train import Maker, Reranker
+from liebig.train.config import AdamWConfig
+from liebig.train.distributed import World
+from liebig.train.labelled.samplers import random_batches
+from liebig.train.loop import Epochs, train
+
+LR, EPOCHS, BATCH = 2e-4, 2, 32
+
+
+def teach(bench: Bench, folder: Path) -> dict[str, float]:
+    """A cross-encoder from the same start on the same negatives; its scores of every group are the soft labels."""
+    plan, world, watch = bench.plan, World(device=bench.plan.device), Stopwatch()
+    with watch("data"):
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.manual_seed(0)
+        start = Backbone.load(plan.encoder)
+        cross = CrossEncoder(start, bench.tokenizer, query_length=QUERY, length=PAIR)
+        data, asked, known = bench.bm25, bench.data.train.bare, bench.data.bare
+        sampler = random_batches(len(data), BATCH, 0)
+    with watch("steps"):
+        train(
+            Reranker(cross), Maker(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
+            loop=loop(EPOCHS, BATCH, 0), optim=AdamWConfig(lr=LR), world=world,
+            epochs=Epochs(sampler.steps), label=f"{bench.name} teacher",
+        )  # fmt: skip
+    shutil.rmtree(folder)
+    with watch("scores"):
+        groups = [np.concatenate((data.positives[i], data.negatives[i])) for i in range(len(data))]
+        owners = np.repeat(np.arange(len(data)), [len(group) for group in groups])
+        found = cross.eval().scores(asked.sequences(owners), known.sequences(np.concatenate(groups)))
+        beside = plan.teacher(bench.name).with_suffix(".new.npy")
+        np.save(beside, found)
+        beside.replace(plan.teacher(bench.name))
+    return watch.seconds
