@@ -208,7 +208,8 @@ def tune(bench: Bench, model: Trained, seed: int) -> Tree:
 def one_run(bench: Bench, arm: str, seed: int) -> tuple[Tree, dict[str, NDArray[np.float64]]]:
     """What there is to know about a run, and the values of all test questions: `zero-shot|squad`, …"""
     model = Trained(_encoder(bench, bench.backbone()), {}) if arm == START else pretrain(bench, arm, seed)
-    values, began = tested(bench, model.encoder, "zero-shot"), time.monotonic()
+    began = time.monotonic()
+    values = tested(bench, model.encoder, "zero-shot")
     tuned = tune(bench, model, seed)
     values |= tested(bench, model.encoder, "tuned")
     testing = time.monotonic() - began - tuned["seconds"]
