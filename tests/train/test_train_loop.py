@@ -307,6 +307,13 @@ def test_minutes_fix_the_steps_before_the_first_and_write_them_down(tmp_path: Pa
     assert objective.steps == found.step, "measuring moves nothing"
 
 
+def test_a_run_whose_minutes_were_over_before_it_began_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(Toy(), batches, tmp_path, loop=LoopConfig(minutes=1e-9, workers=0, chunk_tokens="whole"))
+    assert "so this run has one step" in capsys.readouterr().err
+
+
 def test_a_run_in_minutes_killed_before_its_first_checkpoint_keeps_its_steps(tmp_path: Path) -> None:
     loop = LoopConfig(minutes=10, workers=0, chunk_tokens="whole")
     (tmp_path / "plan.json").write_text('{"total": 7, "chunk_tokens": 40}')

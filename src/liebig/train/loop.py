@@ -359,6 +359,11 @@ class _Training:
         self.total = make_plan(
             self.folder, length, self.loop.chunk_tokens, self.budget, find, rate, self.world
         )
+        if self.loop.minutes is not None and self.total == 1:
+            self.recorder.remark(
+                f"WARNING: getting ready took the {self.loop.minutes:g} minutes asked for, so this run has one step; "
+                "give more minutes, or steps"
+            )
 
     def close(self, done: bool) -> None:
         if self.feed is not None:
