@@ -1,119 +1,98 @@
-"""The runs of `objectives.toml` as one table and one figure: losses, speed, and whether vectors collapse.
+"""The runs of `objectives.toml` as two tables and one figure: losses, speed, and whether vectors collapse.
 
     liebig run experiments/pretraining/objectives.toml --out runs/objectives
     python experiments/pretraining/summary.py runs/objectives --out experiments/pretraining
 
 reads each stage's `log.jsonl` and `timing.jsonl`; writes `objectives.md`, `objectives.png` and `logs.jsonl.xz`, from
-which both can be made again (`--logs logs.jsonl.xz` instead of a folder of runs).
+which both can be made again (`--logs logs.jsonl.xz` instead of a folder of runs). Order and batch sizes are those of
+the recipe beside this file, whenever a stage was run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import lzma
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-Line = Mapping[str, Any]
+from curves import draw
+from logs import Run, keep, read_folder, read_kept, values
+
+RECIPE = Path(__file__).with_name("objectives.toml")
+RUNS = (
+    "objective", "steps", "M tokens", "seconds of steps", "k tokens a step", "M tokens/s", "spread", "uniformity",
+)  # fmt: skip
+TERMS = ("objective", "term", "loss", "held out", "accuracy", "held out")
 
 
-@dataclass
-class Run:
-    """One objective's log, and its speeds."""
-
-    name: str
-    log: list[Line] = field(default_factory=list)
-    speeds: list[float] = field(default_factory=list)
-
-    @property
-    def steps(self) -> list[Line]:
-        return [line for line in self.log if "loss" in line]
-
-
-def read_folder(folder: Path) -> list[Run]:
-    """The stages of a run, oldest first."""
-    found = []
-    stages = [path.parent for path in folder.glob("*/log.jsonl")]
-    for stage in sorted(stages, key=lambda path: (path / "manifest.json").stat().st_mtime):
-        speeds = [
-            line["tokens_per_second"] for line in lines(stage / "timing.jsonl") if "tokens_per_second" in line
-        ]
-        found.append(Run(stage.name, lines(stage / "log.jsonl"), speeds))
+def stages(recipe: Path = RECIPE) -> dict[str, Any]:
+    """The recipe's stages, in its order."""
+    found: dict[str, Any] = tomllib.loads(recipe.read_text(encoding="utf-8"))["stages"]
     return found
 
 
-def lines(path: Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def in_order(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
+    """As the recipe has them; a stage that it does not have comes last."""
+    return sorted(runs, key=lambda run: names.index(run.name) if run.name in names else len(names))
 
 
-def read_kept(path: Path) -> list[Run]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return [Run(**json.loads(line)) for line in file]
+def candidates(stage: Mapping[str, Any]) -> int | None:
+    """Among how many vectors a partner is looked for; None where nothing is contrasted."""
+    kind, batch = stage["objective"]["kind"], stage["loop"].get("batch", 0)
+    return {
+        "cocondenser": 2 * batch - 1,  # every other span of the batch
+        "simclr": batch,
+        "moco": stage["objective"].get("queue", 0) + 1,
+    }.get(kind)
 
 
-def keep(runs: Sequence[Run], path: Path) -> None:
-    """All logs in one small file."""
-    with lzma.open(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps({"name": r.name, "log": r.log, "speeds": r.speeds}) + "\n" for r in runs)
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """As Markdown; columns after the first `words` are numbers."""
+    rule = ["---"] * words + ["---:"] * (len(header) - words)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (header, rule, *rows))
 
 
-def table(runs: Sequence[Run]) -> Iterator[str]:
-    """A row an objective; vectors' measures only where the objective makes vectors."""
-    yield "| objective | steps | M tokens | M tokens/s | loss | terms at the end | spread | uniformity | accuracy |"
-    yield "| --- | ---: | ---: | ---: | --- | --- | --- | --- | ---: |"
-    for run in runs:
-        first, last = run.steps[0], run.steps[-1]
-        terms = ", ".join(f"{name} {value:.3f}" for name, value in last["losses"].items())
-        measured = [change(first, last, name) for name in ("spread", "uniformity")]
-        accuracy = last["metrics"].get("accuracy")
-        ends = f"{first['loss']:.3f} -> {last['loss']:.3f}"
-        cells = [
-            run.name, f"{last['step']:,}", f"{last['tokens'] / 1e6:,.0f}", f"{median(run.speeds) / 1e6:.2f}",
-            ends, terms, *measured, "" if accuracy is None else f"{accuracy:.3f}",
-        ]  # fmt: skip
-        yield f"| {' | '.join(cells)} |"
+def run_row(run: Run) -> list[str]:
+    """Size and speed of a run, and its vectors where it makes any."""
+    last = run.steps[-1]
+    return [
+        run.name,
+        f"{last['step']:,}",
+        f"{last['tokens'] / 1e6:,.1f}",
+        f"{run.seconds:.1f}",
+        f"{last['tokens'] / last['step'] / 1e3:,.0f}",
+        f"{median(run.speeds) / 1e6:.2f}",
+        change(run, "spread"),
+        change(run, "uniformity"),
+    ]
 
 
-def change(first: Line, last: Line, name: str) -> str:
-    if name not in last["metrics"]:
-        return ""
-    return f"{first['metrics'][name]:.3f} -> {last['metrics'][name]:.3f}"
+def term_rows(run: Run) -> Iterator[list[str]]:
+    """Every term of the loss with its accuracy: of masked tokens, or of partners."""
+    for name in run.steps[-1]["losses"]:
+        if name.endswith("accuracy"):
+            continue
+        accuracy = "partner_accuracy" if name == "contrast" else f"{name}_accuracy"
+        measured = [(change(run, key), held_out(run, key)) for key in (name, accuracy)]
+        yield [run.name, name, *measured[0], *measured[1]]
 
 
-def draw(runs: Sequence[Run], path: Path) -> None:
-    """Loss over tokens, one panel an objective, with the spread of the vectors below it where there are any."""
-    import matplotlib
+def change(run: Run, name: str) -> str:
+    """First step and end; nothing where it is not measured."""
+    first = values(run.steps[0]).get(name)
+    return "" if first is None else f"{first:.3f} -> {run.end(name):.3f}"
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, len(runs), figsize=(2.3 * len(runs), 4.2), sharex="col", squeeze=False)
-    for column, run in enumerate(runs):
-        tokens = [line["tokens"] / 1e6 for line in run.steps]
-        above, below = axes[:, column]
-        above.plot(tokens, [line["loss"] for line in run.steps], color="#1f5f8b", linewidth=1.3)
-        above.set_title(run.name, fontsize=9)
-        spread = [line["metrics"].get("spread") for line in run.steps]
-        if any(value is not None for value in spread):
-            below.plot(tokens, spread, color="#b3541e", linewidth=1.3)
-            below.set_ylim(0, 1)
-        else:
-            below.text(
-                0.5, 0.5, "no vectors", ha="center", va="center", transform=below.transAxes, fontsize=8
-            )
-            below.set_yticks([])
-        below.set_xlabel("M tokens", fontsize=8)
-        for panel in (above, below):
-            panel.tick_params(labelsize=7)
-            panel.spines[["top", "right"]].set_visible(False)
-    axes[0, 0].set_ylabel("loss", fontsize=8)
-    axes[1, 0].set_ylabel("spread of the vectors", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
+def held_out(run: Run, name: str) -> str:
+    return f"{run.held_out[name]:.3f}" if name in run.held_out else ""
+
+
+def report(runs: Sequence[Run]) -> str:
+    """Both tables."""
+    terms = [row for run in runs for row in term_rows(run)]
+    return table(RUNS, map(run_row, runs)) + "\n" + table(TERMS, terms, words=2)
 
 
 def main() -> None:
@@ -126,13 +105,13 @@ def main() -> None:
     asked = parser.parse_args()
     if (asked.runs is None) == (asked.logs is None):
         parser.error("give a folder of runs, or --logs")
-    runs = read_folder(asked.runs) if asked.runs else read_kept(asked.logs)
+    made = stages()
+    runs = in_order(read_folder(asked.runs) if asked.runs else read_kept(asked.logs), list(made))
     asked.out.mkdir(parents=True, exist_ok=True)
-    if asked.runs:
-        keep(runs, asked.out / "logs.jsonl.xz")
-    text = "\n".join(table(runs)) + "\n"
+    keep(runs, asked.out / "logs.jsonl.xz")
+    text = report(runs)
     (asked.out / "objectives.md").write_text(text, encoding="utf-8")
-    draw(runs, asked.out / "objectives.png")
+    draw(runs, {name: candidates(stage) for name, stage in made.items()}, asked.out / "objectives.png")
     print(text)
 
 
