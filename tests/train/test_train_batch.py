@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from train_toy import groups, spans
 
 from liebig.errors import TrainingError
-from liebig.train.batch import cuts, unweave, weave
+from liebig.train.batch import cuts, joined, unweave, weave, woven
 from liebig.train.distributed import World
 
 COSTS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
@@ -85,3 +85,26 @@ def test_shares_are_contiguous_and_differ_by_one_at_the_most() -> None:
 def test_a_batch_smaller_than_the_processes_is_refused() -> None:
     with pytest.raises(TrainingError, match="3 examples cannot be shared by 4"):
         World(0, 4).share(3)
+
+
+def test_sides_joined_in_one_row_weave_to_the_same_rows() -> None:
+    batch = groups(5)
+    names = ("query", "passage")
+    rows = {name: torch.randn(len(batch.sides[name].packed), 3) for name in names}
+    row = joined(batch, names)
+    assert [row.slice(i, i + 1).tokens.tolist() for i in range(len(row))] == [
+        side.packed.slice(i, i + 1).tokens.tolist()
+        for side in (batch.sides[name] for name in names)
+        for i in range(len(side.packed))
+    ]
+    together = torch.cat([rows[name] for name in names])
+    assert torch.equal(woven(batch, together, names), weave(batch, rows))
+
+
+def test_a_copy_keeps_the_extras_that_lie_in_host_memory() -> None:
+    batch = groups(5)
+    copy = batch.to("meta")
+    kept = copy.on_host("teacher")
+    assert kept is not None
+    assert torch.equal(kept, batch.extras["teacher"])
+    assert copy.on_host("nothing") is None

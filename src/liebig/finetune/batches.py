@@ -142,7 +142,6 @@ def padded(rows: Sequence[Sequence[int] | NDArray[np.float32]], fill: float = -1
 
 
 def pairs(columns: Tensor) -> Tensor:
-    """(row, column) of every entry of padded rows, X × 2, on the host."""
-    host = columns.cpu()
-    rows, places = (host >= 0).nonzero(as_tuple=True)
-    return torch.stack((rows, host[rows, places]), dim=1)
+    """(row, column) of every entry of padded rows in host memory, X × 2."""
+    rows, places = (columns >= 0).nonzero(as_tuple=True)
+    return torch.stack((rows, columns[rows, places]), dim=1)

@@ -1,9 +1,9 @@
 """Retrievers: two towers (or one) whose vectors of queries and passages meet in a loss over the whole batch.
 
-`represent` encodes queries and passages; `contrast` hands all vectors and the batch's marks to the losses of the
-recipe, each with a weight, at each of the Matryoshka widths. InfoNCE (coCondenser, Eq. 14; Condenser, Eq. 12) is
-here, losses from a teacher are in `distill.py`. Cost: the encoder on both sides, one more pass without gradient when
-a batch is cut into chunks, and the loss's three matrix products.
+`represent` encodes queries and passages, in one row where the towers are one; `contrast` hands all vectors and the
+batch's marks to the losses of the recipe, each with a weight, at each of the Matryoshka widths. InfoNCE (coCondenser,
+Eq. 14; Condenser, Eq. 12) is here, losses from a teacher are in `distill.py`. Cost: the encoder on both sides, one more
+pass without gradient when a batch is cut into chunks, and the loss's three matrix products.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from liebig import losses
 from liebig.finetune.batches import EXCLUDE, TARGETS, pairs
 from liebig.losses.contrastive import Similarity
 from liebig.model.encoder import Encoder
-from liebig.train.batch import Batch, unweave, weave
+from liebig.train.batch import Batch, joined, unweave, weave, woven
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
 
@@ -41,9 +41,18 @@ class Meeting:
             return self
         return Meeting(self.queries[:, :width], self.passages[:, :width], self.batch, self.total)
 
+    def targets(self) -> Tensor:
+        """The positive of each query, or entries (query, passage) where one has several."""
+        found = self.batch.extras[TARGETS]
+        if found.shape[1] == 1:
+            return found[:, 0]
+        several = self.batch.on_host(TARGETS)
+        assert several is not None
+        return pairs(several)
+
     def exclude(self) -> Tensor | None:
         """Entries (query, passage) that must not count."""
-        found = self.batch.extras.get(EXCLUDE)
+        found = self.batch.on_host(EXCLUDE)
         return None if found is None or not found.shape[1] else pairs(found)
 
 
@@ -61,11 +70,10 @@ class InfoNCE:
     similarity: Similarity = "dot"
 
     def __call__(self, meeting: Meeting) -> Contrast:
-        targets = meeting.batch.extras[TARGETS]
         found = losses.info_nce(
             meeting.queries,
             meeting.passages,
-            pairs(targets) if targets.shape[1] > 1 else targets[:, 0],
+            meeting.targets(),
             temperature=self.temperature,
             similarity=self.similarity,
             exclude=meeting.exclude(),
@@ -99,6 +107,8 @@ class Retriever(Objective):
         return found
 
     def represent(self, chunk: Batch) -> Represented:
+        if len(self.towers) == 1:
+            return Represented(woven(chunk, self.tower("query")(joined(chunk, SIDES)), SIDES))
         return Represented(weave(chunk, {name: self.tower(name)(chunk.sides[name].packed) for name in SIDES}))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:

@@ -41,7 +41,7 @@ class SoftLabels:
                 temperature=self.temperature,
                 teacher_temperature=self.teacher_temperature,
                 similarity=self.similarity,
-                exclude=_without_own(meeting.exclude(), members),
+                exclude=_without_own(meeting),
                 total=meeting.total,
             )
         else:
@@ -63,16 +63,16 @@ class MarginMSE:
     similarity: Similarity = "dot"
 
     def __call__(self, meeting: Meeting) -> Contrast:
-        members, teacher = _marks(meeting)
+        _, teacher = _marks(meeting)
         scores = group_scores(meeting, self.similarity)
-        there = members[:, 1:] >= 0
-        rows = there.nonzero()[:, 0]
-        per_query = there.sum(dim=1).clamp(min=1)[rows].to(scores)
+        there = _members(meeting)[:, 1:] >= 0
+        rows, places = (x.to(scores.device) for x in there.nonzero(as_tuple=True))
+        per_query = there.sum(dim=1).clamp(min=1).to(scores)[rows].sqrt()
         error = losses.margin_mse(
-            scores[rows, 0] / per_query.sqrt(),
-            scores[:, 1:][there] / per_query.sqrt(),
-            teacher[rows, 0] / per_query.sqrt(),
-            teacher[:, 1:][there] / per_query.sqrt(),
+            scores[rows, 0] / per_query,
+            scores[rows, places + 1] / per_query,
+            teacher[rows, 0] / per_query,
+            teacher[rows, places + 1] / per_query,
             total=meeting.total,
         )
         return Contrast(error, {"margin_mse": error.detach()})
@@ -92,9 +92,17 @@ def _marks(meeting: Meeting) -> tuple[Tensor, Tensor]:
     return extras[MEMBERS].to(queries.device), extras[TEACHER].to(queries)
 
 
-def _without_own(exclude: Tensor | None, members: Tensor) -> Tensor | None:
+def _members(meeting: Meeting) -> Tensor:
+    """The same columns in host memory, where asking for them waits for nothing."""
+    found = meeting.batch.on_host(MEMBERS)
+    assert found is not None, "a batch names the members of its groups"
+    return found
+
+
+def _without_own(meeting: Meeting) -> Tensor | None:
     """Entries to exclude that are not of the query's own group: the teacher has an opinion of those."""
+    exclude = meeting.exclude()
     if exclude is None:
         return None
-    own = members.cpu()[exclude[:, 0]] == exclude[:, 1, None]
+    own = _members(meeting)[exclude[:, 0]] == exclude[:, 1, None]
     return exclude[~own.any(dim=1)]

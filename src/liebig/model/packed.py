@@ -71,10 +71,10 @@ class Packed:
         starts = np.cumsum([0] + [part.total for part in parts])
         bounds = np.concatenate([[0], *(part.bounds[1:] + start for part, start in zip(parts, starts))])
         some = any(part.segments is not None for part in parts)
-        device = parts[0].tokens.device
+        offsets = [part.offsets[1:] + int(start) for part, start in zip(parts, starts)]
         return cls(
             tokens=torch.cat([part.tokens for part in parts]),
-            offsets=torch.from_numpy(bounds.astype(np.int32)).to(device),
+            offsets=torch.cat([parts[0].offsets[:1], *offsets]),
             max_length=max(part.max_length for part in parts),
             segments=torch.cat([part.segment_ids for part in parts]) if some else None,
             host_offsets=bounds.astype(np.int64),

@@ -19,11 +19,12 @@ DOCUMENT = "document"
 
 def same_text(batch: Batch, targets: Tensor, rows_per_example: int, world: World) -> Tensor:
     """Entries (row, candidate) of one document, without each row's own target; on the host."""
-    if DOCUMENT not in batch.extras:
+    found = batch.on_host(DOCUMENT)
+    if found is None:
         raise RecipeError(
             "the pair source does not say which document its texts come from",
             fix="set distinct_documents = false, or use spans, crops, cloze or queries with documents",
         )
-    own = torch.repeat_interleave(batch.extras[DOCUMENT], rows_per_example)
-    everything = world.gather(own).rows.cpu()
-    return losses.false_negatives(own.cpu(), everything, targets.cpu())
+    own = torch.repeat_interleave(found, rows_per_example)
+    everything = own if world.size == 1 else world.gather(own.to(world.device)).rows.cpu()
+    return losses.false_negatives(own, everything, targets.cpu())

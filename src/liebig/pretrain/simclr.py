@@ -14,7 +14,7 @@ from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
 from liebig.model.pooling import pool
 from liebig.pretrain.partners import same_text
-from liebig.train.batch import Batch, unweave, weave
+from liebig.train.batch import Batch, joined, unweave, woven
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
 
@@ -41,11 +41,8 @@ class SimCLR(Objective):
         self.distinct_documents = distinct_documents
 
     def represent(self, chunk: Batch) -> Represented:
-        views = {name: chunk.sides[name].packed for name in SIDES}
-        vectors = {
-            name: pool(self.backbone(packed).last, packed, self.pooling) for name, packed in views.items()
-        }
-        return Represented(weave(chunk, vectors))
+        views = joined(chunk, SIDES)
+        return Represented(woven(chunk, pool(self.backbone(views).last, views, self.pooling), SIDES))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         views = unweave(batch, vectors, SIDES)

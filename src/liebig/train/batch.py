@@ -63,6 +63,12 @@ class Batch:
     sides: Mapping[str, Side]
     n: int
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    host: Batch | None = None  # the batch in host memory that this is a copy of
+
+    def on_host(self, extra: str) -> Tensor | None:
+        """An extra in host memory, without waiting for the device if it was ever there."""
+        found = (self.host or self).extras.get(extra)
+        return None if found is None else found.cpu()
 
     def slice(self, a: int, b: int) -> Batch:
         """Examples a … b-1 as a batch of their own. The batch must lie in host memory."""
@@ -73,7 +79,7 @@ class Batch:
         """The same on another device."""
         sides = {name: side.to(device, non_blocking) for name, side in self.sides.items()}
         extras = {name: x.to(device, non_blocking=non_blocking) for name, x in self.extras.items()}
-        return Batch(sides, self.n, extras)
+        return Batch(sides, self.n, extras, self.host or self)
 
     def pin(self) -> Batch:
         """The same in page-locked memory, for copies that overlap with work."""
@@ -150,9 +156,17 @@ def weave(batch: Batch, vectors: Mapping[str, Tensor]) -> Tensor:
     `represent` returns rows in this order where an objective has more than one side, so that chunks can be
     joined; `unweave` takes them apart again.
     """
-    order = _order(batch, tuple(vectors))
-    rows = torch.cat(list(vectors.values()))
-    return rows[order.to(rows.device)]
+    return woven(batch, torch.cat(list(vectors.values())), tuple(vectors))
+
+
+def woven(batch: Batch, rows: Tensor, names: Sequence[str]) -> Tensor:
+    """The same from rows that come side after side, as those of `joined` do."""
+    return rows[_order(batch, tuple(names)).to(rows.device)]
+
+
+def joined(batch: Batch, names: Sequence[str]) -> Packed:
+    """The sequences of several sides in one row, side after side: one pass of one encoder instead of several."""
+    return Packed.join([batch.sides[name].packed for name in names])
 
 
 def unweave(batch: Batch, rows: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
