@@ -117,6 +117,12 @@ def test_train_score_and_export_end_to_end(model, collection, tmp_path):
     assert (loaded.query_length, loaded.length) == (12, 40)
 
 
+def test_a_device_that_is_not_there_is_one_sentence(model, collection, tmp_path):
+    tree = {"collection": str(collection), "models": [str(model)], "run": "first.trec", "device": "abacus"}
+    with pytest.raises(RecipeError, match="no such device"):
+        stage(tmp_path / "a", "rerank score", parse(RerankScoreConfig, tree), run_score)
+
+
 def test_a_reranker_needs_negatives_and_a_head(model, collection, tmp_path):
     bare = tmp_path / "c"
     (bare / "groups").mkdir(parents=True)
