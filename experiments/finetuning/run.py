@@ -6,10 +6,11 @@
 `prepare.py` makes the folder it begins with. Each row is trained with several seeds; its settings are chosen on dev
 with the first of them. --jobs runs go side by side, each in a process of its own, on one GPU. What is there already is
 not done again, so the same command goes on where the time was up. `--minutes` starts no run that would not end in time;
-`--minutes 0` writes the table of what is there, `--no-table` leaves it (half a minute) to such a call elsewhere.
-At the end results.md, results.json and queries.npz (values of every test question, in ten thousandths) are written to
---out, and the table is printed. Intervals are 95 % bootstrap intervals over seeds and questions; differences are
-paired, over the means of seeds, with p by randomisation, corrected after Holm over all rows.
+`--minutes 0` writes the table of what is there, `--no-table` leaves it (a minute) to such a call elsewhere.
+At the end results.md, results.json and queries.npz (nDCG@10 of every test question, in ten thousandths) are written to
+--out, and the table is printed. Where `baselines.py` was run with the same --out, the table has rows of BM25 and of the
+encoder as it was, and counts by document. Intervals are 95 % bootstrap intervals over seeds and documents;
+differences are paired, with p by randomisation over the means of seeds, corrected after Holm over all rows.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """The results of runs on disk, and the table made of them.
 
 A run is `results/SET_METHOD_LR_RHO_HARD_SEED.json` with its values beside it; what is there is not run again.
+Intervals and tests count by document where `baselines.npz` says which question is of which: intervals resample seeds
+and documents, p comes from random signs of documents, over the means of seeds, and Holm's rule runs over all
+differences of the table. Without that file every question is a document of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,7 +17,10 @@ import numpy as np
 from methods import Result, Settings
 from numpy.typing import NDArray
 
-from liebig.statistics import compare, holm, over_seeds
+from liebig.statistics import Interval, holm, randomisation_test
+
+SAMPLES = 10_000
+BASELINES = ("bm25", "untuned")
 
 ROWS = {
     "scifact": ("random", "asam", "abs-greedy", "abs-beam", "abs-bm25", "mined", "soft", "average"),
@@ -50,6 +56,8 @@ class Row:
     name: str
     method: str
     settings: dict[str, float]
+    tried: list[dict]  # settings and dev's value of the first seed
+    curves: list[list[float]]  # dev of each seed
     runs: dict[str, NDArray[np.float64]]  # test -> seeds x questions x measures
 
 
@@ -66,55 +74,177 @@ def rows(out: Path, seeds: int) -> Iterator[Row]:
             paths = [p for p, f in mine.items() if f["settings"] == chosen and f["seed"] <= seeds]
             opened = [np.load(path.with_suffix(".npz")) for path in paths]
             runs = {t: np.stack([one[t] for one in opened]) / 10_000 for t in opened[0].files}
-            yield Row(name, method, chosen, runs)
+            tried = [{"settings": f["settings"], "dev": f["dev"]} for f in first]
+            yield Row(name, method, chosen, tried, [facts[p]["curve"] for p in paths], runs)
 
 
 def write(out: Path, seeds: int) -> None:
     """The table, printed and written."""
+    path = out / "baselines.npz"
+    known = dict(np.load(path)) if path.exists() else {}
     found = list(rows(out, seeds))
-    base = {row.name: row for row in found if row.method == "random"}
-    lines, ps, told = [], [], []
-    for row in found:
-        for test, values in row.runs.items():
-            over = over_seeds(values[:, :, 0])
-            line = {
-                "set": row.name, "test": test, "method": row.method, "settings": row.settings,
-                "runs": len(values), "questions": values.shape[1], "means": values.mean(axis=(0, 1)).tolist(),
-                "low": over.interval.low, "high": over.interval.high, "deviation": over.deviation,
-            }  # fmt: skip
-            if row.method != "random" and row.name in base:
-                against = base[row.name].runs[test][:, :, 0].mean(axis=0)
-                one = compare(values[:, :, 0].mean(axis=0), against)
-                line |= {"difference": asdict(one.difference), "p": one.p_randomisation}
-                ps.append(one.p_randomisation)
-                told.append(line)
-            lines.append(line)
-    for line, p in zip(told, holm(ps)):
+    lines = list(_lines(found, known))
+    told = [line for line in lines if "p" in line]
+    for line, p in zip(told, holm([line["p"] for line in told])):
         line["p_holm"] = p
-    table = "\n".join(_table(lines))
-    (out / "results.json").write_text(json.dumps(lines, indent=1))
+    table = "\n".join([*_table(lines), *_apart(lines), "", *_settings(found)])
+    (out / "results.json").write_text(json.dumps(lines, indent=1) + "\n")
     (out / "results.md").write_text(table + "\n")
-    np.savez_compressed(
-        out / "queries.npz",
-        **{
-            f"{row.name}|{row.method}|{test}": np.rint(v[:, :, 0] * 10_000).astype(np.uint16)
-            for row in found
-            for test, v in row.runs.items()
-        },
-    )
+    np.savez_compressed(out / "queries.npz", **_values(found, known))
     print(table)
 
 
-def _table(lines: list[dict]) -> Iterator[str]:
+def _lines(found: Sequence[Row], known: Mapping[str, NDArray]) -> Iterator[dict]:
+    """One for each test of each row; BM25 and the encoder as it was before the first row of a set."""
+    base = {row.name: row for row in found if row.method == "random"}
+    for row in found:
+        if row.method == "random":
+            yield from _baselines(row.name, known)
+        for test, values in row.runs.items():
+            about = About.of(known, row.name, test, values.shape[1])
+            line = {"set": row.name, "test": test, "method": row.method, "settings": row.settings}
+            line |= {**_levels(values, about), "dev": row.curves}
+            if row.method != "random" and row.name in base:
+                _hold_against(line, values[:, :, 0], base[row.name].runs[test][:, :, 0], about)
+            yield line
+
+
+@dataclass(frozen=True)
+class About:
+    """Of each question of a test: its document, and whether its passage was a positive in training, if known."""
+
+    documents: NDArray[np.integer]
+    seen: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, known: Mapping[str, NDArray], name: str, test: str, questions: int) -> About:
+        documents = known.get(f"{name.removesuffix('-few')}|documents|{test}", np.arange(questions))
+        return cls(documents, known.get(f"{name}|seen|{test}"))
+
+
+def _baselines(name: str, known: Mapping[str, NDArray]) -> Iterator[dict]:
+    for method in BASELINES:
+        for key in known:
+            if key.startswith(f"{name}|{method}|"):
+                values, test = known[key][None] / 10_000, key.split("|")[2]
+                levels = _levels(values, About.of(known, name, test, values.shape[1]))
+                yield {"set": name, "test": test, "method": method, "settings": {}, **levels}
+
+
+def _levels(values: NDArray[np.float64], about: About) -> dict:
+    """The means over seeds and questions, the interval of the first measure, and each seed's mean of it."""
+    low, high = np.quantile(_drawn(values[:, :, 0], about.documents, 0), (0.025, 0.975))
+    made = {
+        "runs": len(values), "questions": values.shape[1], "means": values.mean(axis=(0, 1)).tolist(),
+        "low": float(low), "high": float(high), "seeds": values[:, :, 0].mean(axis=1).tolist(),
+    }  # fmt: skip
+    if about.seen is not None:
+        made["seen"] = _seen(values[:, :, 0], about.seen)
+    return made
+
+
+def _hold_against(line: dict, a: NDArray[np.float64], b: NDArray[np.float64], about: About) -> None:
+    """Put A less B into a line: over all questions, and over those whose passages training did not show."""
+    line |= against(a, b, about.documents)
+    if about.seen is not None and not about.seen.all():
+        new = ~about.seen
+        line["seen"]["difference"] = asdict(over_documents(a[:, new], b[:, new], about.documents[new]))
+
+
+def _seen(values: NDArray[np.float64], shown: NDArray[np.bool_]) -> dict:
+    """The mean where a relevant passage was a positive in training, and where none was."""
+    means = {
+        "seen": values[:, shown].mean() if shown.any() else None,
+        "new": None if shown.all() else values[:, ~shown].mean(),
+    }
+    return {"questions": int(shown.sum()), **means}
+
+
+def against(a: NDArray[np.float64], b: NDArray[np.float64], documents: NDArray[np.integer]) -> dict:
+    """A less B, both seeds x questions: the difference with its interval, p, and how many documents there are."""
+    sums = np.bincount(documents, weights=a.mean(axis=0) - b.mean(axis=0))
+    return {
+        "difference": asdict(over_documents(a, b, documents)),
+        "p": randomisation_test(sums, samples=SAMPLES),
+        "documents": len(sums),
+    }
+
+
+def over_documents(
+    a: NDArray[np.float64], b: NDArray[np.float64], documents: NDArray[np.integer], seed: int = 0
+) -> Interval:
+    """The difference of means; seeds of each are drawn by themselves, documents for both at once."""
+    low, high = np.quantile(_drawn(a, documents, seed, 1) - _drawn(b, documents, seed, 2), (0.025, 0.975))
+    return Interval(float(a.mean() - b.mean()), float(low), float(high))
+
+
+def _drawn(
+    values: NDArray[np.float64], documents: NDArray[np.integer], seed: int, runs_seed: int = 0
+) -> NDArray[np.float64]:
+    """Means of samples: runs and documents drawn with replacement, documents by `seed` alone."""
+    documents = np.unique(documents, return_inverse=True)[1]
+    runs, n = len(values), int(documents.max()) + 1
+    sums = np.stack([np.bincount(documents, weights=run) for run in [*values, np.ones(len(documents))]])
+    chosen = np.random.default_rng((seed, runs_seed)).multinomial(runs, np.full(runs, 1 / runs), SAMPLES)
+    random, means = np.random.default_rng(seed), []
+    for part in np.array_split(chosen, 10):
+        drawn = random.multinomial(n, np.full(n, 1 / n), len(part)).astype(np.float64) @ sums.T
+        means.append((drawn[:, :-1] * part).sum(axis=1) / runs / drawn[:, -1])
+    return np.concatenate(means)
+
+
+def _values(found: Sequence[Row], known: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """nDCG@10 of every test question, seed by seed, in ten thousandths, and the questions' documents."""
+    made = {
+        f"{row.name}|{row.method}|{test}": np.rint(v[:, :, 0] * 10_000).astype(np.uint16)
+        for row in found
+        for test, v in row.runs.items()
+    }
+    return made | {key: v if v.ndim == 1 else np.ascontiguousarray(v[None, :, 0]) for key, v in known.items()}
+
+
+def _table(lines: Sequence[dict]) -> Iterator[str]:
     yield "| set | test | method | runs | nDCG@10 [95 %] | RR@10 | R@100 | against random [95 %] | p (Holm) |"
     yield "| --- | --- | --- | ---: | --- | ---: | ---: | --- | ---: |"
     for line in lines:
         ndcg, rr, recall = line["means"]
-        against, p = "", ""
+        beside, p = "", ""
         if "difference" in line:
             d = line["difference"]
-            against, p = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]", f"{line['p_holm']:.4f}"
+            beside, p = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]", f"{line['p_holm']:.4f}"
         yield (
             f"| {line['set']} | {line['test']} ({line['questions']}) | {line['method']} | {line['runs']} | "
-            f"{ndcg:.4f} [{line['low']:.4f}, {line['high']:.4f}] | {rr:.4f} | {recall:.4f} | {against} | {p} |"
+            f"{ndcg:.4f} [{line['low']:.4f}, {line['high']:.4f}] | {rr:.4f} | {recall:.4f} | {beside} | {p} |"
         )
+
+
+def _apart(lines: Sequence[dict]) -> Iterator[str]:
+    """Questions whose passages were positives in training, and the others."""
+    told = [line for line in lines if "seen" in line]
+    if told:
+        yield "\n| set | test | method | seen | nDCG@10 | others | nDCG@10 | others, against random [95 %] |"
+        yield "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |"
+    for line in told:
+        own, beside = line["seen"], ""
+        if d := own.get("difference"):
+            beside = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]"
+        shown, new = ("" if own[part] is None else f"{own[part]:.4f}" for part in ("seen", "new"))
+        yield (
+            f"| {line['set']} | {line['test']} | {line['method']} | {own['questions']} | {shown} | "
+            f"{line['questions'] - own['questions']} | {new} | {beside} |"
+        )
+
+
+def _settings(found: Sequence[Row]) -> Iterator[str]:
+    """What dev chose from, where there was a choice."""
+    yield "| set | method | what was tried: nDCG@10 on dev, first seed | chosen |"
+    yield "| --- | --- | --- | --- |"
+    for row in found:
+        if len(row.tried) > 1:
+            moved = [key for key in row.settings if len({one["settings"][key] for one in row.tried}) > 1]
+
+            def said(settings: Mapping[str, float], moved: Sequence[str] = moved) -> str:
+                return ", ".join(f"{key} {settings[key]:g}" for key in moved)
+
+            tried = "; ".join(f"{said(one['settings'])}: {one['dev']:.4f}" for one in row.tried)
+            yield f"| {row.name} | {row.method} | {tried} | {said(row.settings)} |"

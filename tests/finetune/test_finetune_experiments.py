@@ -30,6 +30,7 @@ def sets(monkeypatch):
         "teacher",
         "jobs",
         "run",
+        "baselines",
     ):
         sys.modules.pop(name, None)
 
@@ -77,6 +78,49 @@ def test_the_table_is_of_the_settings_that_dev_chose(sets, tmp_path, capsys):
     assert "| scifact | scifact (40) | mined | 2 |" in capsys.readouterr().out
 
 
+def test_questions_of_one_document_count_as_one(sets):
+    import table as driver
+
+    random = np.random.default_rng(1)
+    a, b = random.random((3, 12)), random.random((3, 12))
+    copies, documents = np.tile(np.arange(12), 50), np.tile(np.arange(12), 50)
+    alone, repeated = (
+        driver.against(a, b, np.arange(12)),
+        driver.against(a[:, copies], b[:, copies], documents),
+    )
+    assert repeated["p"] == alone["p"]
+    assert repeated["documents"] == 12
+    assert list(repeated["difference"].values()) == pytest.approx(list(alone["difference"].values()))
+
+
+def test_an_interval_of_differences_counts_the_luck_of_seeds(sets):
+    import table as driver
+
+    a, b = np.repeat([[0.1], [0.5], [0.9]], 200, axis=1), np.full((3, 200), 0.5)
+    found = driver.over_documents(a, b, np.arange(200))
+    assert found.mean == pytest.approx(0)
+    assert found.low < -0.2
+    assert found.high > 0.2
+
+
+def test_the_table_tells_questions_whose_passages_were_trained_on_from_others(sets, tmp_path, capsys):
+    import table as driver
+    from methods import Result, Settings
+
+    shown = np.arange(20) < 5
+    values = np.repeat(np.where(shown, 0.9, 0.3)[:, None], 3, axis=1)
+    path = driver.result_path(tmp_path, "scifact", "random", Settings(), 1)
+    driver.store(path, "scifact", "random", Settings(), 1, Result(0.5, {"scifact": values}, [0.5]), 1.0)
+    known = {"bm25": np.full((20, 3), 4_000, np.uint16), "documents": np.arange(20) // 2, "seen": shown}
+    np.savez(tmp_path / "baselines.npz", **{f"scifact|{key}|scifact": v for key, v in known.items()})
+    driver.write(tmp_path, 1)
+    bm25, tuned = json.loads((tmp_path / "results.json").read_text())
+    assert bm25["method"] == "bm25"
+    assert [bm25["means"][0], tuned["means"][0]] == pytest.approx([0.4, 0.45])
+    assert tuned["seen"] == {"questions": 5, "seen": pytest.approx(0.9), "new": pytest.approx(0.3)}
+    assert "| scifact | scifact | random | 5 | 0.9000 | 15 | 0.3000 |  |" in capsys.readouterr().out
+
+
 def _asked(prepared, n, passages, random):
     from liebig.train.labelled.examples import Ragged
     from liebig.train.labelled.texts import Texts
@@ -90,6 +134,24 @@ def _asked(prepared, n, passages, random):
     return prepared.Asked(
         Texts(tokens, prepared.offsets_of(lengths)), relevant, found, found.astype(np.float32)
     )
+
+
+def test_baselines_know_which_passages_training_showed(sets):
+    import baselines
+    import prepared
+
+    from liebig.train.labelled.examples import Ragged
+
+    random = np.random.default_rng(0)
+    bare = _asked(prepared, 8, 30, random).bare
+
+    def asked(relevant):
+        some = _asked(prepared, len(relevant), 30, random)
+        return prepared.Asked(some.bare, Ragged.of(relevant), some.found, some.scores)
+
+    train, test = asked([[3, 1], [5]]), asked([[1], [0, 3], [5], [7]])
+    made = prepared.Prepared("x", bare, np.arange(8), train, train, {"t": test}, np.arange(8), "abc")
+    assert baselines.seen("x", made)["x|seen|t"].tolist() == [False, True, True, False]
 
 
 def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
