@@ -42,3 +42,13 @@ def test_sequences_do_not_see_each_other():
     after = short_attention(qkv, offsets, 128, 0.2)
     assert torch.equal(before[:50], after[:50])
     assert not torch.equal(before[50:], after[50:])
+
+
+def test_a_row_may_hold_more_sequences_than_a_grid_has_rows():
+    from liebig.model.short import short_attention
+
+    qkv = torch.randn(70_000, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    out = short_attention(qkv, torch.arange(70_001, dtype=torch.int32, device="cuda"), 32, 0.2)
+    assert torch.equal(out, qkv[:, 2])  # one token sees itself alone
+    out.backward(torch.ones_like(out))
+    assert torch.equal(qkv.grad[:, 2], torch.ones_like(out))

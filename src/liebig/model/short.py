@@ -34,7 +34,7 @@ class ShortAttention(Function):
     def forward(ctx: Any, qkv: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
         total, _, heads, width = qkv.shape
         out = torch.empty((total, heads, width), dtype=qkv.dtype, device=qkv.device)
-        _forward[(heads, offsets.shape[0] - 1)](
+        _forward[blocks(heads, offsets)](
             qkv, out, offsets, scale, heads * width, WIDTH=width, BLOCK=block(longest), num_warps=warps(longest)
         )  # fmt: skip
         ctx.save_for_backward(qkv, offsets)
@@ -47,11 +47,16 @@ class ShortAttention(Function):
         qkv, offsets = ctx.saved_tensors
         _, _, heads, width = qkv.shape
         out = torch.empty_like(qkv)
-        _backward[(heads, offsets.shape[0] - 1)](
+        _backward[blocks(heads, offsets)](
             qkv, grad.contiguous(), out, offsets, ctx.scale, heads * width,
             WIDTH=width, BLOCK=block(ctx.longest), num_warps=warps(ctx.longest),
         )  # fmt: skip
         return out, None, None, None
+
+
+def blocks(heads: int, offsets: Tensor) -> tuple[int]:
+    """One block a head of a sequence, heads first; on one axis, because the others end at 65,535 blocks."""
+    return (heads * (offsets.shape[0] - 1),)
 
 
 def block(longest: int) -> int:
@@ -92,7 +97,8 @@ def _forward_tile(qkv, out, n, scale, step, WIDTH: tl.constexpr, SLOTS: tl.const
 
 @triton.jit  # type: ignore[misc]
 def _forward(qkv, out, offsets, scale, step, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    head, sequence = tl.program_id(0), tl.program_id(1)
+    heads = step // WIDTH
+    head, sequence = tl.program_id(0) % heads, tl.program_id(0) // heads
     start = tl.load(offsets + sequence).to(tl.int64)
     n = (tl.load(offsets + sequence + 1) - start).to(tl.int32)
     qkv += start * 3 * step + head * WIDTH
@@ -123,7 +129,8 @@ def _backward_tile(qkv, grad, out, n, scale, step, WIDTH: tl.constexpr, SLOTS: t
 
 @triton.jit  # type: ignore[misc]
 def _backward(qkv, grad, out, offsets, scale, step, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    head, sequence = tl.program_id(0), tl.program_id(1)
+    heads = step // WIDTH
+    head, sequence = tl.program_id(0) % heads, tl.program_id(0) // heads
     start = tl.load(offsets + sequence).to(tl.int64)
     n = (tl.load(offsets + sequence + 1) - start).to(tl.int32)
     qkv += start * 3 * step + head * WIDTH
