@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -206,3 +209,67 @@ def test_the_same_random_state_drops_the_same_with_and_without_gradient() -> Non
             states.append(backbone(packed).last.detach())
     assert torch.equal(*states)
     assert not torch.equal(states[0], backbone(packed).last)
+
+
+def test_a_hook_on_a_layer_or_on_one_of_its_products_is_called() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    called: list[str] = []
+    layers = backbone.kind.layers(backbone.body)
+    layers[1].register_forward_hook(lambda *_: called.append("layer"))
+    layers[2].output.dense.register_forward_pre_hook(lambda *_: called.append("product"))
+    ours = backbone(packed).last
+    assert called == ["layer", "product"]
+    assert torch.allclose(ours, own_states(backbone.model, packed), rtol=0, atol=1e-5)
+
+
+def test_lean_layers_launch_their_kernels_on_the_device_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton launches on the current device, which need not be the one the model lies on (cuda:1)."""
+    inside: list[Tensor] = []
+
+    @contextmanager
+    def device_of(x: Tensor) -> Iterator[None]:
+        inside.append(x)
+        yield
+        inside.clear()
+
+    def noted(*given: Any) -> Tensor:
+        assert inside, "not on the row's device"
+        return qkv_by_mask(*given)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(lean, "attend_qkv", noted)
+    backbone, packed = tiny("bert"), random_row()
+    backbone.run_layers(backbone.kind.layers(backbone.body), torch.randn(packed.total, 32), packed)
+    assert not inside
+
+
+def test_a_layer_in_evaluation_mode_drops_nothing_whatever_the_others_do() -> None:
+    backbone, packed = tiny("bert", dropout=0.5), random_row()
+    layers = backbone.kind.layers(backbone.body)
+    x = torch.randn(packed.total, 32)
+    exact = [backbone.run_layers(layers[:n], x, packed) for n in (1, 2)]
+    backbone.train()
+    layers[0].eval()
+    assert torch.equal(backbone.run_layers(layers[:1], x, packed), exact[0])
+    assert not torch.equal(backbone.run_layers(layers[:2], x, packed), exact[1])
+    layers[0].train()
+    layers[1].eval()
+    assert torch.equal(backbone.run_layers(layers[1:2], exact[0], packed), exact[1])
+
+
+def test_what_the_kernels_read_lies_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            assert all(x.is_contiguous() for x in given if isinstance(x, Tensor))
+            return function(*given)
+
+        return call
+
+    kernels = ("add_norm", "add_norm_backward", "bias_gelu", "bias_gelu_backward", "column_sums")
+    names = {name: checked(getattr(plain, name)) for name in kernels}
+    monkeypatch.setattr(lean, "between", lambda _: SimpleNamespace(**names))
+    backbone, packed = tiny("bert"), random_row()
+    layers = backbone.kind.layers(backbone.body)
+    x = torch.randn(32, packed.total).t().requires_grad_()
+    backbone.run_layers(layers, x, packed).backward(torch.randn(32, packed.total).t())
+    assert x.grad is not None

@@ -244,9 +244,11 @@ class Backbone(nn.Module):
         form = forms.pop() if len(forms) == 1 else None
         if form is None or (x_TD.is_cuda and not triton_is_here()):
             return self.kind.run(self.body, layers, x_TD, packed, self._fast or self._stack, route, wanted)
-        noise = plain.draw_noise(len(layers), x_TD.device) if layers[0].training else None
-        x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype))
-        return run_lean(layers, form, x_TD, route, noise, wanted)
+        dropping = any(layer.training for layer in layers)
+        noise = plain.draw_noise(len(layers), x_TD.device) if dropping else None
+        x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype)).contiguous()
+        with torch.cuda.device_of(x_TD):  # Triton launches on the current device
+            return run_lean(layers, form, x_TD, route, noise, wanted)
 
     def _route(self, packed: Packed) -> dict[str, Any]:
         """Keyword arguments that carry the row's sequences to attention."""

@@ -68,7 +68,7 @@ def triton_is_here() -> bool:
 
 
 def lean_form(family: str, layer: Any) -> Lean | None:
-    """The lean form of a layer as it is: nothing where its products are adapted or its activation is another."""
+    """The lean form of a layer as it is: none where a product is adapted, the activation another, or a hook waits."""
     form = LEAN.get(family)
     if form is bert:
         inner, outer = layer.attention.self, layer.attention.output
@@ -88,7 +88,18 @@ def lean_form(family: str, layer: Any) -> Lean | None:
     else:
         return None
     known = isinstance(activation, GELUActivation) and activation.act is nn.functional.gelu
-    return form if known and all(type(one) is nn.Linear for one in products) else None
+    plainly = known and all(type(one) is nn.Linear for one in products)
+    return form if plainly and not any(map(hooked, (layer, *products))) else None
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether something waits for this module's own forward or backward pass, which the lean form does not make."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
 
 
 def attended(parts: Any, heads: int, scale: float, x_TD: Tensor, route: Mapping[str, Any]) -> Tensor:

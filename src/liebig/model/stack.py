@@ -56,7 +56,7 @@ def run_lean(
     kept = {}
     own = [None] * len(layers) if noise is None else noise.unbind()
     for i, layer in enumerate(layers, 1):
-        x_TD = form(layer, x_TD, {**route, "packed_noise": own[i - 1]})
+        x_TD = form(layer, x_TD, {**route, "packed_noise": own[i - 1] if layer.training else None})
         if i in wanted:
             kept[i] = x_TD
     return x_TD, kept
