@@ -1,0 +1,112 @@
+"""What a recipe says reaches the objective, the masks and the source: every option, none at its default."""
+
+from __future__ import annotations
+
+import pytest
+from pretrain_worlds import backbone
+
+from liebig.config import parse
+from liebig.pretrain import build, presets
+from liebig.pretrain.arrange import Noisy
+from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.run import read
+from liebig.train.distributed import ALONE
+
+HEAD = {"skip_from": 1, "late_mlm": False, "mlm_reduction": "sum"}
+CONTRAST = {"temperature": 0.7, "similarity": "cosine"}
+VIEWS = {
+    "crops": {"window": 40, "shortest": 0.2, "longest": 0.4},
+    "cloze": {"keep": 0.3, "shortest": 0.2, "longest": 0.4},
+}
+
+
+def recipe(smoke, objective, source, **rest):
+    """A resolved recipe on the store of the smoke recipes."""
+    tables = {
+        "model": {"kind": "new", "layers": 4, "width": 16, "heads": 2},
+        "stores": [{"path": smoke / "store"}],
+        "loop": {"batch": 8, "steps": 1},
+        "max_length": 48,
+    }
+    return presets.resolve(parse(PretrainConfig, tables | {"objective": objective, "source": source} | rest))
+
+
+def built(smoke, objective, source="spans"):
+    return build.objective(recipe(smoke, objective, {"kind": source}), backbone(), {}).objective
+
+
+def test_a_condenser_is_the_one_asked_for(smoke):
+    made = built(smoke, {"kind": "condenser", "n_head_layers": 3, **HEAD}, "blocks")
+    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 3)
+    assert made.weights["head"] == 1.0
+    assert "late" not in made.weights
+
+
+def test_a_cocondenser_is_the_one_asked_for(smoke):
+    asked = {"kind": "cocondenser", "n_head_layers": 1, "mlm_weight": 3.0, **HEAD, **CONTRAST}
+    made = built(smoke, asked)
+    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 1)
+    assert (made.temperature, made.similarity, made.weights["head"]) == (0.7, "cosine", 3.0)
+    assert made.mlm
+    assert not made.distinct_documents
+    other = built(smoke, {"kind": "cocondenser", "mlm": False, "distinct_documents": True})
+    assert not other.mlm
+    assert other.distinct_documents
+
+
+def test_a_decoder_of_cotmae_is_the_one_asked_for(smoke):
+    made = built(
+        smoke, {"kind": "cotmae", "n_decoder_layers": 3, "decoder_weight": 0.5, "mlm_reduction": "sum"}
+    )
+    assert (len(made.decoder.layers), made.weights["decoder"], made.reduction) == (3, 0.5, "sum")
+    causal = built(smoke, {"kind": "cotmae", "decoder": "causal", "window": 5, "n_decoder_layers": 2})
+    assert causal.decoder.describe() == {"kind": "causal", "layers": 2, "window": 5}
+
+
+def test_simclr_and_moco_are_the_ones_asked_for(smoke):
+    simclr = built(smoke, {"kind": "simclr", "pooling": "cls", "distinct_documents": True, **CONTRAST})
+    assert (simclr.temperature, simclr.similarity, simclr.pooling) == (0.7, "cosine", "cls")
+    assert simclr.distinct_documents
+    rest = {"momentum": 0.9, "pooling": "cls", "key_dropout": False, "label_smoothing": 0.1}
+    moco = built(smoke, {"kind": "moco", "queue": 24, **rest, **CONTRAST})
+    assert len(moco.queue) == 24
+    assert {name: getattr(moco, name) for name in rest | CONTRAST} == rest | CONTRAST
+
+
+def test_masks_have_the_rates_asked_for(smoke, store):
+    asked = {"kind": "cotmae", "encoder_rate": 0.2, "decoder_rate": 0.6}
+    both = build.shape(recipe(smoke, asked, {"kind": "spans"}).objective, store.tokenizer)
+    assert (both.encoder_rate, both.decoder_rate) == (0.2, 0.6)
+    asked = {"kind": "mlm", "mask_rate": 0.4, "whole_words": False}
+    single = build.shape(recipe(smoke, asked, {"kind": "blocks"}).objective, store.tokenizer)
+    assert single.rate == 0.4
+    assert not single.masker.continues.any()
+
+
+def sources_of(smoke, store, source, monkeypatch):
+    """The sources that a recipe opens, before anything is held out of them."""
+    from liebig.pretrain import sources
+
+    opened = []
+    divide = sources.divide
+    monkeypatch.setattr(sources, "divide", lambda found, share: opened.extend(found) or divide(found, share))
+    config = recipe(smoke, {"kind": "simclr"}, source)
+    read(config, [store], store.tokenizer, ALONE, lambda _: None)
+    return [one.source for one in opened]
+
+
+@pytest.mark.parametrize("choice", ["random", "nearby", "overlap", "window", "mixed"])
+def test_spans_lie_where_the_recipe_says(smoke, store, monkeypatch, choice):
+    (found,) = sources_of(smoke, store, {"kind": "spans", "choice": choice, "short": 0.3}, monkeypatch)
+    assert (found.kind, found.short, found.limit) == (choice, 0.3, 46)
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_are_cut_and_spoilt_as_the_recipe_says(smoke, store, monkeypatch, kind):
+    noise = {"delete": 0.1, "replace": 0.2, "mask": 0.3}
+    (found,) = sources_of(smoke, store, {"kind": kind, **VIEWS[kind], **noise}, monkeypatch)
+    assert isinstance(found, Noisy)
+    assert {name: getattr(found, name) for name in noise} == noise
+    assert found.source.ratio == (0.2, 0.4)
+    exact = {name: getattr(found.source, name) for name in VIEWS[kind] if name in ("window", "keep")}
+    assert exact.items() <= VIEWS[kind].items()
