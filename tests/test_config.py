@@ -131,3 +131,13 @@ def test_an_encoder_of_the_package_has_a_name():
 def test_lists_and_numbers_survive_a_shell_that_takes_quotes_away():
     recipe = config.load(Recipe, None, ["flags=[1000,b c,full]", "name=2019"])
     assert (recipe.flags, recipe.name) == (("1000", "b c", "full"), "2019")
+
+
+def test_none_takes_a_number_of_a_recipe_back() -> None:
+    from liebig.train.config import LoopConfig
+
+    tree = {"minutes": 3.0}
+    for override in ("minutes=none", "steps=5"):
+        config.assign(tree, override)
+    found = config.parse(LoopConfig, tree)
+    assert (found.minutes, found.steps) == (None, 5)

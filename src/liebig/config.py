@@ -49,11 +49,20 @@ class Config(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none_in_words(cls, tree: Any) -> Any:
-        """TOML cannot say None: the word `none` does, for a field that has another default."""
+        """TOML cannot say None: the word `none` does, where it is not a value of the field's own."""
         if not isinstance(tree, Mapping):
             return tree
-        silent = [name for name, value in tree.items() if value == NONE and _says_none(cls, name)]
+        silent = [name for name, value in tree.items() if value == NONE and _takes_none(cls, name)]
         return {**tree, **dict.fromkeys(silent)} if silent else tree
+
+
+def _takes_none(model: type[BaseModel], name: str) -> bool:
+    """Whether `none` means None for a field: always where None has to be said, else where it can be no text."""
+    if _says_none(model, name):
+        return True
+    field = model.model_fields.get(name)
+    kinds = get_args(field.annotation) if field is not None else ()
+    return NoneType in kinds and set(kinds) <= {NoneType, int, float, bool}
 
 
 def _says_none(model: type[BaseModel], name: str) -> bool:
