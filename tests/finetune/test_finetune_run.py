@@ -9,10 +9,13 @@ from finetune_worlds import write_collection
 from liebig import workspace
 from liebig.config import dump, load, parse
 from liebig.errors import DataError, RecipeError
+from liebig.finetune.build import shapes, start
 from liebig.finetune.config import FinetuneConfig
 from liebig.finetune.evaluation import too_small
 from liebig.finetune.run import run
 from liebig.model.encoder import Encoder
+from liebig.model.packed import Packed
+from liebig.records import Passage, Query
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
 
@@ -135,3 +138,22 @@ def test_a_recipe_survives_being_written_down(model, collection, tmp_path):
 def test_a_small_dev_split_is_warned_of():
     assert "±0.10" in too_small(100)
     assert too_small(400) is None
+
+
+@pytest.mark.parametrize("given", [{}, {"query_prompt": "asked: "}])
+def test_training_reads_texts_with_the_prompts_the_saved_model_will_use(model, collection, tmp_path, given):
+    own = Encoder.load(model)
+    own.prompts, own.default_prompt = {"query": "river: ", "document": "stone: "}, "document"
+    own.pooling, own.pool_prompt = "mean", False
+    own.save(tmp_path / "prompted")
+    config = config_of(tmp_path / "prompted", collection, **given)
+    encoder = start(config).encoder
+    encoder.save(tmp_path / "out")
+    saved = Encoder.load(tmp_path / "out")
+    records = {"query": Query("q", "winter salt"), "passage": Passage("p", "copper wheel")}
+    for (kind, record), shape in zip(records.items(), shapes(config, encoder)):
+        rows = shape.rows([shape.text(record)])
+        assert rows == saved.tokenize([record.text], kind)
+        trained = encoder(Packed.from_lists(rows)).detach().numpy()
+        np.testing.assert_allclose(trained, saved.encode_texts([record.text], prompt=kind), atol=1e-6)
+    assert saved.default_prompt is None or saved.default_prompt in saved.prompts

@@ -77,8 +77,11 @@ def _encoder(config: FinetuneConfig) -> Encoder:
         )
     encoder.max_length = longest
     encoder.similarity = similarity_of(config)
-    if config.query_prompt or config.passage_prompt:
-        encoder.prompts = {"query": config.query_prompt, "passage": config.passage_prompt}
+    given = {"query": config.query_prompt, "passage": config.passage_prompt}
+    if any(given.values()):
+        encoder.prompts = {kind: text or encoder.prompt_text(kind) for kind, text in given.items()}
+        encoder.default_prompt = None
+    encoder.pool_prompt = True  # training pools every token, so the model it makes has to
     return encoder
 
 
@@ -124,9 +127,10 @@ def _check_widths(widths: tuple[int, ...], encoder: Encoder) -> None:
 
 
 def shapes(config: FinetuneConfig, encoder: Encoder) -> tuple[Shape, Shape]:
-    """How queries and passages become sequences."""
+    """How queries and passages become sequences, with the prompts the model will be used with."""
     tokenizer, lower = encoder.tokenizer, encoder.lowercase
+    query, passage = encoder.prompt_text("query"), encoder.prompt_text("passage")
     return (
-        Shape(tokenizer, config.query_length, config.query_prompt, lowercase=lower),
-        Shape(tokenizer, config.passage_length, config.passage_prompt, config.title, lower),
+        Shape(tokenizer, config.query_length, query, lowercase=lower),
+        Shape(tokenizer, config.passage_length, passage, config.title, lower),
     )

@@ -205,8 +205,10 @@ class FinetuneConfig(Config):
     )
     query_length: int = Field(default=32, ge=4, description="Tokens of a query, special ones included.")
     passage_length: int = Field(default=128, ge=4, description="Tokens of a passage, special ones included.")
-    query_prompt: str = Field(default="", description="Text before every query.")
-    passage_prompt: str = Field(default="", description="Text before every passage.")
+    query_prompt: str = Field(default="", description="Text before every query; the model's own if empty.")
+    passage_prompt: str = Field(
+        default="", description="Text before every passage; the model's own if empty."
+    )
     dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
     lora: LoraConfig | None = Field(
         default=None, description="Train an adapter and not the whole encoder, by peft."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from liebig.data.collection import Collection
@@ -170,8 +170,9 @@ def _warn(queries: int, say: Say) -> None:
 
 
 def _read_texts(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
-    """Scored pairs or triplets."""
-    shape = shapes(config, made.encoder)[1]
+    """Scored pairs or triplets; they are neither queries nor passages, so a prompt is the one of any text."""
+    prompt = config.passage_prompt or made.encoder.prompt_text(None)
+    shape = replace(shapes(config, made.encoder)[1], prompt=prompt)
 
     def read(collection: Collection, split: str, limit: int | None) -> similarity.Texted:
         if isinstance(config.objective, CosineConfig):
