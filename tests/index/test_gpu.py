@@ -1,5 +1,9 @@
 """The way of the GPU, held on a CPU against the way of the CPU."""
 
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -91,3 +95,26 @@ def test_a_block_of_its_own_needs_no_shards():
     ).search(10)
     true = (queries.astype(np.float64) @ x.double().numpy().T).astype(np.float32)
     assert np.array_equal(found.numbers, np.argsort(-true, axis=1, kind="stable")[:, :10])
+
+
+def test_the_kernel_is_launched_on_the_device_of_the_vectors(monkeypatch):
+    """Triton launches on the current device, which need not be the one that holds them (cuda:1)."""
+    inside = []
+
+    @contextmanager
+    def device_of(x):
+        inside.append(x)
+        yield
+        inside.clear()
+
+    def group_maxima(queries, vectors, alive):
+        assert inside
+        assert inside[0] is vectors
+        return queries
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setitem(sys.modules, "liebig.index.maxima", SimpleNamespace(group_maxima=group_maxima))
+    scorer = Scorer.__new__(Scorer)
+    scorer._device, scorer._rough_QD = torch.device("cuda:1"), torch.zeros(2, 4)
+    scorer._block = SimpleNamespace(vectors_ND=torch.zeros(3, 4), deleted=())
+    assert scorer._group_maxima() is scorer._rough_QD

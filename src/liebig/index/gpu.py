@@ -140,7 +140,8 @@ class Scorer:
         if self._device.type == "cuda" and len(self._rough_QD) > 1:
             from liebig.index.maxima import group_maxima
 
-            return group_maxima(self._rough_QD, self._block.vectors_ND, self._alive())
+            with torch.cuda.device_of(self._block.vectors_ND):  # Triton launches on the current device
+                return group_maxima(self._rough_QD, self._block.vectors_ND, self._alive())
         parts = []
         for start in range(0, len(self._block), self._rows):
             tile = self._block.vectors_ND[start : start + self._rows]
