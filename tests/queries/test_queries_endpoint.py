@@ -121,7 +121,8 @@ def test_a_limit_is_waited_for_and_a_bad_answer_asked_again(server, collection, 
         9: (0, {}, b""),
     }
     server.trouble = troubles.get
-    assert len(run(recipe(collection, server.url), tmp_path / "out")) == 40
+    # On a busy machine one passage may meet all four.
+    assert len(run(recipe(collection, server.url, retries=4), tmp_path / "out")) == 40
     assert len(server.asked) == 24
 
 
