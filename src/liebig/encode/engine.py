@@ -83,7 +83,7 @@ class TorchModel:
         host = torch.empty(out_PD.shape, pin_memory=True)
         host.copy_(out_PD, non_blocking=True)
         done = torch.cuda.Event()
-        done.record()
+        done.record(torch.cuda.current_stream(self._device))
 
         def wait() -> Floats:
             done.synchronize()
