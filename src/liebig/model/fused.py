@@ -186,7 +186,7 @@ def _add_norm_backward(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[misc]
 def _normal(v):  # type: ignore[no-untyped-def]
-    """How much of the normal distribution lies below v, to 1e-7, and exp(-v²/2).
+    """How much of the normal distribution lies below v, to 1e-7, and exp(-v*v/2).
 
     One exponential serves both (Abramowitz and Stegun, 7.1.26): the library's error function takes more arithmetic than
     the kernels have memory traffic.
