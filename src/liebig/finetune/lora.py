@@ -58,11 +58,6 @@ def _layers(backbone: Backbone) -> list[nn.Module]:
     return list(found(backbone.body)) if found is not None else [backbone.body]
 
 
-def adapted(module: nn.Module) -> bool:
-    """Are there adapters in it?"""
-    return any(hasattr(part, "lora_A") for part in module.modules())
-
-
 def save_adapter(backbone: Backbone, folder: Path, base: str) -> None:
     """`adapter_config.json` and `adapter_model.safetensors`, for peft to load onto the starting model."""
     from safetensors.torch import save_file
