@@ -273,3 +273,10 @@ def test_what_the_kernels_read_lies_row_by_row(monkeypatch: pytest.MonkeyPatch) 
     x = torch.randn(32, packed.total).t().requires_grad_()
     backbone.run_layers(layers, x, packed).backward(torch.randn(32, packed.total).t())
     assert x.grad is not None
+
+
+def test_a_gpu_without_triton_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: False)
+    assert "Triton is missing" in tiny("bert").describe()
+    assert "Triton is missing" not in tiny("modernbert").describe()

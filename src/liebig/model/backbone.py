@@ -23,7 +23,7 @@ from liebig.errors import ModelError
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention, plain
 from liebig.model.families import Family, Stack, Whole, family_of
-from liebig.model.lean import lean_form, triton_is_here
+from liebig.model.lean import LEAN, lean_form, triton_is_here
 from liebig.model.loading import load_model, local_folder, new_model
 from liebig.model.packed import Packed
 from liebig.model.reference import own_attentions
@@ -228,6 +228,8 @@ class Backbone(nn.Module):
         if not self.packed:
             said.append(f"{self.family} has attention of its own, so it runs padded and slower")
         said.append("dropout on attention probabilities is 0")
+        if torch.cuda.is_available() and self.family in LEAN and not triton_is_here():
+            said.append("Triton is missing, so layers run by their own forward on a GPU, and slower")
         if self.fresh_mlm_head:
             said.append("the checkpoint has no masked-LM head, so a fresh one was made")
         return "; ".join(said) + "."
