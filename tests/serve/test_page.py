@@ -69,6 +69,20 @@ def focused(page):
     return page.evaluate("document.activeElement.closest('.hit')?.dataset.id ?? document.activeElement.id")
 
 
+def answered(page, question=QUESTION):
+    """Waits for the answer to the whole question, not to what was typed of it first."""
+    expect(page).to_have_title(f"{question} – Liebig")
+    expect(page.locator("body")).not_to_have_class(re.compile("busy"))
+
+
+def until(page, condition):
+    for _ in range(200):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"never came: {condition}")
+
+
 def problems(page):
     """What axe finds, over the whole of its rules."""
     found = axe.Axe().run(page).response["violations"]
@@ -78,7 +92,7 @@ def problems(page):
 def test_results_come_as_one_types_with_matching_words_marked(open_page):
     page = open_page()
     page.locator("#query").press_sequentially(QUESTION, delay=5)
-    page.wait_for_selector(".hit")
+    answered(page)
     first = page.locator(".hit").first
     assert first.locator(".title").text_content() == "Barley"
     assert {"growth", "barley"} <= {text.lower() for text in first.locator("mark").all_text_contents()}
@@ -136,13 +150,37 @@ def test_going_back_closes_the_document_and_keeps_the_results(open_page):
     page.wait_for_selector("#reader[open]")
     page.keyboard.press("Escape")
     expect(page.locator("#reader")).not_to_be_visible()
-    for _ in range(100):  # going back takes the browser a moment
-        if page.evaluate("history.state?.reader ?? null") is None:
-            break
-        page.wait_for_timeout(20)
-    else:
-        raise AssertionError("closing the document did not go back")
+    until(page, "!history.state?.reader")  # going back takes the browser a moment
     assert page.locator(".hit").count() > 0
+
+
+def test_what_is_chosen_while_the_browser_still_goes_back_stays_chosen(open_page):
+    page = open_page(f"/?q={QUESTION}&a=hybrid&b=")
+    page.locator(".title").first.click()
+    page.wait_for_selector("#reader[open]")
+    page.evaluate(
+        "() => { const back = history.back.bind(history);"
+        " history.back = () => setTimeout(() => { back(); window.left = true; }, 300); }"
+    )
+    page.keyboard.press("Escape")
+    page.keyboard.press("3")
+    until(page, "window.left && !history.state?.reader")
+    page.wait_for_timeout(100)
+    expect(page.locator(".column h2")).to_have_text(["BM25"])
+    assert page.locator("#first input:checked").input_value() == "bm25"
+    assert "a=bm25" in page.url
+
+
+def test_whoever_stands_on_a_result_stays_there_when_the_lists_change(open_page):
+    page = open_page(f"/?q={QUESTION}&a=hybrid&b=")
+    page.wait_for_selector(".hit")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    stood = focused(page)
+    page.keyboard.press("3")
+    expect(page.locator(".column h2")).to_have_text(["BM25"])
+    found = [hit.get_attribute("data-id") for hit in page.locator(".hit").all()]
+    assert focused(page) == (stood if stood in found else found[0])
 
 
 def test_why_a_passage_matched_is_shown_word_by_word(open_page):
@@ -159,7 +197,7 @@ def test_the_keyboard_alone_suffices(open_page):
     page = open_page()
     assert focused(page) == "query"
     page.keyboard.type(QUESTION)
-    page.wait_for_selector(".hit")
+    answered(page)
     page.keyboard.press("ArrowDown")
     first = focused(page)
     page.keyboard.press("ArrowDown")

@@ -3,7 +3,7 @@
 import { compare, info } from "./api.js";
 import { count, find, make } from "./dom.js";
 import { listen } from "./keys.js";
-import { open } from "./reader.js";
+import { open, wentBack } from "./reader.js";
 import { NAMES, show } from "./results.js";
 
 const PAUSE = 130; // milliseconds of quiet before a search
@@ -145,6 +145,7 @@ async function start() {
   });
   find("ask").addEventListener("submit", (event) => { event.preventDefault(); search(); });
   addEventListener("popstate", () => {
+    if (wentBack()) return writeAddress();
     if (location.search === asked) return;
     readAddress();
     choices();

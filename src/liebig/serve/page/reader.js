@@ -12,15 +12,30 @@ export async function open(passage) {
   find("reader-text").replaceChildren(...found.sections.flatMap((section, number) => sectionNodes(found, section, number)));
   dialog.showModal();
   history.pushState({ reader: passage }, "");
+  entered = true;
   const mark = find("reader-text").querySelector("mark");
   find("reader-text").scrollTop = 0;
   mark?.scrollIntoView({ block: "center" });
   find("reader-text").focus({ preventScroll: true });
 }
 
-// Going back closes the document, and closing it goes back.
-find("reader").addEventListener("close", () => { if (history.state?.reader) history.back(); });
-addEventListener("popstate", () => find("reader").close());
+// Going back closes the document, and closing it goes back. The browser takes a moment for that, in which one may
+// already have asked for something else: so closing says whether the way back is the document's own.
+let entered = false, leaving = false;
+
+find("reader").addEventListener("close", () => {
+  if (!entered) return;
+  entered = false;
+  leaving = true;
+  history.back();
+});
+
+export function wentBack() {
+  const own = leaving;
+  entered = leaving = false;
+  find("reader").close();
+  return own;
+}
 
 function sectionNodes(found, section, number) {
   const marks = found.marks.filter((mark) => mark.section === number);

@@ -10,8 +10,21 @@ export function show(answer, actions) {
   const [left, right] = answer.lists;
   const results = find("results");
   results.className = right ? "two" : "one";
+  const stood = standing();
   results.replaceChildren(...answer.lists.map((list, side) => column(answer, list, [right, left][side], actions)));
   sides(answer.lists);
+  stood?.();
+}
+
+// Whoever stood on a result stands on it again in the new lists, where it is in them, and on the first otherwise.
+function standing() {
+  const hit = document.activeElement?.closest?.(".hit");
+  if (!hit) return null;
+  const side = [...document.querySelectorAll(".column")].indexOf(hit.closest(".column")), id = hit.dataset.id;
+  return () => {
+    const columns = document.querySelectorAll(".column"), hits = [...(columns[side] ?? columns[0]).querySelectorAll(".hit")];
+    (hits.find((one) => one.dataset.id === id) ?? hits[0])?.querySelector(".title").focus();
+  };
 }
 
 function column(answer, list, other, actions) {
