@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 from prepared import drawn
 from sets import read
-from table import over_documents
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from results import over_documents
 
 
 def main() -> None:

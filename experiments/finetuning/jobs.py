@@ -2,8 +2,8 @@
 
 A job is a run of a set, method, settings and seed, or a set's teacher. Which jobs are ready follows from the results on
 disk alone: settings are chosen on dev with the first seed before other seeds begin, mined negatives need random batches
-of the same seed, soft labels the teacher, the average all seeds. Workers are processes that keep the encoder, the sets
-and the device; a job that fails is told at the end and stops no other.
+of the same seed, soft labels the teacher, the average all seeds. Workers are processes (`experiments/pool.py`) that
+keep the encoder, the sets and the device; a job that fails is told at the end and stops no other.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
-import traceback
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +28,10 @@ from teacher import teach
 
 from liebig.finetune.adaptive import Adaptive, searching
 from liebig.finetune.hardness import Vectors
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import pool
 
 TEACHER = "teacher"
 FEW = 500
@@ -46,6 +48,13 @@ class Job:
 
     def __str__(self) -> str:
         return f"{self.name} {self.method} seed {self.seed} ({self.settings})"
+
+    @classmethod
+    def of(cls, line: str) -> Job:
+        """The job that a line names."""
+        name, method, _, seed, settings = line.split(" ", 4)
+        told = dict(one.split(" ") for one in settings.strip("()").split(", "))
+        return cls(name, method, Settings(**{key: float(value) for key, value in told.items()}), int(seed))
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,13 @@ class Task:
             return self.plan.teacher(job.name)
         return result_path(self.out, job.name, job.method, job.settings, job.seed)
 
-    def open_jobs(self, failed: set[Job]) -> list[Job]:
+    def open_jobs(self, failed: Collection[Job]) -> list[Job]:
         """Jobs that could begin now and have no result, the sets' first methods first."""
         rows = [list(self._of_set(name, failed)) for name in self.sets]
         rounds = [job for step in range(max(map(len, rows))) for row in rows for job in row[step : step + 1]]
         return [job for job in rounds if job not in failed and not self.path(job).exists()]
 
-    def _of_set(self, name: str, failed: set[Job]) -> Iterator[Job]:
+    def _of_set(self, name: str, failed: Collection[Job]) -> Iterator[Job]:
         """A set's jobs whose needs are met, done or not."""
         start = [Job(name, "random", settings) for settings in candidates("random", Settings())]
         yield from start
@@ -88,7 +97,7 @@ class Task:
                     if method != "mined" or self._there(name, base, job.seed):
                         yield job
 
-    def _of_row(self, name: str, method: str, base: Settings, failed: set[Job]) -> Iterator[Job]:
+    def _of_row(self, name: str, method: str, base: Settings, failed: Collection[Job]) -> Iterator[Job]:
         """The first seed with all settings, then the other seeds with the best of them."""
         settings = [base] if method == "random" else candidates(method, base)
         first = [Job(name, method, one) for one in settings]
@@ -100,33 +109,12 @@ class Task:
     def _there(self, name: str, base: Settings, seed: int) -> bool:
         return self.path(Job(name, "random", base, seed)).exists()
 
-    def _chosen(self, tried: list[Job], failed: set[Job]) -> Settings | None:
+    def _chosen(self, tried: list[Job], failed: Collection[Job]) -> Settings | None:
         """The settings that are best on dev, once all were tried."""
         done = [job for job in tried if self.path(job).exists()]
         if not done or any(job not in failed for job in tried if job not in done):
             return None
         return max(done, key=lambda job: json.loads(self.path(job).read_text())["dev"]).settings
-
-
-@dataclass
-class Clock:
-    """How much time is left, and how long a job of each set and method took at the most."""
-
-    end: float
-    longest: dict[tuple[str, str], float] = field(default_factory=dict)
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def enough(self, job: Job) -> bool:
-        known = [s for (name, method), s in self.longest.items() if name == job.name or method == job.method]
-        expected = self.longest.get((job.name, job.method), max(known, default=0.0))
-        return 1.2 * expected < self.left
-
-    def note(self, job: Job, seconds: float) -> None:
-        key = (job.name, job.method)
-        self.longest[key] = max(seconds, self.longest.get(key, 0.0))
 
 
 class Worker:
@@ -173,23 +161,6 @@ def told(result: Result) -> str:
     return f"dev {result.dev:.4f}, {MEASURES[0]} {means}; {said(dict(result.seconds))}"
 
 
-_worker: list[Worker] = []
-
-
-def begin(task: Task) -> None:
-    """First call in a new process."""
-    _worker.append(Worker(task))
-
-
-def do(job: Job) -> tuple[str, float, str]:
-    """Words about the job, its seconds, and what went wrong."""
-    began = time.monotonic()
-    try:
-        return _worker[0].do(job), time.monotonic() - began, ""
-    except Exception:
-        return "", time.monotonic() - began, traceback.format_exc()
-
-
 def compile_kernels() -> None:
     """The kernels of adaptive batches, which a fresh machine has not compiled yet, once for all workers."""
     rows = torch.nn.functional.normalize(torch.rand(64, 8), dim=1)
@@ -198,53 +169,23 @@ def compile_kernels() -> None:
         made.store(Path(folder), 0, Vectors.of(rows, rows.flip(0), torch.arange(64)))
 
 
-def do_all(task: Task, processes: int, clock: Clock) -> dict[Job, str]:
-    """All jobs that the time allows; returns those that failed, with the reason."""
-    failed: dict[Job, str] = {}
-    if task.open_jobs(set()) and clock.left > 0:
+def do_all(task: Task, command: Sequence[str], processes: int, minutes: float) -> dict[Job, str]:
+    """All jobs that the time allows, on processes of the command; returns those that failed, with the reason."""
+    if task.open_jobs(set()) and minutes > 0:
         multiprocessing.get_context("spawn").Process(target=compile_kernels, daemon=True).start()
-    while True:
-        pool = ProcessPoolExecutor(
-            processes, multiprocessing.get_context("spawn"), initializer=begin, initargs=(task,)
-        )
-        running: dict[Future[tuple[str, float, str]], Job] = {}
-        try:
-            _rounds(task, pool, processes, clock, failed, running)
-            return failed
-        except (
-            BrokenProcessPool
-        ):  # a process died: its job is not known, so none that was under way is tried again
-            failed |= dict.fromkeys(running.values(), "a process died")
-        finally:
-            _end(pool)
+
+    def ready(failed: Collection[str]) -> list[str]:
+        return list(map(str, task.open_jobs(set(map(Job.of, failed)))))
+
+    done = pool.run(command, ready, processes, task.out, minutes)
+    return {Job.of(line): reason for line, reason in done.failed.items()}
 
 
-def _rounds(
-    task: Task,
-    pool: ProcessPoolExecutor,
-    processes: int,
-    clock: Clock,
-    failed: dict[Job, str],
-    running: dict[Future[tuple[str, float, str]], Job],
-) -> None:
-    """Keep every process busy until nothing is left or the time is up."""
-    while True:
-        for job in task.open_jobs(set(failed)):
-            if len(running) < processes and job not in running.values() and clock.enough(job):
-                running[pool.submit(do, job)] = job
-        if not running:
-            return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            words, seconds, wrong = future.result()
-            job = running.pop(future)
-            if wrong:
-                failed[job] = wrong
-            clock.note(job, seconds)
-            print(f"{job}: {'FAILED' if wrong else words} ({seconds:.1f} s)", flush=True)
+def work(task: Task) -> None:
+    """One of the processes."""
 
+    def begin() -> Callable[[str], str]:
+        worker = Worker(task)
+        return lambda line: worker.do(Job.of(line))
 
-def _end(pool: ProcessPoolExecutor) -> None:
-    """Let the processes go; one that still works (the time is up, a signal came) is ended."""
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in multiprocessing.active_children():
-        process.kill()
+    pool.work(begin)

@@ -26,7 +26,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # processes take the cores, not threads
 
 import torch
-from jobs import Clock, Task, do_all
+from jobs import Task, do_all, work
 from methods import Plan
 from table import ROWS, write
 
@@ -36,18 +36,21 @@ from liebig import encoders
 def main() -> None:
     args = arguments()
     began = time.monotonic()
-    work = args.work or args.out / "work"
-    for folder in (args.out, work):
+    home = args.work or args.out / "work"
+    for folder in (args.out, home):
         folder.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plan = Plan(args.encoder or encoders.folder(), args.epochs, args.batch, device, work)
+    plan = Plan(args.encoder or encoders.folder(), args.epochs, args.batch, device, home)
     task = Task(args.prepared, args.out, plan, tuple(args.sets or ROWS), args.seeds, args.train)
+    if args.worker:
+        work(task)
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = {}
     try:
-        failed = do_all(task, args.jobs, Clock(began + 60 * args.minutes))
+        failed = do_all(task, [sys.executable, *sys.argv, "--worker"], args.jobs, args.minutes)
     finally:  # a signal ends the runs under way; the table of the others is written all the same
-        shutil.rmtree(work / "training", ignore_errors=True)
+        shutil.rmtree(home / "training", ignore_errors=True)
         print(f"runs in {time.monotonic() - began:.1f} s", flush=True)
         if not args.no_table:
             began = time.monotonic()
@@ -76,6 +79,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3, help="more where there are few labels")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--train", type=int, default=4_000, help="training questions of a set at the most")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -1,14 +1,14 @@
-"""The results of runs on disk, and the table made of them.
+"""The table of the comparison, made of the runs on disk (`experiments/results.py` has their form and the statistics).
 
 A run is `results/SET_METHOD_LR_RHO_HARD_SEED.json` with its values beside it; what is there is not run again.
-Intervals and tests count by document where `baselines.npz` says which question is of which: intervals resample seeds
-and documents, p comes from random signs of documents, over the means of seeds, and Holm's rule runs over all
-differences of the table. Without that file every question is a document of its own.
+Intervals and tests count by document where `baselines.npz` says which question is of which. Without that file every
+question is a document of its own.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ import numpy as np
 from methods import Result, Settings
 from numpy.typing import NDArray
 
-from liebig.statistics import Interval, holm, randomisation_test
+sys.path.append(str(Path(__file__).parents[1]))
 
-SAMPLES = 10_000
+import results
+
 BASELINES = ("bm25", "untuned")
 
 ROWS = {
@@ -38,15 +39,12 @@ def result_path(out: Path, name: str, method: str, settings: Settings, seed: int
 def store(
     path: Path, name: str, method: str, settings: Settings, seed: int, result: Result, seconds: float
 ) -> None:
-    """The values first, the facts last: a file of facts says that the run is whole."""
-    path.parent.mkdir(exist_ok=True)
-    values = {test: np.rint(v * 10_000).astype(np.uint16) for test, v in result.tests.items()}
-    np.savez_compressed(path.with_suffix(".npz"), **values)
+    """A run, whole or not at all."""
     facts = {
         "set": name, "method": method, "settings": asdict(settings), "seed": seed, "dev": result.dev,
         "curve": list(result.curve), "seconds": round(seconds, 1),
     }  # fmt: skip
-    path.write_text(json.dumps(facts))
+    results.store(path, result.tests, facts)
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,8 @@ def rows(out: Path, seeds: int) -> Iterator[Row]:
                 continue
             chosen = max(first, key=lambda f: f["dev"])["settings"]
             paths = [p for p, f in mine.items() if f["settings"] == chosen and f["seed"] <= seeds]
-            opened = [np.load(path.with_suffix(".npz")) for path in paths]
-            runs = {t: np.stack([one[t] for one in opened]) / 10_000 for t in opened[0].files}
             tried = [{"settings": f["settings"], "dev": f["dev"]} for f in first]
-            yield Row(name, method, chosen, tried, [facts[p]["curve"] for p in paths], runs)
+            yield Row(name, method, chosen, tried, [facts[p]["curve"] for p in paths], results.load(paths))
 
 
 def write(out: Path, seeds: int) -> None:
@@ -84,14 +80,10 @@ def write(out: Path, seeds: int) -> None:
     known = dict(np.load(path)) if path.exists() else {}
     found = list(rows(out, seeds))
     lines = list(_lines(found, known))
-    told = [line for line in lines if "p" in line]
-    for line, p in zip(told, holm([line["p"] for line in told])):
-        line["p_holm"] = p
-    table = "\n".join([*_table(lines), *_apart(lines), "", *_settings(found)])
-    (out / "results.json").write_text(json.dumps(lines, indent=1) + "\n")
-    (out / "results.md").write_text(table + "\n")
+    results.correct(lines)
+    table = results.table(lines, "set", "method", "random")
     np.savez_compressed(out / "queries.npz", **_values(found, known))
-    print(table)
+    results.write(out, lines, [*table, *_apart(lines), "", *_settings(found)])
 
 
 def _lines(found: Sequence[Row], known: Mapping[str, NDArray]) -> Iterator[dict]:
@@ -132,12 +124,8 @@ def _baselines(name: str, known: Mapping[str, NDArray]) -> Iterator[dict]:
 
 
 def _levels(values: NDArray[np.float64], about: About) -> dict:
-    """The means over seeds and questions, the interval of the first measure, and each seed's mean of it."""
-    low, high = np.quantile(_drawn(values[:, :, 0], about.documents, 0), (0.025, 0.975))
-    made = {
-        "runs": len(values), "questions": values.shape[1], "means": values.mean(axis=(0, 1)).tolist(),
-        "low": float(low), "high": float(high), "seeds": values[:, :, 0].mean(axis=1).tolist(),
-    }  # fmt: skip
+    """What `results` says of the values, and what of questions whose passages training showed."""
+    made = results.levels(values, about.documents)
     if about.seen is not None:
         made["seen"] = _seen(values[:, :, 0], about.seen)
     return made
@@ -145,10 +133,12 @@ def _levels(values: NDArray[np.float64], about: About) -> dict:
 
 def _hold_against(line: dict, a: NDArray[np.float64], b: NDArray[np.float64], about: About) -> None:
     """Put A less B into a line: over all questions, and over those whose passages training did not show."""
-    line |= against(a, b, about.documents)
+    line |= results.against(a, b, about.documents)
     if about.seen is not None and not about.seen.all():
         new = ~about.seen
-        line["seen"]["difference"] = asdict(over_documents(a[:, new], b[:, new], about.documents[new]))
+        line["seen"]["difference"] = asdict(
+            results.over_documents(a[:, new], b[:, new], about.documents[new])
+        )
 
 
 def _seen(values: NDArray[np.float64], shown: NDArray[np.bool_]) -> dict:
@@ -160,62 +150,14 @@ def _seen(values: NDArray[np.float64], shown: NDArray[np.bool_]) -> dict:
     return {"questions": int(shown.sum()), **means}
 
 
-def against(a: NDArray[np.float64], b: NDArray[np.float64], documents: NDArray[np.integer]) -> dict:
-    """A less B, both seeds x questions: the difference with its interval, p, and how many documents there are."""
-    sums = np.bincount(documents, weights=a.mean(axis=0) - b.mean(axis=0))
-    return {
-        "difference": asdict(over_documents(a, b, documents)),
-        "p": randomisation_test(sums, samples=SAMPLES),
-        "documents": len(sums),
-    }
-
-
-def over_documents(
-    a: NDArray[np.float64], b: NDArray[np.float64], documents: NDArray[np.integer], seed: int = 0
-) -> Interval:
-    """The difference of means; seeds of each are drawn by themselves, documents for both at once."""
-    low, high = np.quantile(_drawn(a, documents, seed, 1) - _drawn(b, documents, seed, 2), (0.025, 0.975))
-    return Interval(float(a.mean() - b.mean()), float(low), float(high))
-
-
-def _drawn(
-    values: NDArray[np.float64], documents: NDArray[np.integer], seed: int, runs_seed: int = 0
-) -> NDArray[np.float64]:
-    """Means of samples: runs and documents drawn with replacement, documents by `seed` alone."""
-    documents = np.unique(documents, return_inverse=True)[1]
-    runs, n = len(values), int(documents.max()) + 1
-    sums = np.stack([np.bincount(documents, weights=run) for run in [*values, np.ones(len(documents))]])
-    chosen = np.random.default_rng((seed, runs_seed)).multinomial(runs, np.full(runs, 1 / runs), SAMPLES)
-    random, means = np.random.default_rng(seed), []
-    for part in np.array_split(chosen, 10):
-        drawn = random.multinomial(n, np.full(n, 1 / n), len(part)).astype(np.float64) @ sums.T
-        means.append((drawn[:, :-1] * part).sum(axis=1) / runs / drawn[:, -1])
-    return np.concatenate(means)
-
-
 def _values(found: Sequence[Row], known: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """nDCG@10 of every test question, seed by seed, in ten thousandths, and the questions' documents."""
     made = {
-        f"{row.name}|{row.method}|{test}": np.rint(v[:, :, 0] * 10_000).astype(np.uint16)
+        f"{row.name}|{row.method}|{test}": results.in_short(v[:, :, 0])
         for row in found
         for test, v in row.runs.items()
     }
     return made | {key: v if v.ndim == 1 else np.ascontiguousarray(v[None, :, 0]) for key, v in known.items()}
-
-
-def _table(lines: Sequence[dict]) -> Iterator[str]:
-    yield "| set | test | method | runs | nDCG@10 [95 %] | RR@10 | R@100 | against random [95 %] | p (Holm) |"
-    yield "| --- | --- | --- | ---: | --- | ---: | ---: | --- | ---: |"
-    for line in lines:
-        ndcg, rr, recall = line["means"]
-        beside, p = "", ""
-        if "difference" in line:
-            d = line["difference"]
-            beside, p = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]", f"{line['p_holm']:.4f}"
-        yield (
-            f"| {line['set']} | {line['test']} ({line['questions']}) | {line['method']} | {line['runs']} | "
-            f"{ndcg:.4f} [{line['low']:.4f}, {line['high']:.4f}] | {rr:.4f} | {recall:.4f} | {beside} | {p} |"
-        )
 
 
 def _apart(lines: Sequence[dict]) -> Iterator[str]:
@@ -227,7 +169,7 @@ def _apart(lines: Sequence[dict]) -> Iterator[str]:
     for line in told:
         own, beside = line["seen"], ""
         if d := own.get("difference"):
-            beside = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]"
+            beside = results.difference(d)
         shown, new = ("" if own[part] is None else f"{own[part]:.4f}" for part in ("seen", "new"))
         yield (
             f"| {line['set']} | {line['test']} | {line['method']} | {own['questions']} | {shown} | "

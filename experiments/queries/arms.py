@@ -213,12 +213,14 @@ def one_run(bench: Bench, arm: str, seed: int) -> tuple[Tree, dict[str, NDArray[
     tuned = tune(bench, model, seed)
     values |= tested(bench, model.encoder, "tuned")
     testing = time.monotonic() - began - tuned["seconds"]
+    tests = {name: asked for task in bench.tasks.values() for name, asked in task.tests.items()}
     about = {
         "arm": arm,
         "seed": seed,
         "pretraining": model.about,
         "tuning": tuned,
         "testing": round(testing, 2),
+        "documents": {name: asked.documents.tolist() for name, asked in tests.items()},
     }
     return about, values
 
@@ -234,14 +236,20 @@ def tested(bench: Bench, encoder: Encoder, state: str) -> dict[str, NDArray[np.f
     return found
 
 
-def save_pairs(pairs: PairSource, path: Path) -> None:
-    """Arrays of passages with queries, whole or not at all."""
+def save_pairs(pairs: PairSource, path: Path, made_of: str) -> None:
+    """Arrays of passages with queries and the hash of what they were made of, whole or not at all."""
     partial = path.with_suffix(".partial.npz")
     np.savez(
         partial, tokens=pairs.texts.tokens.astype(np.uint16), offsets=pairs.texts.offsets, bounds=pairs.bounds,
         n_queries=pairs.n_queries, documents=pairs.passage_documents, partners=pairs.partners, anchors=pairs.anchors,
+        made_of=made_of,
     )  # fmt: skip
-    partial.rename(path)
+    partial.replace(path)
+
+
+def made_of(path: Path) -> str:
+    """What `save_pairs` was told."""
+    return str(np.load(path)["made_of"])
 
 
 def load_pairs(path: Path, frame: Frame) -> PairSource:

@@ -9,23 +9,31 @@ Every arm starts from `liebig:mini-v0` and sees the same number of tokens of the
 on two spans, on a passage and one of its five queries, on its one query, and on both kinds. Each is tested as it is and
 after tuning on the same labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run
 leaves OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is
-not done again. `table` averages seeds and tests the arms against spans, query by query.
+not done again. `table` averages seeds and tests the arms against spans, document by document.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import pool
+import results
 
 Tree = dict[str, Any]
 SPEED = ("cocondenser-spans", "cocondenser-queries", "cotmae-spans", "cotmae-queries")
@@ -62,41 +70,43 @@ def prepare(given: argparse.Namespace) -> None:
 
 
 def pairs(given: argparse.Namespace) -> None:
-    """Passages and their queries as arrays, once."""
+    """Passages and their queries as arrays, once for each file of queries."""
     import arms
 
     from liebig import encoders
     from liebig.text.tokenizer import Tokenizer
 
-    path = given.prepared / arms.PAIRS
-    if given.queries is None or path.exists():
+    if given.queries is None:
         return
-    began = time.monotonic()
+    began, path, generated = time.monotonic(), given.prepared / arms.PAIRS, given.queries / "generated.jsonl"
+    made_of = hashlib.sha256(generated.read_bytes()).hexdigest()
+    if path.exists() and arms.made_of(path) == made_of:
+        return
     tokenizer = Tokenizer.from_folder(encoders.folder())
     passages = given.passages or given.queries / "passages.jsonl"
-    found = arms.read_pairs(passages, given.queries / "generated.jsonl", tokenizer)
-    arms.save_pairs(found, path)
+    found = arms.read_pairs(passages, generated, tokenizer)
+    arms.save_pairs(found, path, made_of)
     say(f"{len(found):,} passages with {found.n_queries:,} queries in {time.monotonic() - began:.1f} s")
 
 
 def run(given: argparse.Namespace) -> None:
     """All runs that are not there yet, seed after seed, on several processes."""
-    import pool
-
-    results = given.out / "results"
-    results.mkdir(parents=True, exist_ok=True)
+    there = given.out / "results"
+    there.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     pairs(given)
-    jobs = [f"{arm}-{seed}" for seed in given.seeds for arm in given.arms]
-    jobs = [job for job in jobs if not (results / f"{job}.json").exists()]
+    wanted = [f"{arm}-{seed}" for seed in given.seeds for arm in given.arms]
+
+    def ready(failed: Iterable[str]) -> list[str]:
+        return [job for job in wanted if not (there / f"{job}.json").exists()]
+
     for name in ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
         os.environ[name] = str(max(1, (os.cpu_count() or 1) // given.jobs))
-    left = given.minutes - (time.monotonic() - began) / 60
-    queue = pool.run(
-        [sys.executable, *sys.argv[:1], "work", *sys.argv[2:]], jobs, given.jobs, given.out, left
-    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    command = [sys.executable, *sys.argv[:1], "work", *sys.argv[2:]]
+    jobs = pool.run(command, ready, given.jobs, given.out, given.minutes - (time.monotonic() - began) / 60)
     say(
-        f"not run for lack of time: {', '.join(queue.jobs) or 'none'}; failed: {', '.join(queue.failed) or 'none'}"
+        f"not run for lack of time: {', '.join(jobs.left()) or 'none'}; failed: {', '.join(jobs.failed) or 'none'}"
     )
     say(f"{time.monotonic() - began:.1f} s")
 
@@ -104,29 +114,27 @@ def run(given: argparse.Namespace) -> None:
 def work(given: argparse.Namespace) -> None:
     """One of the processes of `run`."""
     import arms
-    import pool
 
-    bench = new_bench(given, f"process-{os.getpid()}")
+    name = f"process-{os.getpid()}"
 
-    def one(job: str) -> str:
-        arm, _, seed = job.rpartition("-")
-        began = time.monotonic()
-        gc.collect()  # moments of the run before, which others on this device may need the memory of
-        about, values = arms.one_run(bench, arm, int(seed))
-        about |= {"settings": asdict(bench.settings), "run_seconds": round(time.monotonic() - began, 2)}
-        path = given.out / "results" / f"{job}.npz"
-        np.savez_compressed(
-            path, **{name: np.rint(x * 10_000).astype(np.uint16) for name, x in values.items()}
-        )
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(about), encoding="utf-8")
-        partial.rename(path.with_suffix(".json"))
-        return f"nDCG@10 { ({name: round(float(x[:, 0].mean()), 4) for name, x in values.items()}) }"
+    def begin() -> Callable[[str], str]:
+        bench = new_bench(given, name)
+
+        def one(job: str) -> str:
+            arm, _, seed = job.rpartition("-")
+            began = time.monotonic()
+            gc.collect()  # moments of the run before, which others on this device may need the memory of
+            about, values = arms.one_run(bench, arm, int(seed))
+            about |= {"settings": asdict(bench.settings), "run_seconds": round(time.monotonic() - began, 2)}
+            results.store(given.out / "results" / f"{job}.json", values, about)
+            return f"nDCG@10 { ({name: round(float(x[:, 0].mean()), 4) for name, x in values.items()}) }"
+
+        return one
 
     try:
-        pool.work(one)
+        pool.work(begin)
     finally:
-        shutil.rmtree(bench.work, ignore_errors=True)
+        shutil.rmtree(home(given, name), ignore_errors=True)
 
 
 def new_bench(given: argparse.Namespace, name: str) -> Any:
@@ -136,9 +144,14 @@ def new_bench(given: argparse.Namespace, name: str) -> Any:
 
     told = {one.name: getattr(given, one.name) for one in fields(arms.Settings)}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    home = (given.work or given.out / "work") / name
-    home.mkdir(parents=True, exist_ok=True)
-    return arms.Bench(given.prepared, home, arms.Settings(**told), device)
+    folder = home(given, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    return arms.Bench(given.prepared, folder, arms.Settings(**told), device)
+
+
+def home(given: argparse.Namespace, name: str) -> Path:
+    """Where a process has its logs and checkpoints under way."""
+    return Path(given.work or given.out / "work") / name
 
 
 def speed(given: argparse.Namespace) -> None:

@@ -1,37 +1,45 @@
-"""The table of the comparison, from the values of all test questions: means over seeds, each arm against spans.
+"""The table of the comparison: means over seeds, each arm against spans (`experiments/results.py` has the statistics).
 
-Intervals are 95 % bootstrap intervals over seeds and questions. Differences are paired, over the means of seeds, with p
-by randomisation, corrected after Holm over all rows of the table.
+Questions of one document (an article of SQuAD, a document of MedQuAD) count together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from arms import ARMS, START
-from numpy.typing import NDArray
-from tasks import MEASURES
 
-from liebig.statistics import compare, holm, over_seeds
+sys.path.append(str(Path(__file__).parents[1]))
+
+import results
+from results import Line, Values
 
 STATES = ("zero-shot", "zero-shot-dot", "tuned")
-Values = dict[str, NDArray[np.float64]]  # `state|test` -> seeds x questions x measures
 
 
-def read(out: Path) -> dict[str, Values]:
-    """The values of each arm that has runs."""
-    found: dict[str, Values] = {}
-    for arm in (*ARMS, START):
-        facts = sorted((out / "results").glob(f"{arm}-[0-9]*.json"))
-        opened = [np.load(path.with_suffix(".npz")) for path in facts]
-        if opened:
-            found[arm] = {name: np.stack([one[name] for one in opened]) / 10_000 for name in opened[0].files}
-    return found
+@dataclass(frozen=True)
+class Arm:
+    """The runs of an arm: values by `state|test` (seeds x questions x measures), and what is said of the first."""
+
+    values: dict[str, Values]
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> Arm:
+        return cls(results.load(paths), json.loads(paths[0].read_text(encoding="utf-8")))
+
+
+def read(out: Path) -> dict[str, Arm]:
+    """The arms that have runs."""
+    facts = {arm: sorted((out / "results").glob(f"{arm}-[0-9]*.json")) for arm in (*ARMS, START)}
+    return {arm: Arm.of(paths) for arm, paths in facts.items() if paths}
 
 
 def baseline(arm: str) -> str | None:
@@ -40,53 +48,23 @@ def baseline(arm: str) -> str | None:
     return None if arm in (base, START) else base
 
 
-def lines(found: dict[str, Values]) -> list[dict[str, Any]]:
+def lines(found: Mapping[str, Arm]) -> list[Line]:
     """Every arm, state and test."""
-    made = []
-    names = list(next(iter(found.values()), {}))
-    for name in sorted(names, key=lambda name: STATES.index(name.split("|")[0])):
-        for arm, values in found.items():
-            made.append(_line(name, arm, values[name], found))
-    told = [line for line in made if "p" in line]
-    for line, p in zip(told, holm([line["p"] for line in told])):
-        line["p_holm"] = p
+    names = [name for one in islice(found.values(), 1) for name in one.values]
+    names.sort(key=lambda name: STATES.index(name.split("|")[0]))
+    made = [_line(name, arm, found) for name in names for arm in found]
+    results.correct(made)
     return made
 
 
-def _line(name: str, arm: str, values: NDArray[np.float64], found: dict[str, Values]) -> dict[str, Any]:
-    over = over_seeds(values[:, :, 0])
+def _line(name: str, arm: str, found: Mapping[str, Arm]) -> Line:
     state, test = name.split("|")
-    line = {
-        "state": state, "test": test, "arm": arm, "runs": len(values), "questions": values.shape[1],
-        "means": dict(zip(MEASURES, values.mean(axis=(0, 1)).tolist())), "of_seeds": list(over.means),
-        "low": over.interval.low, "high": over.interval.high, "deviation": over.deviation,
-    }  # fmt: skip
+    values, documents = found[arm].values[name], np.array(found[arm].facts["documents"][test])
+    line = {"state": state, "test": test, "arm": arm, **results.levels(values, documents)}
     base = baseline(arm)
     if base in found:
-        against = compare(values[:, :, 0].mean(axis=0), found[base][name][:, :, 0].mean(axis=0))
-        line |= {
-            "difference": asdict(against.difference),
-            "p": against.p_randomisation,
-            "effect": against.effect,
-        }
+        line |= results.against(values[:, :, 0], found[base].values[name][:, :, 0], documents)
     return line
-
-
-def rows(made: list[dict[str, Any]]) -> Iterator[str]:
-    """The table in Markdown."""
-    yield "| state | test | arm | runs | nDCG@10 [95 %] | RR@10 | R@100 | against spans [95 %] | p (Holm) |"
-    yield "| --- | --- | --- | ---: | --- | ---: | ---: | --- | ---: |"
-    for line in made:
-        ndcg, rr, recall = line["means"].values()
-        against, p = "", ""
-        if "difference" in line:
-            d = line["difference"]
-            against, p = f"{d['mean']:+.4f} [{d['low']:+.4f}, {d['high']:+.4f}]", f"{line['p_holm']:.4f}"
-        yield (
-            f"| {line['state']} | {line['test']} ({line['questions']}) | {line['arm']} | {line['runs']} | "
-            f"{ndcg:.4f} [{line['low']:.4f}, {line['high']:.4f}] ±{line['deviation']:.4f} | {rr:.4f} | {recall:.4f} | "
-            f"{against} | {p} |"
-        )
 
 
 def arms_rows(out: Path) -> Iterator[str]:
@@ -106,7 +84,4 @@ def arms_rows(out: Path) -> Iterator[str]:
 def write(out: Path) -> None:
     """results.json and results.md, printed too."""
     made = lines(read(out))
-    text = "\n".join([*rows(made), "", *arms_rows(out)])
-    (out / "results.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    (out / "results.md").write_text(text + "\n", encoding="utf-8")
-    print(text)
+    results.write(out, made, [*results.table(made, "state", "arm", "spans"), "", *arms_rows(out)])

@@ -38,10 +38,11 @@ DEPTH, POOL = 100, 16
 
 @dataclass(frozen=True)
 class Questions:
-    """Tokens of questions, and the passages relevant to each."""
+    """Tokens of questions, the passages relevant to each, and the documents of those."""
 
     texts: Texts
     relevant: Ragged
+    documents: Longs  # equal for questions whose first relevant passages are of one document
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -103,17 +104,24 @@ def make(
     """
     passages = [p for one in collections.values() for p in islice(one.passages(), most)]
     places = {passage.id: i for i, passage in enumerate(passages)}
-    shape = Shape(tokenizer, PASSAGE)
+    shape, asked = Shape(tokenizer, PASSAGE), Shape(tokenizer, QUERY)
     content = np.unique([p.text for p in passages], return_inverse=True)[1].astype(np.int64)
     splits = [_split(one, "train", places) for one in collections.values() if index is not None]
     train = [query for queries, _ in splits for query in queries]
     relevant = [row for _, rows in splits for row in rows]
+    documents = [passage.doc or passage.id for passage in passages]
+
+    def questions(queries: Sequence[Query], relevant: Sequence[Sequence[int]]) -> Questions:
+        texts = Texts.of((asked.text(query) for query in queries), asked)
+        first = np.unique([documents[row[0]] for row in relevant], return_inverse=True)[1]
+        return Questions(texts, Ragged.of(relevant), first.astype(np.int64))
+
     return Task(
         Texts.of((shape.text(passage) for passage in passages), shape),
         content,
-        _questions(train, relevant, tokenizer),
+        questions(train, relevant),
         Ragged.of([] if index is None else _negatives(train, relevant, places, content, index)),
-        {name: _questions(*_split(one, "test", places), tokenizer) for name, one in collections.items()},
+        {name: questions(*_split(one, "test", places)) for name, one in collections.items()},
     )
 
 
@@ -127,13 +135,6 @@ def _split(
             found.setdefault(one.query, []).append(places[one.passage])
     asked = {query.id: query for query in collection.queries() if query.id in found}
     return [asked[name] for name in found], list(found.values())
-
-
-def _questions(
-    queries: Sequence[Query], relevant: Sequence[Sequence[int]], tokenizer: Tokenizer
-) -> Questions:
-    shape = Shape(tokenizer, QUERY)
-    return Questions(Texts.of((shape.text(query) for query in queries), shape), Ragged.of(relevant))
 
 
 def _negatives(
@@ -164,6 +165,7 @@ def save(task: Task, path: Path) -> None:
     }
     for name, asked in {"train": task.train, **{f"test:{n}": q for n, q in task.tests.items()}}.items():
         arrays |= {**_flat(f"{name}/texts", asked.texts), **_flat(f"{name}/relevant", asked.relevant)}
+        arrays[f"{name}/documents"] = asked.documents
     small = {name: x.astype(np.uint16 if name.endswith("tokens") else np.int32) for name, x in arrays.items()}
     np.savez_compressed(path, **small)
 
@@ -185,7 +187,8 @@ def load(path: Path) -> Task:
         return Ragged(kept[f"{name}/values"].astype(np.int64), kept[f"{name}/bounds"].astype(np.int64))
 
     def questions(name: str) -> Questions:
-        return Questions(texts(f"{name}/texts"), ragged(f"{name}/relevant"))
+        documents = kept[f"{name}/documents"].astype(np.int64)
+        return Questions(texts(f"{name}/texts"), ragged(f"{name}/relevant"), documents)
 
     tests = dict.fromkeys(name.split("/")[0] for name in kept if name.startswith("test:"))
     return Task(

@@ -26,6 +26,8 @@ def sets(monkeypatch):
         "methods",
         "searching",
         "stopwatch",
+        "pool",
+        "results",
         "table",
         "teacher",
         "jobs",
@@ -79,7 +81,7 @@ def test_the_table_is_of_the_settings_that_dev_chose(sets, tmp_path, capsys):
 
 
 def test_questions_of_one_document_count_as_one(sets):
-    import table as driver
+    import results as driver
 
     random = np.random.default_rng(1)
     a, b = random.random((3, 12)), random.random((3, 12))
@@ -94,7 +96,7 @@ def test_questions_of_one_document_count_as_one(sets):
 
 
 def test_an_interval_of_differences_counts_the_luck_of_seeds(sets):
-    import table as driver
+    import results as driver
 
     a, b = np.repeat([[0.1], [0.5], [0.9]], 200, axis=1), np.full((3, 200), 0.5)
     found = driver.over_documents(a, b, np.arange(200))
@@ -240,3 +242,18 @@ def test_jobs_wait_for_what_they_need(sets, tmp_path):
     now = task.open_jobs(set())
     assert Job("scifact", "mined", high, 2) in now
     assert {job.method for job in now if job.seed == 1} >= {"soft", "average"}
+    assert [Job.of(str(job)) for job in now] == now, "a line names its job"
+
+
+def test_the_committed_table_is_that_of_the_committed_values(sets):
+    import results
+
+    lines = json.loads((HOME / "results.json").read_text())
+    rows = list(results.table(lines, "set", "method", "random"))
+    assert (HOME / "results.md").read_text().splitlines()[: len(rows)] == rows
+    known = dict(np.load(HOME / "queries.npz"))
+    a, b = (known[f"scifact|{method}|scifact"] / 10_000 for method in ("mined", "random"))
+    (line,) = [line for line in lines if (line["set"], line["method"]) == ("scifact", "mined")]
+    made = results.against(a, b, known["scifact|documents|scifact"])
+    assert made["difference"] == pytest.approx(line["difference"])
+    assert (made["p"], made["documents"]) == (pytest.approx(line["p"]), line["documents"])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from liebig.train.labelled.examples import Ragged
 from liebig.train.labelled.texts import Shape, Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
-OURS = ("arms", "tasks", "pool", "table", "comparison")
+OURS = ("arms", "tasks", "pool", "results", "table", "comparison")
 
 
 @pytest.fixture
 def home(monkeypatch):
+    monkeypatch.syspath_prepend(str(HOME.parent))
     monkeypatch.syspath_prepend(str(HOME))
     yield
     for name in OURS:
@@ -50,7 +52,7 @@ def test_the_comparison_draws_the_pairs_that_the_recipe_would(home, tmp_path, mo
     tokenizer = Tokenizer.from_folder(encoders.folder())
     usual = read_pairs(Collection(tmp_path), "generated", tokenizer, 126, anchor="passage", most=most)
     made = arms.read_pairs(tmp_path / "passages.jsonl", tmp_path / "generated.jsonl", tokenizer)
-    arms.save_pairs(made, tmp_path / "pairs.npz")
+    arms.save_pairs(made, tmp_path / "pairs.npz", "abc")
     kept = arms.load_pairs(tmp_path / "pairs.npz", Frame.of(tokenizer))
     kept = arms.first_only(kept) if most == 1 else kept
     assert len(kept) == len(usual) == 2
@@ -60,51 +62,67 @@ def test_the_comparison_draws_the_pairs_that_the_recipe_would(home, tmp_path, mo
         assert np.array_equal(one.offsets, two.offsets)
 
 
+def test_other_queries_make_other_pairs(home, tmp_path):
+    import arms
+    import comparison
+
+    write_generated(tmp_path)
+    given = Namespace(prepared=tmp_path, queries=tmp_path, passages=None)
+    frame = Frame.of(Tokenizer.from_folder(encoders.folder()))
+    comparison.pairs(given)
+    first = (tmp_path / arms.PAIRS).stat().st_mtime_ns
+    comparison.pairs(given)
+    assert (tmp_path / arms.PAIRS).stat().st_mtime_ns == first, "the same are not made again"
+    (tmp_path / "generated.jsonl").write_text('{"passage": "c", "queries": ["why?"]}\n')
+    comparison.pairs(given)
+    assert len(arms.load_pairs(tmp_path / arms.PAIRS, frame)) == 1
+
+
 def test_a_task_is_the_same_from_its_file_and_knows_the_right_passages(home, tmp_path):
     import tasks
 
     shape = Shape(Tokenizer.from_folder(encoders.folder()), 16)
     texts = Texts.of(["one", "two two", "three"], shape)
-    asked = tasks.Questions(texts, Ragged.of([[0], [1, 2], [2]]))
+    asked = tasks.Questions(texts, Ragged.of([[0], [1, 2], [2]]), np.array([0, 1, 1]))
     made = tasks.Task(texts, np.arange(3), asked, Ragged.of([[1], [0], [0, 1]]), {"set": asked})
     tasks.save(made, tmp_path / "task.npz")
     kept = tasks.load(tmp_path / "task.npz")
     assert kept.passages.sequences(range(3)) == made.passages.sequences(range(3))
     assert kept.examples().negatives[2].tolist() == [0, 1]
+    assert kept.tests["set"].documents.tolist() == [0, 1, 1]
     vectors = np.eye(3, dtype=np.float32)
     values = kept.values({"": 2 * vectors, "set": vectors}, torch.device("cpu"), cosine=True)["set"]
     assert values[[0, 2]].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert values[1, 1:].tolist() == [1, 1]
 
 
-def test_a_job_that_fails_and_a_process_that_dies_cost_nothing_else(home, tmp_path):
-    import pool
-
-    (tmp_path / "worker.py").write_text(
-        "import os, pool\n"
-        "def does(job):\n"
-        "    print('noise')\n"
-        "    if job == 'die': os._exit(3)\n"
-        "    return str(1 // int(job))\n"
-        "pool.work(does)\n"
-    )
-    command = ["env", f"PYTHONPATH={HOME}", sys.executable, str(tmp_path / "worker.py")]
-    queue = pool.run(command, ["1", "0", "die", "1"], 1, tmp_path, minutes=5)
-    assert (queue.jobs, queue.failed) == ([], ["0", "die"])
-    assert pool.run(command, ["1"], 1, tmp_path, minutes=0).jobs == ["1"]
-
-
-def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_path):
+def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_path, capsys):
+    import results
     import table
 
-    (tmp_path / "results").mkdir()
-    for arm, better in (("cocondenser-spans", 0), ("cocondenser-queries", 1000), ("start", 0)):
+    for arm, better in (("cocondenser-spans", 0), ("cocondenser-queries", 0.1), ("start", 0)):
         for seed in (1, 2):
-            path = tmp_path / "results" / f"{arm}-{seed}.npz"
-            np.savez(path, **{"tuned|squad": np.full((30, 3), 5000 + better, np.uint16)})
-            path.with_suffix(".json").write_text("{}")
-    lines = {line["arm"]: line for line in table.lines(table.read(tmp_path))}
+            values = {"tuned|squad": np.full((30, 3), 0.5 + better)}
+            facts = {"documents": {"squad": [i // 2 for i in range(30)]}, "pretraining": {}}
+            results.store(tmp_path / "results" / f"{arm}-{seed}.json", values, facts)
+    table.write(tmp_path)
+    lines = {line["arm"]: line for line in json.loads((tmp_path / "results.json").read_text())}
     assert lines["cocondenser-queries"]["difference"]["mean"] == pytest.approx(0.1)
     assert lines["cocondenser-queries"]["p_holm"] < 0.01
-    assert lines["cocondenser-queries"]["runs"] == 2
+    assert (lines["cocondenser-queries"]["runs"], lines["cocondenser-queries"]["documents"]) == (2, 15)
     assert "p" not in lines["start"]
+    assert "| tuned | squad (30) | cocondenser-queries | 2 | 0.6000 " in capsys.readouterr().out
+
+
+def test_a_run_that_was_cut_off_is_not_in_the_table(home, tmp_path):
+    import results
+    import table
+
+    facts = {"documents": {"squad": [0, 1]}, "pretraining": {}}
+    results.store(tmp_path / "results" / "start-1.json", {"tuned|squad": np.zeros((2, 3))}, facts)
+    (tmp_path / "results" / "start-2.npz").write_bytes(b"cut o")
+    (tmp_path / "results" / "start-3.partial").write_text('{"cut')
+    table.write(tmp_path)
+    assert [line["runs"] for line in json.loads((tmp_path / "results.json").read_text())] == [1]
+    table.write(tmp_path / "results")  # where there are no runs, a table without rows
+    assert json.loads((tmp_path / "results" / "results.json").read_text()) == []
