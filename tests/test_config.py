@@ -69,6 +69,11 @@ def test_a_wrong_choice_gives_the_nearest():
     assert "write 'adam'" in message
 
 
+def test_a_wrong_value_in_a_table_with_a_kind_is_about_the_value():
+    assert "kind" not in refused("optim.kind=adam", "optim.lr=much")
+    assert "optim.kind: write 'adam'" in refused("optim=adamw")
+
+
 def test_an_override_without_value_or_through_a_value_is_refused():
     assert "name=value" in refused("steps")
     assert "not a table" in refused("name=a", "name.b=1")

@@ -9,6 +9,7 @@ import pytest
 from liebig import pipeline
 from liebig.pretrain import plan as plans
 from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.objective_config import SimclrConfig
 from liebig.pretrain.plan import plan
 from liebig.pretrain.presets import resolve
 from liebig.stages import STAGES
@@ -44,6 +45,13 @@ def test_a_full_size_recipe_plans(path):
         assert 2 < found.memory / 2**30 < 60
         assert (found.seconds is None) == (config.loop.steps is None)
         assert "assumed" in str(found)
+
+
+def test_a_contrast_alone_costs_no_head_and_no_vocabulary():
+    both = config_of("cocondenser-msmarco")
+    alone = both.model_copy(update={"objective": both.objective.model_copy(update={"mlm": False})})
+    simclr = both.model_copy(update={"objective": SimclrConfig()})
+    assert plan(alone).flop_a_step == plan(simclr).flop_a_step < plan(both).flop_a_step
 
 
 def config_of(name: str) -> PretrainConfig:

@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 Part = int | str
 MANY = 8
+TABLE = "should be a table"
 PLAIN = {
-    "dict_type": "should be a table",
-    "model_type": "should be a table",
-    "model_attributes_type": "should be a table",
+    "dict_type": TABLE,
+    "model_type": TABLE,
+    "model_attributes_type": TABLE,
     "list_type": "should be a list",
     "tuple_type": "should be a list",
     "path_type": "should be a path",
@@ -49,7 +50,7 @@ def explain(
             given or "", choices or kinds
         )
     message = _message(alike, choices)
-    if isinstance(value, str) and kinds:
+    if isinstance(value, str) and kinds and PLAIN.get(first["type"]) == TABLE:
         return f"{where} = {value!r}: {message}", f"give {where}.kind: {nearest(value, kinds)}"
     return f"{where} = {value!r}: {message}" if where else message, (
         nearest(str(value), choices) if choices else None

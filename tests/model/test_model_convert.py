@@ -124,9 +124,17 @@ def test_a_checkpoint_with_code_in_it_is_refused_and_not_run(name: str, tmp_path
     torch.save({"model": {}, "c_head.0.x": Bomb(mark)}, source / name)
     if name == "checkpoint.pth":
         (source / "config.json").unlink()
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="cannot be read: it is damaged, or pickled with more than tensors"):
         import_checkpoint(source, tmp_path / "out", tokenizer=source)
     assert not mark.exists()
+
+
+def test_a_checkpoint_that_was_cut_short_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pth"
+    torch.save({"model": {"x": torch.zeros(4000)}}, path)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ModelError, match="damaged or cut short"):
+        import_checkpoint(path, tmp_path / "out", tokenizer=tmp_path)
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ NONSENSE = [
         "here are several",
     ),
     (("mlm", "block"), {}, "blocks"),
+    (
+        ("simclr", {"kind": "crops", "shortest": 0.9}),
+        {},
+        "of crops, shortest = 0.9 is more than longest = 0.5",
+    ),
+    (("simclr", {"kind": "cloze", "shortest": 0.9, "longest": 0.5}), {}, "is more than longest"),
+    (("simclr", {"kind": "cloze", "shortest": 0.5}), {}, "give longest too"),
+    (({"kind": "cocondenser", "mlm": False, "mlm_weight": 2}, "spans"), {}, "mlm_weight has no use"),
+    (("mlm", "blocks"), {"max_length": 600}, "more than the new model's 512 positions"),
 ]
 
 
@@ -81,6 +90,18 @@ def test_the_preset_says_what_it_decided():
         "preset 'reference'",
         "objective.mlm_weight = 2.0",
     ]
+
+
+def test_the_preset_says_how_several_stores_or_sources_are_mixed():
+    stores = [{"path": "one"}, {"path": "two"}]
+    assert "mix = batch" in said(recipe("simclr", "crops", stores=stores))
+    assert "mix = example" in said(recipe("simclr", MIXTURE, preset="reference"))
+    assert not any("mix" in line for line in said(recipe("simclr", "crops", stores=stores, mix="batch")))
+
+
+def test_a_smaller_largest_crop_than_the_presets_smallest_is_the_only_size():
+    assert resolve(recipe("simclr", {"kind": "crops", "longest": 0.04})).source.shortest == 0.04
+    assert resolve(recipe("simclr", {"kind": "cloze", "longest": 0.04})).source.shortest == 0.04
 
 
 def test_crops_are_not_thinned_out_under_masked_language_modelling():

@@ -6,6 +6,7 @@ import pytest
 from pretrain_worlds import backbone
 
 from liebig.config import parse
+from liebig.errors import RecipeError
 from liebig.pretrain import build, presets
 from liebig.pretrain.arrange import Noisy
 from liebig.pretrain.config import PretrainConfig
@@ -61,6 +62,26 @@ def test_a_decoder_of_cotmae_is_the_one_asked_for(smoke):
     assert (len(made.decoder.layers), made.weights["decoder"], made.reduction) == (3, 0.5, "sum")
     causal = built(smoke, {"kind": "cotmae", "decoder": "causal", "window": 5, "n_decoder_layers": 2})
     assert causal.decoder.describe() == {"kind": "causal", "layers": 2, "window": 5}
+
+
+@pytest.mark.parametrize(
+    "asked, other",
+    [({"n_decoder_layers": 2}, {"n_decoder_layers": 3}), ({"decoder": "causal"}, {"window": 5})],
+)
+def test_a_decoder_of_the_start_that_is_not_the_one_asked_for_is_refused(smoke, asked, other):
+    config = recipe(smoke, {"kind": "cotmae", **asked}, {"kind": "spans"})
+    made = build.objective(config, backbone(), {})
+    assert build.objective(config, backbone(), made.heads).heads == made.heads
+    changed = recipe(smoke, {"kind": "cotmae", **asked, **other}, {"kind": "spans"})
+    with pytest.raises(RecipeError, match=next(iter(other))):
+        build.objective(changed, backbone(), made.heads)
+
+
+def test_a_fresh_head_that_nothing_trains_is_not_kept(smoke):
+    alone = recipe(smoke, {"kind": "cocondenser", "mlm": False}, {"kind": "spans"})
+    assert not build.objective(alone, backbone(), {}).heads
+    trained = build.objective(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}), backbone(), {}).heads
+    assert build.objective(alone, backbone(), trained).heads == trained
 
 
 def test_simclr_and_moco_are_the_ones_asked_for(smoke):

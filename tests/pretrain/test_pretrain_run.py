@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 
 from liebig import pipeline
+from liebig.errors import LiebigError, RecipeError
 from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.run import NO_HEAD, pretrain, start
+from liebig.pretrain.plan import plan
+from liebig.pretrain.run import NO_HEAD, find_tokenizer, pretrain, start
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
@@ -75,6 +78,46 @@ def test_cocondenser_goes_on_with_the_head_of_its_condenser(condenser, smoke):
     kept = load_file(folder / "heads.safetensors")
     for name, value in head.state_dict().items():
         assert torch.equal(kept[f"condenser.{name}"], value)
+
+
+def test_a_start_from_the_hub_brings_its_head(condenser, smoke, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(condenser / "model"))
+    config = recipe("cocondenser", smoke, "stages.model.model={kind='hub', name='someone/condenser'}")
+    assert not start(config, Tokenizer.from_folder(condenser / "model")).lacks_head
+
+
+def test_a_model_whose_tokenizer_is_a_list_of_words_is_held_against_the_store(
+    condenser, smoke, store, tmp_path
+):
+    old = shutil.copytree(condenser / "model", tmp_path / "old")
+    for path in old.glob("*token*.json"):
+        path.unlink()
+    (old / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    config = recipe("cocondenser", smoke, f"stages.model.model.path={old}")
+    with pytest.raises(RecipeError, match="different tokenizers"):
+        find_tokenizer(config, [store])
+    same = [Tokenizer.from_folder(old)]
+    assert find_tokenizer(config, []).digest == same[0].digest
+
+
+def test_a_run_without_evaluation_says_so(smoke, tmp_path, capsys):
+    steps = "stages.model.loop={steps=1, batch=4}"
+    pretrain(recipe("mlm", smoke, steps, "stages.model.evaluation.share=0"), tmp_path / "none", ALONE)
+    assert "no evaluation: evaluation.share = 0" in capsys.readouterr().err
+    pretrain(recipe("mlm", smoke, steps), tmp_path / "some", ALONE)
+    assert "no evaluation" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, change, sentence",
+    [
+        ("moco", "stages.model.objective.queue=100", "use a queue of 96 or 128"),
+        ("simclr", "stages.model.loop.batch=100_000", "a batch of 100,000 examples is more than the"),
+    ],
+)
+def test_what_a_run_would_refuse_is_not_planned(smoke, name, change, sentence):
+    with pytest.raises(LiebigError, match=sentence):
+        plan(recipe(name, smoke, change))
 
 
 def test_a_missing_head_is_announced_and_the_preset_is_said(smoke, tmp_path, capsys):

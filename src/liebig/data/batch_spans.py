@@ -42,7 +42,8 @@ class SpanSource:
             raise DataError(
                 f"no document has two spans of at most {limit} tokens",
                 file=store.path,
-                fix="take shorter spans, or use documents of one span once",
+                fix="take shorter spans (max_length), or for masked terms alone use such documents once "
+                "(source.single = 'once')",
             )
 
     def __len__(self) -> int:

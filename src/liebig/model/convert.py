@@ -163,8 +163,14 @@ def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
 
 def read_pickled(path: Path) -> dict[str, Any]:
     """A torch file of tensors and plain values; anything else in it is refused, and nothing is run."""
-    with readable(path), torch.serialization.safe_globals([argparse.Namespace]):
-        found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]), readable(path):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except ModelError as error:
+        cause = error.__cause__
+        if isinstance(cause, RuntimeError | EOFError) or (isinstance(cause, OSError) and not cause.filename):
+            raise ModelError("the file is damaged or cut short", file=path) from error
+        raise
     if not isinstance(found, dict):
         raise ModelError("the file does not hold weights by name", file=path)
     return cast(dict[str, Any], found)

@@ -161,12 +161,20 @@ def readable(source: Path) -> Iterator[None]:
         yield
     except ModelError:
         raise
-    except (pickle.UnpicklingError, SafetensorError, *UNREADABLE) as error:
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            "the model cannot be read: it is damaged, or pickled with more than tensors in it, which could run code",
+            file=source,
+            fix="save the weights again, as safetensors",
+        ) from error
+    except (SafetensorError, *UNREADABLE) as error:
         raise ModelError(f"the model cannot be read: {first_line(error)}", file=source) from error
 
 
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):  # a heading: what is wrong comes after it
+        lines[0] += " " + lines[1]
     return lines[0][:300] if lines else type(error).__name__
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from torch import nn
@@ -14,10 +15,11 @@ from torch import nn
 from liebig.errors import RecipeError
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
-from liebig.model.config import FolderBackbone
+from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Dense, Normalize
 from liebig.model.folder import read_modules, read_tail
 from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder
+from liebig.model.loading import local_folder
 from liebig.pretrain import objective_config as recipes
 from liebig.pretrain.cocondenser import CoCondenser
 from liebig.pretrain.condenser import Condenser
@@ -86,7 +88,10 @@ def _cocondenser(config: PretrainConfig, backbone: Backbone, heads: Mapping[str,
         distinct_documents=wanted.distinct_documents,
         singles=any(s.single == "once" for s in spans),
     )
-    return Built(made, {"condenser": head}, "cls", wanted.similarity)
+    # Without masked terms nothing trains the head: a fresh one is not kept, or a later run would take it for one
+    # that a Condenser has trained.
+    kept = {"condenser": head} if wanted.mlm or "condenser" in heads else {}
+    return Built(made, kept, "cls", wanted.similarity)
 
 
 def condenser_head(backbone: Backbone, heads: Mapping[str, nn.Module], layers: int) -> CondenserHead:
@@ -106,15 +111,29 @@ def condenser_head(backbone: Backbone, heads: Mapping[str, nn.Module], layers: i
 def _cotmae(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
     wanted = cast(recipes.CotmaeConfig, config.objective)
     check_splits(backbone, "CoT-MAE's decoder")
-    name, layers = f"cotmae_{wanted.decoder}", wanted.n_decoder_layers or 2
-    decoder = heads.get(name)
-    if not isinstance(decoder, CotmaeDecoder | CausalDecoder):
-        causal = wanted.decoder == "causal"
-        decoder = (
-            CausalDecoder(backbone, layers, wanted.window) if causal else CotmaeDecoder(backbone, layers)
-        )
+    name = f"cotmae_{wanted.decoder}"
+    decoder = cotmae_decoder(backbone, heads.get(name), wanted)
     made = CotMAE(backbone, decoder, decoder_weight=wanted.decoder_weight, reduction=wanted.mlm_reduction)
     return Built(made, {name: decoder}, "cls")
+
+
+def cotmae_decoder(
+    backbone: Backbone, found: nn.Module | None, wanted: recipes.CotmaeConfig
+) -> CotmaeDecoder | CausalDecoder:
+    """The decoder the start came with, or a fresh one."""
+    layers = wanted.n_decoder_layers or 2
+    if not isinstance(found, CotmaeDecoder | CausalDecoder):
+        causal = wanted.decoder == "causal"
+        return CausalDecoder(backbone, layers, wanted.window) if causal else CotmaeDecoder(backbone, layers)
+    has = {"n_decoder_layers": len(found.layers), "window": getattr(found, "window", wanted.window)}
+    asked = {"n_decoder_layers": layers, "window": wanted.window}
+    for name, value in has.items():
+        if value != asked[name]:
+            raise RecipeError(
+                f"the starting folder has a decoder with {name} = {value}, the recipe asks for {asked[name]}",
+                fix=f"set objective.{name} = {value}",
+            )
+    return found
 
 
 def _simclr(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
@@ -170,13 +189,21 @@ def _vectors(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.
 
 def projection(config: PretrainConfig, backbone: Backbone, width: int) -> Dense:
     """The projection that the starting folder has, where it fits; else a fresh one."""
-    if isinstance(config.model, FolderBackbone) and (config.model.path / "modules.json").is_file():
-        found = [read_tail(*entry) for entry in read_modules(config.model.path)[2:] if entry[0] == "Dense"]
+    folder = start_folder(config)
+    if folder is not None and (folder / "modules.json").is_file():
+        found = [read_tail(*entry) for entry in read_modules(folder)[2:] if entry[0] == "Dense"]
         for dense in found:
             shape = (backbone.width, width)
             if isinstance(dense, Dense) and (dense.linear.in_features, dense.linear.out_features) == shape:
                 return dense
     return Dense(backbone.width, width)
+
+
+def start_folder(config: PretrainConfig) -> Path | None:
+    """Where the starting model lies; None for a new one."""
+    if isinstance(config.model, FolderBackbone):
+        return config.model.path
+    return local_folder(config.model.name) if isinstance(config.model, HubBackbone) else None
 
 
 OBJECTIVES: dict[str, Callable[[PretrainConfig, Backbone, Mapping[str, nn.Module]], Built]] = {

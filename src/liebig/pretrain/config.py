@@ -11,8 +11,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from liebig.config import Config, InputPath
-from liebig.model.config import BackboneConfig
+from liebig.model.config import BackboneConfig, NewBackbone
 from liebig.pretrain.objective_config import (
+    CocondenserConfig,
     CotmaeConfig,
     EvaluationConfig,
     MlmConfig,
@@ -25,6 +26,8 @@ from liebig.pretrain.objective_config import (
 )
 from liebig.pretrain.source_config import (
     BlocksConfig,
+    ClozeConfig,
+    CropsConfig,
     Source,
     SpansConfig,
     StoreConfig,
@@ -143,6 +146,34 @@ def _documents_are_of_one_source(config: PretrainConfig) -> None:
         )
 
 
+def _shares_in_order(config: PretrainConfig) -> None:
+    for source in parts(config.source):
+        if not isinstance(source, CropsConfig | ClozeConfig) or source.shortest is None:
+            continue
+        if source.longest is None:
+            raise ValueError(
+                "shortest is one of two bounds: give longest too, or neither for whole sentences"
+            )
+        if source.shortest > source.longest:
+            raise ValueError(
+                f"of {source.kind}, shortest = {source.shortest:g} is more than longest = {source.longest:g}"
+            )
+
+
+def _a_weight_of_something(config: PretrainConfig) -> None:
+    objective = config.objective
+    if isinstance(objective, CocondenserConfig) and not objective.mlm and objective.mlm_weight is not None:
+        raise ValueError("mlm = false leaves the masked terms out, so mlm_weight has no use: leave it out")
+
+
+def _texts_fit_a_new_model(config: PretrainConfig) -> None:
+    if isinstance(config.model, NewBackbone) and config.max_length > config.model.max_positions:
+        raise ValueError(
+            f"max_length = {config.max_length} is more than the new model's {config.model.max_positions} "
+            "positions: set model.max_positions to as many"
+        )
+
+
 CHECKS = (
     _batch_is_said_once,
     _sources_have_stores,
@@ -150,4 +181,7 @@ CHECKS = (
     _a_teacher_for_vectors,
     _once_where_it_works,
     _documents_are_of_one_source,
+    _shares_in_order,
+    _a_weight_of_something,
+    _texts_fit_a_new_model,
 )

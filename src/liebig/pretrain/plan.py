@@ -19,8 +19,10 @@ from liebig.data.store import TokenStore
 from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.pretrain import objective_config as objectives, presets, source_config as kinds, sources
 from liebig.pretrain.config import PretrainConfig
+from liebig.pretrain.moco import check_queue
 from liebig.progress import duration
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.memory import CPU_TOKENS
 
 GIB = 2**30
 FILLED = 0.8  # share of max_length that a block or span of whole sentences has
@@ -29,7 +31,7 @@ TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 BYTES_A_STATE = (
     34  # activations kept for the backward pass, per token, layer and unit of width, in half precision
 )
-CHUNK_TOKENS = 32_768  # what `chunk_tokens = "auto"` is taken for
+CHUNK_TOKENS = {"cuda": 32_768, "cpu": CPU_TOKENS}  # what `chunk_tokens = "auto"` is taken for
 USEFUL = {"cuda": 0.40, "cpu": 0.50}  # share of the matrix rate that training reaches
 BASE = {"num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30_522, "intermediate_size": 3072}
 
@@ -84,15 +86,17 @@ class Plan:
 def plan(config: PretrainConfig, run: Path | None = None) -> Plan:
     """The plan of a recipe; its time comes from the speed of an earlier `run` like it, or from counted work."""
     full = presets.resolve(config)
+    if isinstance(full.objective, objectives.MocoConfig):
+        check_queue(full.objective.queue or 0, full.loop.batch)
     stores = [TokenStore.open(s.path, hashes=False) for s in full.stores if s.path.is_dir()]
     size = size_of(full, stores)
     load = measured(full, stores) if _all_there(full) else assumed(full)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = device()
     flop = flop_a_step(full.objective, size, load)
     if run is None:
-        rate = matrix_rate(device)
-        a_step = flop / (rate * USEFUL[device])
-        basis = f"if training reaches {USEFUL[device]:.0%} of its matrix rate ({big(rate)}FLOP/s)"
+        rate = matrix_rate(where)
+        a_step = flop / (rate * USEFUL[where])
+        basis = f"if training reaches {USEFUL[where]:.0%} of its matrix rate ({big(rate)}FLOP/s)"
     else:
         a_step = (load.encoded + load.decoded) / tokens_per_second(run)
         basis = f"at the {big(tokens_per_second(run))}tokens/s that {run} measured"
@@ -106,7 +110,7 @@ def plan(config: PretrainConfig, run: Path | None = None) -> Plan:
         f"batch   {load.examples:,} examples, {big(load.encoded + load.decoded)}tokens{load.note}",
         f"length  {_length(full, load, steps)}" + ("" if tokens is None else f", {big(tokens)}tokens"),
         f"memory  {memory / GIB:.2g} GiB for weights, moments and a chunk of {_chunk(full, load):,} tokens",
-        f"time    {_time(seconds, a_step)} on one {device} device, {basis}; {big(flop)}FLOP a step",
+        f"time    {_time(seconds, a_step)} on one {where} device, {basis}; {big(flop)}FLOP a step",
     )
     return Plan(steps, tokens, flop, memory, seconds, lines)
 
@@ -148,6 +152,9 @@ def measured(config: PretrainConfig, stores: list[TokenStore]) -> Load:
     kept, _ = sources.divide(found, config.evaluation.share)
     tokens = sources.tokens_per_example(kept)
     examples = _examples(config, tokens)
+    sources.batches(
+        kept, examples, config.seed, config.mix or "batch"
+    )  # refuses a batch of more than there is
     return _load(config, examples, tokens, sources.epoch_steps(kept, examples))
 
 
@@ -199,8 +206,7 @@ def flop_a_step(objective: objectives.Objective, size: Size, load: Load) -> floa
     """Matrix products, forward and backward (three forward passes' worth), attention and vocabulary included."""
     encoder = load.encoded * size.layers * _layer(size, load.length)
     forward, kept = encoder, 0.0
-    if isinstance(objective, objectives.Head):
-        forward += load.encoded * objective.n_head_layers * _layer(size, load.length)
+    forward += load.encoded * head_layers(objective) * _layer(size, load.length)
     if isinstance(objective, objectives.CotmaeConfig):
         forward += load.decoded * (objective.n_decoder_layers or 2) * _layer(size, load.length)
     forward += masked_tokens(objective, load) * 2 * (size.vocab * size.width + size.width**2)
@@ -209,6 +215,12 @@ def flop_a_step(objective: objectives.Objective, size: Size, load: Load) -> floa
     if not objectives.is_local(objective):
         kept += encoder if not isinstance(objective, objectives.MocoConfig) else encoder / 2
     return 3 * forward + kept
+
+
+def head_layers(objective: objectives.Objective) -> int:
+    """Layers of the Condenser head that are run; a contrast alone runs none."""
+    alone = isinstance(objective, objectives.CocondenserConfig) and not objective.mlm
+    return objective.n_head_layers if isinstance(objective, objectives.Head) and not alone else 0
 
 
 def _layer(size: Size, length: float) -> float:
@@ -221,7 +233,7 @@ def masked_tokens(objective: objectives.Objective, load: Load) -> float:
     if isinstance(objective, objectives.CotmaeConfig):
         share = 1.0 if objective.decoder == "causal" else objective.decoder_rate
         return load.encoded * objective.encoder_rate + load.decoded * share
-    if isinstance(objective, objectives.Head):
+    if isinstance(objective, objectives.Head) and head_layers(objective):
         return load.encoded * objective.mask_rate * (1 + objective.late_mlm)
     if isinstance(objective, objectives.MlmConfig):
         return load.encoded * objective.mask_rate
@@ -233,11 +245,15 @@ def memory_of(config: PretrainConfig, size: Size, load: Load) -> float:
     tokens = _chunk(config, load)
     share = masked_tokens(config.objective, load) / max(load.encoded + load.decoded, 1.0)
     fixed = 16.0 * size.parameters
-    if isinstance(config.objective, objectives.Head):
-        fixed += 16.0 * config.objective.n_head_layers * size.a_layer
+    fixed += 16.0 * head_layers(config.objective) * size.a_layer
     if isinstance(config.objective, objectives.MocoConfig):
         fixed += 4.0 * size.parameters + 4.0 * (config.objective.queue or 0) * size.width
     return fixed + tokens * (BYTES_A_STATE * size.width * size.layers + 8 * share * size.vocab)
+
+
+def device() -> str:
+    """What a run on this machine would train on."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _chunk(config: PretrainConfig, load: Load) -> int:
@@ -248,7 +264,7 @@ def _chunk(config: PretrainConfig, load: Load) -> int:
         if isinstance(wanted, int)
         else total
         if wanted == "whole"
-        else min(total, CHUNK_TOKENS)
+        else min(total, CHUNK_TOKENS[device()])
     )
 
 

@@ -53,6 +53,8 @@ def said(config: PretrainConfig) -> list[str]:
     """What the preset set that the recipe had left open."""
     full = resolve(config)
     found = [f"preset {config.preset!r}"]
+    if config.mix is None and (len(config.stores) > 1 or len(parts(config.source)) > 1):
+        found.append(f"mix = {full.mix}")
     pairs: list[tuple[str, Any, Any]] = [("objective", config.objective, full.objective)]
     pairs += [("source", a, b) for a, b in zip(parts(config.source), parts(full.source))]
     for name, before, after in pairs:
@@ -66,7 +68,7 @@ def _objective(config: PretrainConfig) -> Objective:
     objective = config.objective
     if isinstance(objective, MocoConfig):
         return objective.model_copy(update=_open(objective, MOCO[objective.setting]))
-    if isinstance(objective, CocondenserConfig):
+    if isinstance(objective, CocondenserConfig) and objective.mlm:
         return objective.model_copy(update=_open(objective, {"mlm_weight": MLM_WEIGHT[config.preset]}))
     if isinstance(objective, CotmaeConfig):
         decoder = objective.decoder or _decoder(config)
@@ -93,15 +95,21 @@ def _single(source: Single, config: PretrainConfig) -> Single:
         setting = config.objective.setting if isinstance(config.objective, MocoConfig) else "fine-tuned"
         contrast = isinstance(config.objective, MocoConfig | SimclrConfig)
         deletion = DELETION[config.preset] if contrast else 0.0
-        found = _open(source, {"shortest": SHORTEST_CROP[setting], "delete": deletion})
-        return source.model_copy(update=found)
+        return source.model_copy(
+            update=_open(source, {"shortest": _shortest(source, setting), "delete": deletion})
+        )
     if isinstance(source, ClozeConfig) and source.longest is not None:
         return source.model_copy(
-            update=_open(source, {"shortest": SHORTEST_CROP["fine-tuned"], "delete": 0.0})
+            update=_open(source, {"shortest": _shortest(source, "fine-tuned"), "delete": 0.0})
         )
     if isinstance(source, Views):
         return source.model_copy(update=_open(source, {"delete": 0.0}))
     return source
+
+
+def _shortest(source: CropsConfig | ClozeConfig, setting: str) -> float:
+    """The setting's smallest share, or the largest where the recipe has an even smaller one."""
+    return min(SHORTEST_CROP[setting], 1.0 if source.longest is None else source.longest)
 
 
 def _open(part: Any, values: dict[str, Any]) -> dict[str, Any]:

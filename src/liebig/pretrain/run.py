@@ -19,11 +19,9 @@ from liebig.data.store import TokenStore
 from liebig.errors import RecipeError
 from liebig.model.backbone import Backbone
 from liebig.model.build import make_backbone
-from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import read_modules
 from liebig.model.heads_file import load_heads
-from liebig.model.loading import local_folder
 from liebig.pretrain import build, presets, sources
 from liebig.pretrain.batches import Maker
 from liebig.pretrain.config import PretrainConfig
@@ -33,6 +31,7 @@ from liebig.pretrain.partners import DOCUMENT
 from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
 from liebig.rng import key
+from liebig.text.folder import has_tokenizer
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
 from liebig.train.loop import Epochs, train
@@ -106,9 +105,8 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
         )
     if config.dropout is not None:
         backbone.set_dropout(config.dropout)
-    heads: Mapping[str, nn.Module] = {}
-    if isinstance(config.model, FolderBackbone):
-        heads = load_heads(config.model.path, backbone)
+    folder = build.start_folder(config)
+    heads: Mapping[str, nn.Module] = {} if folder is None else load_heads(folder, backbone)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(config.seed, 1) >> 1))
         built = build.objective(config, backbone, heads)
@@ -118,19 +116,18 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
 
 def left_out(config: PretrainConfig) -> str:
     """What the starting folder has behind its pooling that this objective does not train."""
-    if isinstance(config.objective, VectorsConfig) or not isinstance(config.model, FolderBackbone):
+    folder = build.start_folder(config)
+    if isinstance(config.objective, VectorsConfig) or folder is None:
         return ""
-    if not (config.model.path / "modules.json").is_file():
+    if not (folder / "modules.json").is_file():
         return ""
-    return " and ".join(path.name for name, path in read_modules(config.model.path)[2:] if name == "Dense")
+    return " and ".join(path.name for name, path in read_modules(folder)[2:] if name == "Dense")
 
 
 def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Tokenizer:
     """The tokenizer of the stores, or the one named, or the model's; all that are there must be the same."""
-    folders = [config.tokenizer] if config.tokenizer is not None else []
-    if isinstance(config.model, FolderBackbone | HubBackbone) and not folders:
-        source = config.model.path if isinstance(config.model, FolderBackbone) else config.model.name
-        folders = [f for f in [local_folder(source)] if (f / "tokenizer.json").is_file()]
+    folder = config.tokenizer or build.start_folder(config)
+    folders = [folder] if folder is not None and (config.tokenizer or has_tokenizer(folder)) else []
     found = {store.path: store.tokenizer for store in stores}
     found |= {path: Tokenizer.from_folder(path) for path in folders}
     if not found:
@@ -176,12 +173,12 @@ def read(
     rows = sources.batches(kept, size, config.seed, per)
     say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
     extras = _extras(config)
-    return Data(
-        Maker(rows, shape, world, extras),
-        size,
-        sources.epoch_steps(kept, size),
-        _evaluation(config, held, size, shape, world, extras),
-    )
+    evaluation = _evaluation(config, held, size, shape, world, extras)
+    if evaluation is None:
+        say(
+            f"no evaluation: evaluation.share = {config.evaluation.share:g} holds out too little text for one"
+        )
+    return Data(Maker(rows, shape, world, extras), size, sources.epoch_steps(kept, size), evaluation)
 
 
 def _extras(config: PretrainConfig) -> frozenset[str]:

@@ -55,6 +55,11 @@ class Loaded(NamedTuple):
         )
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder has files that `load` reads."""
+    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+
+
 def load(folder: Path) -> Loaded:
     """The tokenizer of a folder, whichever files describe it."""
     if not folder.is_dir():
