@@ -201,7 +201,7 @@ def assign(tree: dict[str, Any], override: str) -> None:
         if not isinstance(node, dict):
             raise RecipeError(f"{path}: {parent} is the value {node!r}, not a table")
         tree = node
-    tree[name] = literal(text.strip())
+    tree[name] = literal(text.lstrip())  # a blank at the end may be meant: prefix="ask: "
 
 
 def literal(text: str) -> Any:

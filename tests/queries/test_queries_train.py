@@ -104,6 +104,12 @@ def test_the_decoder_can_have_fewer_layers(collection, encoder):
     assert (model.config.encoder.num_hidden_layers, model.config.decoder.num_hidden_layers) == (2, 1)
 
 
+def test_a_prefix_keeps_the_blank_at_its_end(collection, t5):
+    values = {"collections": [str(collection)], "model": {"kind": "folder", "path": str(t5)}}
+    told = recipes.load(QueriesTrainConfig, None, ["prefix = text2query: ", "limit= 7 "], values)
+    assert (told.prefix, told.limit) == ("text2query: ", 7)
+
+
 def test_a_padded_rectangle_holds_the_row():
     tokens, real = padded(Packed.from_lists([[5, 6], [7], [8, 9, 1]]), pad=0)
     assert tokens.tolist() == [[5, 6, 0], [7, 0, 0], [8, 9, 1]]
