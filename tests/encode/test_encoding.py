@@ -243,6 +243,14 @@ def test_a_token_store_gives_its_documents(tmp_path, model):
     np.testing.assert_allclose(vectors, direct, atol=2e-6)
 
 
+def test_the_prompt_stands_before_the_tokens_of_a_store_too(tmp_path, model):
+    texts = sentences(9, longest=60)
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(texts)]
+    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
+    vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model, prompt="query")[1]
+    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(texts, prompt="query"), atol=2e-6)
+
+
 def test_a_store_of_another_tokenizer_is_refused(tmp_path, model):
     other = Tokenizer.train(["a b c d e f g"] * 3, vocab_size=40)
     write_store(tmp_path / "store", [Document("d", "", (Section("", ("a b",)),))], other)
@@ -270,10 +278,27 @@ def test_passages_of_a_store_are_numbered_in_their_documents():
 def test_any_file_and_standard_input_are_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
     assert [(i.id, i.text) for i in items(tmp_path / "corpus.jsonl", Wish())] == [("x", "Soil law")]
-    found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n')))
+    found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), Wish()))
     assert [(i.id, i.text) for i in found] == [("1", "plain words"), ("3", "json")]
-    with pytest.raises(DataError, match="line 1"):
-        list(lines(io.StringIO('{"id": 3}\n')))
+
+
+@pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
+def test_a_line_of_standard_input_that_is_no_text_is_named(row):
+    with pytest.raises(DataError, match="line 2"):
+        list(lines(io.StringIO(f"plain\n{row}\n"), Wish()))
+
+
+@pytest.mark.parametrize(
+    "wish, text",
+    [
+        (Wish(title="separator", separator="[SEP]"), "Soil [SEP] law"),
+        (Wish(title="no"), "law"),
+        (Wish("queries"), "law"),
+    ],
+)
+def test_titles_of_standard_input_are_taken_as_asked(wish, text):
+    (found,) = lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), wish)
+    assert found.text == text
 
 
 def test_titles_go_before_texts_as_asked():
@@ -359,9 +384,16 @@ def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_
 
 def test_standard_input_that_is_empty_or_no_text_is_said():
     with pytest.raises(DataError, match="nothing to encode"):
-        list(lines(io.StringIO("")))
+        list(lines(io.StringIO(""), Wish()))
+    with pytest.raises(DataError, match="nothing to encode"):
+        list(lines(io.StringIO("\n  \n"), Wish()))
     with pytest.raises(DataError, match="input: is not UTF-8"):
-        list(lines(io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True)))
+        list(
+            lines(
+                io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True),
+                Wish(),
+            )
+        )
 
 
 def test_a_file_of_another_kind_says_what_it_holds(tmp_path):

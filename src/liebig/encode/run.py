@@ -58,9 +58,9 @@ def _refuse_to_share(world: World) -> None:
 
 
 def _items(config: EncodeConfig, loaded: Loaded) -> Iterator[Item]:
-    if config.source is None:
-        return lines(sys.stdin)
     wish = Wish(config.what, config.split, config.title, loaded.separator)
+    if config.source is None:
+        return lines(sys.stdin, wish)
     return items(config.source, wish, loaded.encoder.tokenizer.digest)
 
 
@@ -114,7 +114,7 @@ def _vectors(
     """Ids and vectors of each window."""
     prompt = ROLES[config.what] if config.prompt is None else config.prompt
     frame = loaded.frame(prompt)
-    preparing = Preparing(loaded.encoder.prompt_text(prompt), loaded.encoder.lowercase)
+    preparing = Preparing(loaded.encoder.prompt_text(prompt), loaded.encoder.lowercase, frame.again)
     model: Model = loaded.model(frame)
     with Workers(loaded.encoder.tokenizer, loaded.folder, loaded.workers) as workers:
         batches = workers.windows(groups, preparing)

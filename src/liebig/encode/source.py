@@ -96,35 +96,37 @@ def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
         raise DataError(f"there are no {wish.what} in it", file=path, fix=fix)
 
 
-def lines(stream: IO[str]) -> Iterator[Item]:
-    """Lines of standard input; none at all is a mistake."""
-    number = 0
+def lines(stream: IO[str], wish: Wish) -> Iterator[Item]:
+    """Lines of standard input; none with a text is a mistake."""
+    empty = True
     try:
         for number, line in enumerate(stream, 1):
             text = line.rstrip("\r\n")
-            if text.startswith("{"):
-                yield _json(text, number)
-            elif text.strip():
-                yield Item(str(number), text)
+            if text.strip():
+                empty = False
+                yield _json(text, number, wish) if text.startswith("{") else Item(str(number), text)
     except UnicodeDecodeError:
         raise DataError(
             "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
         ) from None
-    if number == 0:
+    if empty:
         raise DataError(
             "there is nothing to encode", file="standard input", fix="name a source, or pipe texts in"
         )
 
 
-def _json(text: str, number: int) -> Item:
+def _json(line: str, number: int, wish: Wish) -> Item:
     try:
-        row = json.loads(text)
-        found = row["id"] if "id" in row else row["_id"]
-        return Item(str(found), f"{row['title']} {row['text']}" if row.get("title") else str(row["text"]))
-    except (ValueError, KeyError, TypeError):
+        row = json.loads(line)
+        id, text, title = row["id"] if "id" in row else row["_id"], row["text"], row.get("title") or ""
+    except (ValueError, KeyError):
+        id = text = title = None
+    if not (isinstance(id, str | int) and isinstance(text, str) and isinstance(title, str)):
         raise DataError(
             "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
-        ) from None
+        )
+    record = Query(str(id), text) if wish.what == "queries" else Passage(str(id), text, title)
+    return Item(record.id, wish.text(record))
 
 
 def store_items(store: TokenStore) -> Iterator[Item]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.encode.rows import Window
 from liebig.encode.source import Item
@@ -32,10 +33,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Preparing:
-    """What is done to a text before it is tokenised."""
+    """What is done to a text before it is tokenised; what is tokenised already gets the prompt's tokens."""
 
     prompt: str = ""
     lowercase: bool = False
+    tokens: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def text(self, text: str) -> str:
         full = self.prompt + text
@@ -92,7 +94,7 @@ def _ordered(
     pending: deque[tuple[list[str], Future[Window] | Window]] = deque()
     for group in groups:
         if group[0].tokens is not None:
-            pending.append(([item.id for item in group], _joined(group)))
+            pending.append(([item.id for item in group], _joined(group, preparing.tokens)))
         else:
             texts = [preparing.text(item.text) for item in group]
             pending.append(([item.id for item in group], pool.submit(encode, texts)))
@@ -106,8 +108,8 @@ def _finished(ids: list[str], window: Future[Window] | Window) -> Batch:
     return Batch(ids, window.result() if isinstance(window, Future) else window)
 
 
-def _joined(group: Sequence[Item]) -> Window:
-    """Items that are tokens already."""
-    rows = [item.tokens if item.tokens is not None else np.zeros(0, np.int32) for item in group]
+def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Window:
+    """Items that are tokens already, each behind the tokens of the prompt."""
+    rows = [np.concatenate([prompt, item.tokens]) for item in group if item.tokens is not None]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)])
     return Window(np.concatenate(rows).astype(np.int32), offsets)
