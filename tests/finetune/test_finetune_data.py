@@ -127,6 +127,16 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path, line, message):
     assert (str(caught.value.file), caught.value.line) == (str(path), 5)
 
 
+def test_an_unknown_passage_of_a_second_file_is_said_with_that_file(tmp_path):
+    folder = write_collection(tmp_path / "c")
+    path = tmp_path / "mined" / "groups" / "train.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"query": "q0", "positives": ["p0"]}\n{"query": "q3", "positives": ["p3", "p99"]}\n')
+    with pytest.raises(DataError, match="no passage 'p99'") as caught:
+        read_examples(Collection(folder), "train", groups=[folder, tmp_path / "mined"])
+    assert (str(caught.value.file), caught.value.line) == (str(path), 2)
+
+
 def test_tokens_on_disk_are_those_in_memory(tmp_path):
     tokenizer = Tokenizer.train(["stone river bread cloud"], "wordpiece", 100, True)
     shape = Shape(tokenizer, 40, prompt="stone: ", title="separator")

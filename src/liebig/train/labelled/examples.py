@@ -36,15 +36,23 @@ class Placed(NamedTuple):
 
 @dataclass
 class Draft:
-    """An example while files are read: ids in order of appearance, with scores where every file has them."""
+    """An example while files are read: ids in order of appearance, with scores where every file has them.
+
+    `where` is the line that named the query first, `later` has the ids that only further lines named.
+    """
 
     query: str
     where: Where
     positives: dict[str, float | None] = field(default_factory=dict)
     negatives: dict[str, float | None] = field(default_factory=dict)
+    later: dict[str, Where] = field(default_factory=dict)
 
-    def add(self, group: Group) -> None:
-        """Take over what a further file says about the query."""
+    def add(self, group: Group, where: Where) -> None:
+        """Take over what a line says about the query."""
+        if where is not self.where:
+            named = (*group.positives, *group.negatives)
+            new = (i for i in named if i not in self.positives and i not in self.negatives)
+            self.later |= dict.fromkeys(new, where)
         for mine, ids, scores in (
             (self.positives, group.positives, group.positive_scores),
             (self.negatives, group.negatives, group.negative_scores),
@@ -131,7 +139,7 @@ def drafts(placed: Iterable[Placed]) -> list[Draft]:
     for group, where in placed:
         if not group.positives:
             where.refuse(f"the query {group.query!r} has no positive", "give it one, or remove the line")
-        found.setdefault(group.query, Draft(group.query, where)).add(group)
+        found.setdefault(group.query, Draft(group.query, where)).add(group, where)
         draft = found[group.query]
         both = next(
             (
@@ -202,7 +210,7 @@ class _Named:
         self.passages: dict[str, Where] = {}
         for draft in found:
             for name in (*draft.positives, *draft.negatives):
-                self.passages.setdefault(name, draft.where)
+                self.passages.setdefault(name, draft.later.get(name, draft.where))
         self._check("query", self.queries, collection.queries())
         self.contents = self._check("passage", self.passages, collection.passages())
 
