@@ -109,6 +109,8 @@ def test_train_score_and_export_end_to_end(model, collection, tmp_path):
     ]
     assert texts[0] == texts[1]
     assert len(texts[0].splitlines()) == 12
+    scored = [line + "\n" for line in texts[0].splitlines() if int(line.split()[3]) <= 3]
+    assert (tmp_path / "1" / "scores.trec").read_text() == "".join(scored)
     config = parse(RerankScoreConfig, tree | {"groups": str(collection), "split": "train"})
     rows = (stage(tmp_path / "g", "rerank score", config, run_score) / "groups" / "train.jsonl").read_text()
     first = json.loads(rows.splitlines()[0])

@@ -88,12 +88,29 @@ def test_a_cross_encoder_drops_and_promotes(tmp_path):
     (tmp_path / "ce").write_text(
         "q0 Q0 pos 1 0.97 t\nq0 Q0 n1 2 0.95 t\nq0 Q0 n2 3 0.5 t\nq0 Q0 n3 4 0.05 t\nq0 Q0 n4 5 0.01 t\n"
     )
-    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9)
+    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9, logits=False)
     group, counts = mined(tmp_path, ["n1", "n2", "n3", "n4", "n5"], teacher=teacher)
     assert group == Group("q0", ("pos", "n1"), ("n3", "n4"), (0.97, 0.95), (0.05, 0.01))
     assert counts["dropped: too relevant for the cross-encoder"] == 1
     assert counts["dropped: a positive for the cross-encoder"] == 1
     assert counts["dropped: not scored by the cross-encoder"] == 1
+
+
+def test_thresholds_are_probabilities_where_scores_are_logits(tmp_path):
+    scores = {"pos": 9.0, "n1": 2.3, "n2": 2.1, "n3": -2.1, "n4": -2.3}  # logit(.9) = 2.197
+    (tmp_path / "ce").write_text("".join(f"q0 Q0 {id} 1 {score} t\n" for id, score in scores.items()))
+    teacher = Teacher(Blocks(tmp_path / "ce"), 0.1, 0.9)
+    group, _ = mined(tmp_path, ["n1", "n2", "n3", "n4"], teacher=teacher)
+    assert group == Group("q0", ("pos", "n1"), ("n4",), (9.0, 2.3), (-2.3,))
+
+
+@pytest.mark.parametrize("fields", [{"below": 0.5, "above": 0.4}, {"below": -2.0}, {"above": 3.0}])
+def test_thresholds_that_make_no_sense_are_refused(fields):
+    tree = {"collection": "c", "sources": [{"run": "r"}], "scores": "s"}
+    with pytest.raises(ValueError, match=r"above"):
+        MineConfig.model_validate(tree | fields)
+    if fields != {"below": 0.5, "above": 0.4}:
+        MineConfig.model_validate(tree | {"logits": False, "below": -9.0} | fields)
 
 
 def test_sources_come_one_after_the_other_without_repeats(tmp_path):

@@ -37,7 +37,7 @@ from liebig.train.sharding import sharded
 from liebig.train.state import load_checkpoint, put_module, take_module
 from liebig.workspace import Folder
 
-MODEL, CACHE, RUN = "model", "cache", "run.trec"
+MODEL, CACHE, RUN, SCORES = "model", "cache", "run.trec", "scores.trec"
 
 
 def run_train(config: RerankTrainConfig, folder: Folder) -> None:
@@ -140,7 +140,7 @@ def _dev(config: RerankTrainConfig, collection: Collection, shapes: tuple[Shape,
 
 
 def run_score(config: RerankScoreConfig, folder: Folder) -> None:
-    """Write `run.trec`, or `groups/SPLIT.jsonl` with scores."""
+    """Write `run.trec` and, without the hits below the depth, `scores.trec`; or `groups/SPLIT.jsonl` with scores."""
     device = checked(config.device) or ("cuda" if torch.cuda.is_available() else "cpu")
     models = [CrossEncoder.load(path).to(device) for path in config.models]
     score, collection = scorer(models, config.title), Collection(config.collection)
@@ -149,6 +149,8 @@ def run_score(config: RerankScoreConfig, folder: Folder) -> None:
         found = rerank(hits, config.depth, score, collection.query, collection.passage)
         with (folder.path / RUN).open("w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in run_lines(found, config.tag))
+        with (folder.path / SCORES).open("w", encoding="utf-8") as file:
+            file.writelines(_scored(folder.path / RUN, config.depth))
         return
     assert config.groups is not None, "there is a run, or there are groups"
     path = folder.path / "groups" / f"{config.split}.jsonl"
@@ -158,6 +160,12 @@ def run_score(config: RerankScoreConfig, folder: Folder) -> None:
         for group in soft_labels(groups, score, collection.query, collection.passage):
             file.write(json_line(group_row(group)) + "\n")
             bar.advance()
+
+
+def _scored(run: Path, depth: int) -> Iterator[str]:
+    """The lines of a reranked run whose scores are the cross-encoder's, not made up to keep an order."""
+    with run.open(encoding="utf-8") as file:
+        yield from (line for line in file if int(line.split()[3]) <= depth)
 
 
 def _hits(path: Path) -> Iterator[Hit]:

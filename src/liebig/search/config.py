@@ -95,9 +95,23 @@ class MineConfig(Config):
         description="Drop what shares this share of word triples with a positive; none keeps them.",
     )
     scores: InputPath | None = Field(
-        None, description="A run with a cross-encoder's scores of the candidates."
+        None,
+        description="A run with a cross-encoder's scores of the candidates: scores.trec of liebig rerank score.",
+    )
+    logits: bool = Field(
+        True,
+        description="With scores: they are logits s, and 1 / (1 + exp(-s)) is held against below and above.",
     )
     below: float = Field(0.1, description="With scores: a negative must score below this (RocketQA).")
     above: float | None = Field(None, description="With scores: what scores above this becomes a positive.")
     pad: int = Field(0, ge=0, description="Fill up with random passages to so many negatives.")
     seed: int = Field(0, description="Draws the samples.")
+
+    @model_validator(mode="after")
+    def _thresholds_fit(self) -> MineConfig:
+        given = (self.below, self.above if self.above is not None else self.below)
+        if given[1] < given[0]:
+            raise ValueError("above is less than below: a passage would be a negative and a positive")
+        if self.logits and not 0 <= min(given) <= max(given) <= 1:
+            raise ValueError("below and above lie between 0 and 1 where scores are logits: or logits = false")
+        return self

@@ -7,6 +7,7 @@ reason. Memory: 16 bytes a query and run; a million queries stream through. A dr
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,11 +40,19 @@ class Take:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Cross-encoder scores: a negative must score below `below`; above `above` it becomes a positive (RocketQA)."""
+    """Cross-encoder scores: a negative must score below `below`; above `above` it becomes a positive (RocketQA).
+
+    The thresholds are RocketQA's probabilities; logits are brought to them by the logistic function.
+    """
 
     scores: Blocks
     below: float = 0.1
     above: float | None = None
+    logits: bool = True
+
+    def value(self, score: float) -> float:
+        """What is held against the thresholds."""
+        return 0.5 + 0.5 * math.tanh(score / 2) if self.logits else score
 
 
 @dataclass
@@ -160,11 +169,12 @@ class _Check:
             return ""
         if id not in self._scores:
             return "not scored by the cross-encoder"
-        if teacher.above is not None and self._scores[id] > teacher.above:
+        value = teacher.value(self._scores[id])
+        if teacher.above is not None and value > teacher.above:
             self.promoted.append(id)
             self._own |= {id}
             return "a positive for the cross-encoder"
-        return "" if self._scores[id] < teacher.below else "too relevant for the cross-encoder"
+        return "" if value < teacher.below else "too relevant for the cross-encoder"
 
     def _same_text(self, id: str) -> str:
         if self._miner.duplicates is None:

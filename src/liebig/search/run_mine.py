@@ -28,7 +28,7 @@ def run(config: MineConfig, folder: Folder) -> None:
         sources=[_take(source) for source in config.sources],
         lookup=collection.passage,
         duplicates=config.duplicates,
-        teacher=Teacher(Blocks(config.scores), config.below, config.above)
+        teacher=Teacher(Blocks(config.scores), config.below, config.above, config.logits)
         if config.scores is not None
         else None,
         pad=_pool(collection, config.seed) if config.pad else (),
