@@ -65,6 +65,19 @@ def test_with_dropout_cached_equals_uncached_over_the_same_chunks(make: type[Toy
     assert_equal_gradients(cached, gradients(objective), 1e-12)
 
 
+@pytest.mark.parametrize("make", [Toy, Local])
+def test_gradients_are_reduced_once_after_the_last_chunk(
+    make: type[Toy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(
+        "liebig.train.step.synchronise", lambda _, last: seen.append("last" if last else "chunk")
+    )
+    monkeypatch.setattr("liebig.train.step.reduce_gradients", lambda *_: seen.append("reduced"))
+    chunks = step(make(), spans(), chunk_tokens=ONE_EXAMPLE).chunks
+    assert seen == ["chunk"] * (chunks - 1) + ["last", "reduced"]
+
+
 def test_the_second_pass_repeats_the_first() -> None:
     result = step(Toy(dropout=0.3), spans(), chunk_tokens=ONE_EXAMPLE, diagnose=True)
     assert result.metrics["replay"] == 0
