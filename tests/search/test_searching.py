@@ -176,6 +176,13 @@ def test_folding_by_hand(how, wanted):
     assert fold(HITS, 1, how) == wanted[:1]
 
 
+def test_the_first_passage_is_told_by_its_number_and_never_guessed(tmp_path, collection, bm25):
+    hits = [("a-1", 5.0), ("a-0#1", 4.0), ("a-0#0", 3.0), ("b-10", 2.0), ("b-0", 1.0)]
+    assert fold(hits, 3, "first", lambda id: id[0]) == [("a", 3.0), ("b", 1.0)]
+    with pytest.raises(DataError, match="does not say which passage of 'd0'"):
+        searched(tmp_path / "out", collection=collection, bm25=bm25, fold="first")
+
+
 class Many(System):
     """A document with many pieces ahead of the others."""
 
@@ -272,6 +279,16 @@ def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense
     empty = vectors_of(tmp_path / "none", [], np.zeros((0, 2)))
     search_here([empty], "the of", console=Console(file=out, width=100))
     assert "the index is empty" in out.getvalue()
+
+
+def test_the_terminal_shows_a_passage_in_the_place_of_its_pieces(tmp_path, collection, monkeypatch):
+    monkeypatch.setattr(Dense, "encode", lambda self, texts: np.ones((len(texts), 2), np.float32))
+    names = ["p0#0", "p0#1", "p2#0"]
+    pieces = vectors_of(tmp_path / "pieces", names, [[1, 0], [2, 0], [0, 1]], {"pieces": True})
+    out = io.StringIO()
+    search_here([pieces], "shock", k=3, texts=collection, console=Console(file=out, width=100))
+    assert out.getvalue().count("laminar flow") == 1
+    assert "2.000  p0\n" in "\n".join(line.strip(" │") for line in out.getvalue().splitlines()) + "\n"
 
 
 def test_a_weight_is_not_looked_for_without_judgements(tmp_path, collection, bm25, dense):

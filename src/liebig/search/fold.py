@@ -12,15 +12,18 @@ ids. The order of equal scores is that of the hits. Cost: one pass, and one look
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from liebig.errors import DataError
 from liebig.records import Query
 from liebig.search.systems import Found, System
 
 How = Literal["max", "first", "mean"]
 Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
 PIECE = "#"
+PLACES = re.compile(r"(?:[#-]\d+)*")  # behind a document's id: of pieces, of passages, of pieces of passages
 MOST = 64  # how many times more passages than documents are looked for at the most
 
 
@@ -34,17 +37,23 @@ def by_name(ids: Iterable[str]) -> dict[str, str]:
     return {id: document_of(id) for id in ids}
 
 
-def is_first(id: str) -> bool:
-    """Whether a piece is the first of its document."""
-    return PIECE not in id or id.endswith(f"{PIECE}0")
+def is_first(id: str, document: str) -> bool:
+    """Whether a passage is the first of its document, by the numbers it has behind its id: d#0, d-0, d-0#0."""
+    place = id.removeprefix(document)
+    if PLACES.fullmatch(place) is None:
+        raise DataError(
+            f"the id {id!r} does not say which passage of {document!r} it is", fix="fold=max, or fold=mean"
+        )
+    return not place.strip("#-0")
 
 
 def fold(hits: Found, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Found:
     """The k best documents of the passages found."""
     scores: dict[str, list[float]] = {}
     for id, score in hits:
-        if how != "first" or is_first(id):
-            scores.setdefault(owner(id), []).append(score)
+        document = owner(id)
+        if how != "first" or is_first(id, document):
+            scores.setdefault(document, []).append(score)
     combine: Callable[[Sequence[float]], float] = _mean if how == "mean" else max
     folded = [(document, combine(of_document)) for document, of_document in scores.items()]
     return sorted(folded, key=lambda pair: -pair[1])[:k]

@@ -17,8 +17,9 @@ from rich.text import Text
 
 from liebig.errors import LiebigError, RecipeError
 from liebig.lexical.analysis import Analyzer
+from liebig.search.fold import Folded
 from liebig.search.snippets import snippet
-from liebig.search.systems import Found, Lexical, System, open_system
+from liebig.search.systems import Dense, Found, Lexical, System, open_system
 from liebig.search.texts import Texts, ids_alone, texts_of
 
 DEPTH = 100  # how far the rank of a hit in the other system is looked for
@@ -37,7 +38,7 @@ def search_here(
     if not question.strip():
         raise RecipeError("the question is empty", fix='liebig search INDEX "the question"')
     console = console or Console()
-    systems = [open_system(path, model=model) for path in indexes]
+    systems = [_folded(open_system(path, model=model)) for path in indexes]
     answers, seconds = [], []
     for system in systems:
         system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
@@ -61,6 +62,12 @@ def search_here(
         console.print(table)
     if any(answers) and lookup is ids_alone:
         console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
+
+
+def _folded(system: System) -> System:
+    """Texts in the place of their pieces, where a text has several vectors."""
+    several = isinstance(system, Dense) and system.index.about.get("pieces")
+    return Folded(system, "max") if several else system
 
 
 def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
