@@ -15,10 +15,14 @@ from liebig.errors import DataError, RecipeError
 from liebig.lexical.analysis import Analyzer
 from liebig.lexical.config import BM25Config
 from liebig.lexical.run import run as run_bm25
+from liebig.measures import parse
+from liebig.measures.blocks import from_mapping
+from liebig.measures.engine import evaluate
+from liebig.measures.judgements import from_records
 from liebig.records import Query
 from liebig.search.config import SearchConfig
 from liebig.search.fold import Folded, fold
-from liebig.search.fuse import Hybrid, ranks_by, reciprocal_rank, tune, weighted, weighted_by
+from liebig.search.fuse import Hybrid, best_weight, ranks_by, reciprocal_rank, weighted, weighted_by
 from liebig.search.run import run
 from liebig.search.snippets import snippet
 from liebig.search.systems import Dense, Found, System, open_system
@@ -106,6 +110,37 @@ def test_the_weight_found_on_dev_is_the_best_of_those_tried(tmp_path, collection
     tuned = json.loads((tmp_path / "out" / "search.json").read_text())["tuned"]
     assert tuned["value"] == max(value for _, value in tuned["tried"]) == 1.0
     assert len(tuned["tried"]) == 21
+
+
+@pytest.mark.parametrize("norm", ["minmax", "zscore"])
+def test_a_weight_is_tried_as_it_will_be_used(tmp_path, norm):
+    """The value found on dev is that of the hybrid run of dev with this weight, at any depth."""
+    random = np.random.default_rng(5)
+    words = [f"word{i}" for i in range(40)]
+    folder = tmp_path / "c"
+    (folder / "judgements").mkdir(parents=True)
+    rows = [{"id": f"p{i}", "text": " ".join(random.choice(words, 12))} for i in range(300)]
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"id": f"q{i}", "text": " ".join(random.choice(words, 5))} for i in range(30)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    judged = "".join(f"q{i}\tp{j}\t1\n" for i in range(30) for j in random.choice(300, 5, replace=False))
+    (folder / "judgements" / "dev.tsv").write_text(judged)
+    with workspace.stage(tmp_path / "bm25", kind="bm25", recipe={}, inputs={}) as out:
+        run_bm25(BM25Config(collection=folder), out)
+    dense = vectors_of(tmp_path / "pv", [row["id"] for row in rows], random.normal(size=(300, 2)))
+    vectors = vectors_of(tmp_path / "qv", [row["id"] for row in asked], random.normal(size=(30, 2)))
+    fusion = {"kind": "weighted", "norm": norm}
+    searched(
+        tmp_path / "out", collection=folder, split="dev", bm25=tmp_path / "bm25", dense=dense, vectors=vectors,
+        k=250, fusion=fusion, measure="nDCG@50",
+    )  # fmt: skip
+    tuned = json.loads((tmp_path / "out" / "search.json").read_text())["tuned"]
+    run_of_dev = {}
+    for query, _, passage, _, score, _ in lines(tmp_path / "out" / "hybrid.trec"):
+        run_of_dev.setdefault(query, {})[passage] = float(score)
+    judgements = from_records(Collection(folder).judgements("dev"))
+    found = evaluate([from_mapping(run_of_dev)], judgements, [parse("nDCG@50")]).means()
+    assert tuned["value"] == pytest.approx(found["nDCG@50"], abs=1e-9)
 
 
 def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
@@ -216,8 +251,7 @@ def test_a_weight_of_one_is_the_first_system_alone():
 
 
 def test_of_equal_values_the_weight_nearest_a_half_is_taken():
-    tuned = tune([([("a", 1.0)], [("a", 1.0)])], lambda answers: 1.0, lambda w: weighted_by(w, "minmax"))
-    assert tuned.weight == 0.5
+    assert best_weight([(0.0, 0.7), (0.4, 0.9), (0.5, 0.9), (1.0, 0.9)]).weight == 0.5
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():

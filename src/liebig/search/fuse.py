@@ -7,7 +7,7 @@ Equal results keep the order of the first system. Cost: one pass over the hits; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -20,6 +20,8 @@ from liebig.search.systems import Found, System
 Norm = Literal["minmax", "zscore"]
 Fuse = Callable[[Sequence[Found]], Found]
 DAMPING = 60
+DEPTH = 100  # passages of each system that are fused at the least
+WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
 def reciprocal_rank(
@@ -62,17 +64,17 @@ def _ordered(total: dict[str, float]) -> Found:
 
 
 class Hybrid(System):
-    """Several systems asked at once, their answers fused; each is asked for `depth` passages."""
+    """Several systems asked at once, their answers fused; each is asked for DEPTH passages at the least."""
 
-    def __init__(self, systems: Sequence[System], fuse: Fuse, depth: int = 100) -> None:
-        self.name, self.systems, self._fuse, self._depth = "hybrid", systems, fuse, depth
+    def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
+        self.name, self.systems, self._fuse = "hybrid", systems, fuse
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
         return self.search_all(queries, k)[-1]
 
     def search_all(self, queries: Sequence[Query], k: int) -> list[list[Found]]:
         """What each system found, and last what they found together."""
-        asked = [system.search(queries, max(k, self._depth)) for system in self.systems]
+        asked = [system.search(queries, max(k, DEPTH)) for system in self.systems]
         fused = [self._fuse(lists)[:k] for lists in zip(*asked)]
         return [*([found[:k] for found in answers] for answers in asked), fused]
 
@@ -86,19 +88,10 @@ class Tuned:
     tried: tuple[tuple[float, float], ...]
 
 
-def tune(
-    pairs: Sequence[tuple[Found, Found]],
-    value: Callable[[Iterable[Found]], float],
-    make: Callable[[float], Fuse],
-    steps: int = 20,
-) -> Tuned:
-    """Try weights 0, 1/steps, …, 1; of equal values the weight nearest to a half is taken."""
-    tried = []
-    for step in range(steps + 1):
-        weight = step / steps
-        tried.append((weight, value(make(weight)(pair) for pair in pairs)))
-    best = max(tried, key=lambda pair: (pair[1], -abs(pair[0] - 0.5)))
-    return Tuned(best[0], best[1], tuple(tried))
+def best_weight(tried: Sequence[tuple[float, float]]) -> Tuned:
+    """Of weights and their values the best; of equal values the weight nearest to a half."""
+    weight, value = max(tried, key=lambda pair: (pair[1], -abs(pair[0] - 0.5)))
+    return Tuned(weight, value, tuple(tried))
 
 
 def weighted_by(weight: float, norm: Norm) -> Fuse:

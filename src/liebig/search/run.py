@@ -18,13 +18,13 @@ from liebig.lexical.bm25 import BM25
 from liebig.machine import checked, cores
 from liebig.measures import parse
 from liebig.measures.blocks import from_mapping
-from liebig.measures.engine import evaluate
+from liebig.measures.engine import Evaluator
 from liebig.measures.judgements import from_records
 from liebig.progress import Progress
 from liebig.records import Hit, Query
 from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
 from liebig.search.fold import Folded, How, by_name, document_of
-from liebig.search.fuse import Fuse, Hybrid, Tuned, ranks_by, tune, weighted_by
+from liebig.search.fuse import DEPTH, WEIGHTS, Fuse, Hybrid, Tuned, best_weight, ranks_by, weighted_by
 from liebig.search.systems import Dense, Found, Given, Lexical, System
 from liebig.workspace import Folder
 
@@ -126,8 +126,7 @@ def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
 
 
 def _tuned(systems: Sequence[System], collection: Collection, config: SearchConfig) -> Tuned:
-    """The weight that does best on the dev split."""
-    queries = list(collection.queries(config.dev))
+    """The weight that does best on the dev split, asked and fused as deep as the queries will be."""
     judged = list(collection.judgements(config.dev))
     if not judged:
         raise DataError(
@@ -135,16 +134,20 @@ def _tuned(systems: Sequence[System], collection: Collection, config: SearchConf
             file=config.collection,
             fix="name another with dev=, or set fusion.weight",
         )
-    judgements = from_records(judged)
-    measure = parse(config.measure)
-    first, second = (system.search(queries, max(100, measure.cut or 100)) for system in systems)
-
-    def value(answers: Iterable[Found]) -> float:
-        found = {query.id: dict(hits) for query, hits in zip(queries, answers)}
-        return evaluate([from_mapping(found)], judgements, [measure]).means()[str(measure)]
-
-    tuned = tune(list(zip(first, second)), value, lambda weight: _fuse(config.fusion, weight))
+    judgements, measure = from_records(judged), parse(config.measure)
+    tried = [
+        (weight, Evaluator(judgements, [measure], exclude_self=config.exclude_self)) for weight in WEIGHTS
+    ]
+    k = config.k + config.exclude_self
+    for batch in batches(collection.queries(config.dev), BATCH):
+        asked = [system.search(batch, max(k, DEPTH)) for system in systems]
+        for weight, evaluator in tried:
+            fuse = _fuse(config.fusion, weight)
+            fused = {query.id: fuse(lists)[:k] for query, *lists in zip(batch, *asked)}
+            places = {id: {hit[0]: -place for place, hit in enumerate(hits)} for id, hits in fused.items()}
+            evaluator.add(from_mapping(places))  # by places, because runs keep the order of equal scores
+    tuned = best_weight([(weight, found.scores().means()[str(measure)]) for weight, found in tried])
     Progress("fusion").say(
-        f"weight of BM25 {tuned.weight}: {measure} {tuned.value:.4f} on {len(queries):,} queries of {config.dev}"
+        f"weight of BM25 {tuned.weight}: {measure} {tuned.value:.4f} on {len(judgements):,} queries of {config.dev}"
     )
     return tuned
