@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -97,6 +99,16 @@ def test_queued_info_nce_sees_its_own_key_and_the_queue_only() -> None:
         ours = losses.queued_info_nce(q, k, queue, temperature=0.05, tile=tile)
         same(ours.loss, plain, q, k, queue)
     torch.testing.assert_close(ours.accuracy.double(), (logits.argmax(1) == 0).double().mean())
+
+
+def test_alignment_is_the_mean_squared_distance_of_partners_directions() -> None:
+    q, k, other = rows(6), rows(6, seed=1), rows(9, seed=2)
+    far = lambda a, b: (normalize(a) - normalize(b)).square().sum(1).mean()  # noqa: E731
+    queued = losses.queued_info_nce(q, k, other, temperature=0.05).alignment
+    torch.testing.assert_close(queued, far(q, k).detach())
+    shares = [losses.info_nce(q[a:b], k, torch.arange(a, b), total=6).alignment for a, b in ((0, 2), (2, 6))]
+    torch.testing.assert_close(shares[0] + shares[1], far(q, k).detach())
+    torch.testing.assert_close(losses.cocondenser(q, q, 0).alignment, far(q, q[torch.arange(6) ^ 1]).detach())
 
 
 def test_accuracy_counts_the_positives_on_top_and_no_ties() -> None:
@@ -203,5 +215,8 @@ def test_spread_is_one_for_random_directions_and_zero_for_a_point() -> None:
     assert losses.spread(many).item() == pytest.approx(1, abs=0.01)
     assert losses.spread(torch.ones(10, 64)).item() == pytest.approx(0, abs=1e-6)
     assert losses.uniformity(torch.ones(10, 4)).item() == pytest.approx(0, abs=1e-4)
+    three = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-5.0, 0.0]])  # squared distances of directions: 2, 4, 2
+    mean = (2 * math.exp(-4) + math.exp(-8)) / 3
+    assert losses.uniformity(three).item() == pytest.approx(math.log(mean), rel=1e-5)
     assert losses.alignment(many, many).item() == pytest.approx(0, abs=1e-6)
     assert losses.alignment(many, -many).item() == pytest.approx(4)

@@ -101,7 +101,7 @@ def track(items: Iterable[T], label: str, total: float | None = None, unit: str 
 def quantity(value: float) -> str:
     """`1.3 k`, `25 M`: a number short enough for a progress line."""
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
+        if value >= 0.9995 * size:  # from there on three digits round up to it
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,14 +17,16 @@ from train_toy import Local, Toy, spans
 
 from liebig.config import parse
 from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
-from liebig.train import sharding
+from liebig.train import record, sharding
 from liebig.train.batch import Batch
 from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
 from liebig.train.distributed import ALONE
 from liebig.train.log import read_log
 from liebig.train.loop import Epochs, Trained, train
 from liebig.train.objective import Objective, Represented
+from liebig.train.optim import Update
 from liebig.train.state import load_checkpoint
+from liebig.train.step import StepResult
 from liebig.train.watch import Collapse
 
 OPTIM = AdamWConfig(lr=0.01)
@@ -65,6 +68,26 @@ def test_the_log_holds_every_loss_metric_and_setting_of_a_step(tmp_path: Path) -
     assert last["norm"] > 0
     timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
     assert {"tokens_per_second", "seconds_per_step", "waiting", "chunks", "time"} <= set(timing[-1])
+
+
+def test_speed_and_waiting_are_those_since_the_line_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=50.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(record, "time", clock)
+    recorder = record.Recorder(tmp_path, ALONE, "training", 0.0)
+    recorder.open(0, 9, (), resumed=False)
+    one = torch.ones(())
+    update = Update(StepResult(one, {}, {}, {"tokens": 500}, chunks=1), norm=one, made=True)
+    for step, seconds, waited in ((2, 4.0, 1.0), (4, 8.0, 7.0)):
+        recorder.count(update)
+        recorder.count(update)
+        clock.now += seconds
+        recorder.line(step, {}, 1, waited)
+    recorder.close(done=True)
+    timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    names = ("tokens_per_second", "seconds_per_step", "waiting")
+    assert [tuple(line[name] for name in names) for line in timing] == [(250, 2, 0.25), (125, 4, 0.75)]
 
 
 def test_a_line_holds_the_mean_since_the_line_before(tmp_path: Path) -> None:

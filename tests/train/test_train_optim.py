@@ -193,6 +193,7 @@ def test_schedules_rise_over_the_warmup_and_fall_to_their_end() -> None:
     assert linear(11) == pytest.approx(1 / 8)
     cosine = schedule.build(ScheduleConfig(kind="cosine", warmup_ratio=0.25, final=0.1), 16)
     assert cosine(3) == cosine(4) == 1
+    assert cosine(7) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
     assert cosine(10) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 2)) / 2)
     constant = schedule.build(ScheduleConfig(kind="constant", warmup_steps=0), 8)
     assert {constant(s) for s in range(8)} == {1.0}

@@ -297,7 +297,7 @@ def tokens_per_second(run: Path) -> float:
 def big(value: float) -> str:
     """`310 M `, `4.1 T `: three digits, a letter and the space before what is counted."""
     for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if value >= 0.9995 * size:  # from there on three digits round up to it
             return f"{value / size:.3g} {letter} "
     return f"{value:.3g} "
 
