@@ -100,6 +100,19 @@ def test_a_model_whose_tokenizer_is_a_list_of_words_is_held_against_the_store(
     assert find_tokenizer(config, []).digest == same[0].digest
 
 
+@pytest.mark.parametrize("asked, step", [({"best": "mlm", "best_is": "highest"}, 1), ({}, 3)])
+def test_the_best_weights_are_saved_where_the_recipe_asks_for_them_and_else_the_last(
+    smoke, tmp_path, asked, step
+):
+    loop = {"steps": 3, "batch": 16, "eval_every": 1, "keep": 3, **asked}
+    config = recipe("mlm", smoke, "stages.model.optim.lr=0.01")
+    pretrain(config.model_copy(update={"loop": config.loop.model_copy(update=loop)}), tmp_path, ALONE)
+    stored = load_file(tmp_path / "checkpoints" / f"step-{step:08d}" / "objective.safetensors")
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert torch.equal(saved[name], stored[f"backbone.model.{name}"])
+
+
 def test_a_run_without_evaluation_says_so(smoke, tmp_path, capsys):
     steps = "stages.model.loop={steps=1, batch=4}"
     pretrain(recipe("mlm", smoke, steps, "stages.model.evaluation.share=0"), tmp_path / "none", ALONE)

@@ -38,7 +38,7 @@ from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
 from liebig.train.precision import DTYPES, choose
 from liebig.train.sharding import sharded
-from liebig.train.state import put_module, take_module
+from liebig.train.state import load_checkpoint, put_module, take_module
 from liebig.workspace import Folder
 
 MODEL = "model"
@@ -71,7 +71,7 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
             f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
         )
     data = read(full, stores, tokenizer, world, say)
-    train(
+    trained = train(
         made.built.objective,
         data.batches,
         folder,
@@ -83,6 +83,10 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
         evaluate=data.evaluate,
         label=full.objective.kind,
     )
+    # Held-out masked words or partners are no retrieval, so the end of the run is what is kept, unless the recipe asks.
+    if trained.best is not None and (full.loop.best is not None or full.loop.patience is not None):
+        kept = load_checkpoint(made.built.objective, folder)
+        say(f"keeping the weights of step {kept:,}, the best on held-out text")
     save(made, full, tokenizer, folder / MODEL, world)
 
 
