@@ -205,6 +205,33 @@ def test_an_approximate_milvus_index_is_measured_too(tmp_path):
     index = index_of(tmp_path / "a", vectors=source, index=wish)
     assert index.recall.measured >= 0.95
     assert index.setting.search["ef"] >= 16
+    more = folder_of(tmp_path / "m", names(5, 900), vectors(5, seed=5))
+    assert index_of(tmp_path / "b", vectors=more, base=tmp_path / "a").recall is None
+
+
+@needs_milvus
+def test_milvus_is_never_asked_for_more_hits_than_ef(monkeypatch):
+    index, asked = MilvusIndex.create(None, "c", WIDTH, {}, "HNSW", search={"ef": 16}), []
+    index.add(names(40), vectors(40))
+    search = index._client.search
+    monkeypatch.setattr(
+        index._client,
+        "search",
+        lambda *args, **given: asked.append(given["search_params"]["params"]["ef"]) or search(*args, **given),
+    )
+    for k in (5, 30):
+        index.search(vectors(1), k)
+    assert asked == [16, 30]
+    index.close()
+
+
+@pytest.mark.parametrize("index", [{"kind": "faiss"}, {"kind": "exact", "type": "int8"}])
+def test_an_index_that_is_added_to_stays_what_it_is(tmp_path, index):
+    index_of(tmp_path / "a", vectors=folder_of(tmp_path / "v", names(9), vectors(9)))
+    more = folder_of(tmp_path / "m", names(5, 900), vectors(5, seed=5))
+    with pytest.raises(RecipeError, match="base is of kind exact, and its settings are kept"):
+        index_of(tmp_path / "b", vectors=more, base=tmp_path / "a", index=index)
+    assert len(index_of(tmp_path / "c", vectors=more, base=tmp_path / "a", index={"kind": "exact"})) == 14
 
 
 def test_compressed_vectors_are_scored_exactly(tmp_path):

@@ -223,7 +223,7 @@ class MilvusIndex(Index):
                     limit=k,
                     filter=filter,
                     output_fields=["id"],
-                    search_params={"metric_type": "IP", "params": dict(self.setting.search)},
+                    search_params={"metric_type": "IP", "params": self._parameters(k)},
                 )
             for q, hits in enumerate(found, start):
                 for place, hit in enumerate(hits):
@@ -231,6 +231,11 @@ class MilvusIndex(Index):
                     scores[q, place], numbers[q, place] = hit["distance"], number
                     self._names[number] = hit["entity"]["id"]
         return best(scores, numbers, k)
+
+    def _parameters(self, k: int) -> dict[str, int]:
+        """Search parameters; a server refuses an ef below the number of hits."""
+        found = dict(self.setting.search)
+        return found | {"ef": max(found["ef"], k)} if "ef" in found else found
 
     def id(self, number: int) -> str:
         if number not in self._names:

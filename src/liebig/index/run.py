@@ -10,7 +10,7 @@ from liebig.data.lines import text_lines
 from liebig.data.quantise import Floats, Type
 from liebig.data.sources import DiskSource
 from liebig.data.vectors import Shard, Vectors
-from liebig.errors import DataError
+from liebig.errors import DataError, RecipeError
 from liebig.index.approximate import FaissIndex
 from liebig.index.base import Index, Recall
 from liebig.index.config import ExactConfig, FaissConfig, IndexConfig, MilvusConfig
@@ -29,13 +29,27 @@ def run(config: IndexConfig, folder: Folder) -> None:
     vectors = Vectors.open(config.vectors) if config.vectors is not None else None
     with Progress("index", len(vectors) if vectors is not None else None, "vectors") as bar:
         if config.base is not None:
-            index = _extended(open_index(config.base), vectors, config.delete, folder.path, bar)
+            base = open_index(config.base)
+            _refuse_another(config, base)
+            index = _extended(base, vectors, config.delete, folder.path, bar)
         else:
             assert vectors is not None, "the recipe checks this"
             index = _new(config.index, vectors, folder.path, config.seed, bar)
         _measure(index, config, vectors, bar)
         index.save(folder.path)
         bar.say(", ".join(f"{name} {value}" for name, value in index.info().items() if value is not None))
+
+
+def _refuse_another(config: IndexConfig, base: Index) -> None:
+    """An index that is added to stays what it is."""
+    asked = sorted(config.index.model_fields_set - {"kind"})
+    if "index" in config.model_fields_set and (asked or config.index.kind != base.kind):
+        what = asked[0] if config.index.kind == base.kind else "kind"
+        raise RecipeError(
+            f"index.{what} = {getattr(config.index, what)}: base is of kind {base.kind}, and its settings are kept",
+            file=config.base,
+            fix="leave it out, or build anew from all vectors without base",
+        )
 
 
 def _new(
@@ -122,6 +136,7 @@ def _measure(index: Index, config: IndexConfig, vectors: Vectors | None, bar: Pr
         return
     shards = index.exact.shards if isinstance(index, FaissIndex) else _source(index, config, vectors)
     if shards is None:
+        index.recall = None
         bar.say("recall is not measured again: not all vectors of this Milvus collection are at hand")
         return
     before, effort, count = index.recall, None, SAMPLE
