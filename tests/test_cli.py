@@ -102,4 +102,4 @@ def test_plan_prints_and_writes_nothing(tmp_path, monkeypatch):
     assert result.exit_code == 0
     assert "steps" in result.stdout
     assert list(tmp_path.iterdir()) == []
-    assert "liebig run" in invoke("pretrain", str(recipe), "--plan").stderr
+    assert f"liebig run {recipe} --plan" in invoke("pretrain", str(recipe), "--plan").stderr

@@ -127,7 +127,8 @@ def _command(stage: Stage) -> Callable[..., None]:
         recipe, overrides, values = split_words(stage, words)
         values |= {name: _typed(flag, options[name]) for name, flag in flags.items() if flag is not None}
         if recipe is not None and "stages" in recipes.read_toml(recipe):
-            raise RecipeError("this is a pipeline of stages", file=recipe, fix=f"liebig run {recipe}")
+            fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
+            raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
         config = recipes.load(stage.config, recipe, overrides, values)
         if only_plan and stage.plan is not None:
             typer.echo(stage.plan(config))
@@ -245,8 +246,11 @@ def run(
     if not only_plan:
         pipeline.run(planned, say)
     for item in planned if only_plan else ():
+        typer.echo(f"{item.name}: liebig {item.stage.name}")
         if item.stage.plan is not None:
-            typer.echo(f"{item.name}: liebig {item.stage.name}\n{item.stage.plan(item.config)}")
+            typer.echo(item.stage.plan(item.config))
+    if only_plan:
+        typer.echo(f"Time, memory and disk of every stage: liebig plan {recipe}")
 
 
 def show(
