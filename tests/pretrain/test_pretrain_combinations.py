@@ -82,6 +82,21 @@ def test_several_stores_are_mixed_by_their_weights(smoke, store):
     assert [line.split(", ")[1] for line in lines[:2]] == ["75% of the training", "25% of the training"]
 
 
+@pytest.mark.parametrize("weights, share", [((3, 1), 0.25), ((None, None), 0.5)])
+@pytest.mark.parametrize("mix", ["batch", "example"])
+def test_a_mixture_draws_a_source_for_each_batch_or_each_example_as_often_as_asked(
+    smoke, store, mix, weights, share
+):
+    """A block is one sequence and a pair of spans two, so the sequences of a batch tell what was drawn."""
+    parts = [{"source": {"kind": kind}, "weight": w} for kind, w in zip(("blocks", "spans"), weights)]
+    tables = {"source": {"kind": "mixture", "parts": parts}, "mix": mix, "coefficient": 0}
+    config = presets.resolve(parse(PretrainConfig, recipe(smoke, "mlm", "blocks").model_dump() | tables))
+    data = read(config, [store], store.tokenizer, ALONE, lambda _: None)
+    found = [len(data.batches(i).sides["text"].packed) for i in range(300)]
+    assert ({8, 16} == set(found)) == (mix == "batch")
+    assert sum(found) / (8 * len(found)) - 1 == pytest.approx(share, abs=0.08)
+
+
 @pytest.mark.parametrize("chunk_tokens", [30, 10_000])
 def test_evaluation_counts_as_the_step_does(chunk_tokens):
     model = backbone()

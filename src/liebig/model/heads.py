@@ -21,7 +21,7 @@ from liebig.model.packed import Packed
 
 
 class CondenserHead(nn.Module):
-    """Condenser, Eq. 4-6: head layers over [late CLS; early states of the other tokens]."""
+    """Condenser, Eq. 8: head layers over [late CLS; early states of the other tokens]."""
 
     def __init__(self, backbone: Backbone, layers: int = 2) -> None:
         super().__init__()
