@@ -13,7 +13,7 @@ from queries_worlds import passage, question
 
 from liebig import config as recipes, pipeline
 from liebig.data.collection import Collection
-from liebig.errors import RecipeError
+from liebig.errors import DataError, RecipeError
 from liebig.queries.clean import clean
 from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig
 from liebig.queries.engine import Engine
@@ -119,11 +119,11 @@ def test_a_split_can_say_which_passages_are_written_for(collection, t5, tmp_path
 def test_repetitions_and_empty_queries_are_left_out_and_counted():
     counts: Counter[str] = Counter()
     assert clean(["What is it?", "what  is it", " ", "?!", "Who is it"], counts) == [
-        "What is it?",
-        "Who is it",
+        (0, "What is it?"),
+        (4, "Who is it"),
     ]
     assert counts == {"empty": 2, "duplicates": 1, "queries": 2}
-    assert clean(["a", "A"], counts, duplicates=True) == ["a", "A"]
+    assert clean(["a", "A"], counts, duplicates=True) == [(0, "a"), (1, "A")]
 
 
 def written(folder: Path, queries: dict[str, list[str]]) -> Path:
@@ -160,6 +160,37 @@ def test_a_run_of_a_retriever_filters_too(collection, tmp_path):
     told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}", "filter.k=1"]
     kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "kept")
     assert [q.text for q in Collection(kept).queries()] == ["second"]
+
+
+def test_a_filtered_folder_can_be_filtered_again_by_a_run_of_its_queries(collection, bm25, tmp_path):
+    path = written(tmp_path, {"p3": ["the castle of nowhere", question(3), question(4)], "p4": [question(4)]})
+    told = ["filter.kind=bm25", f"filter.index={bm25}", "filter.k=1"]
+    kept = run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "kept")
+    (tmp_path / "run.trec").write_text("p3#1 Q0 p3 1 2.0 x\np4#0 Q0 p4 1 2.0 x\n")
+    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}", "filter.k=1"]
+    again = run(recipe(collection, {"kind": "file", "path": str(kept)}, *told), tmp_path / "again")
+    assert [q.id for q in Collection(again).queries()] == ["p3#1", "p4#0"]
+    assert (again / "generated.jsonl").read_bytes() == (kept / "generated.jsonl").read_bytes()
+
+
+def test_the_labels_behind_queries_are_known_from_a_file_and_from_its_folder(generated, collection, tmp_path):
+    about = {**json.loads((generated / "generation.json").read_text()), "labels": ["some, train: 3 pairs"]}
+    (tmp_path / "generation.json").write_text(json.dumps(about))
+    (tmp_path / "generated.jsonl").write_bytes((generated / "generated.jsonl").read_bytes())
+    for number, path in enumerate((tmp_path, tmp_path / "generated.jsonl")):
+        made = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / str(number))
+        assert json.loads((made / "generation.json").read_text())["labels"] == ["some, train: 3 pairs"]
+
+
+def test_queries_of_no_passage_and_a_run_of_other_queries_are_refused(collection, tmp_path):
+    path = written(tmp_path, {"nowhere": ["first"]})
+    with pytest.raises(DataError, match="has a query left"):
+        run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "a")
+    path = written(tmp_path, {"p1": ["first"]})
+    (tmp_path / "run.trec").write_text("other Q0 p1 1 2.0 x\n")
+    told = ["filter.kind=run", f"filter.run={tmp_path / 'run.trec'}"]
+    with pytest.raises(DataError, match="has a query left: 1 inconsistent"):
+        run(recipe(collection, {"kind": "file", "path": str(path)}, *told), tmp_path / "b")
 
 
 def test_generated_queries_reach_bm25_as_doc2query(collection, tmp_path):

@@ -48,12 +48,18 @@ class Generated:
 
     def of(self, passage: str) -> tuple[str, ...]:
         """The queries of a passage, in the order of the file."""
-        found: list[str] = []
+        return tuple(query for _, query in self.numbered(passage))
+
+    def numbered(self, passage: str) -> tuple[tuple[int, str], ...]:
+        """The same with their numbers: their places, where the file does not say that some before were left out."""
+        found: list[tuple[int, str]] = []
         for start in self._index.candidates(passage):
             self._file.seek(start)
             line = self._parse(self._file.readline(), 0)
             if line["passage"] == passage:
-                found += [line["query"]] if "query" in line else line["queries"]
+                queries = [line["query"]] if "query" in line else line["queries"]
+                places = range(len(found), len(found) + len(queries))
+                found += zip(line.get("numbers", places), queries, strict=True)
                 self.used += 1
         return tuple(found)
 
@@ -67,9 +73,15 @@ class Generated:
             value = json.loads(line)
         except ValueError as error:
             raise DataError(f"is not JSON: {error}", file=self._path, line=number) from None
-        queries = value.get("queries", [value.get("query")]) if isinstance(value, dict) else None
-        named = isinstance(value, dict) and isinstance(value.get("passage"), str)
-        if not named or not isinstance(queries, list) or not all(isinstance(q, str) for q in queries):
+        value = value if isinstance(value, dict) else {}
+        queries = value.get("queries", [value.get("query")])
+        numbers = value.get("numbers", queries)
+        lists = isinstance(queries, list) and isinstance(numbers, list) and len(queries) == len(numbers)
+        if (
+            not isinstance(value.get("passage"), str)
+            or not lists
+            or not all(isinstance(q, str) for q in queries)
+        ):
             raise DataError(
                 "holds no generated query",
                 file=self._path,

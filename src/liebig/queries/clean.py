@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from liebig.queries.rouge import words
 
 
-def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[str]:
-    """The queries that hold a word, each once; two that differ in case and punctuation only are one."""
-    kept: dict[tuple[str, ...] | int, str] = {}
+def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[tuple[int, str]]:
+    """The queries that hold a word, each once, with their places; in case and punctuation only, two do not differ."""
+    kept: dict[tuple[str, ...] | int, tuple[int, str]] = {}
     for number, query in enumerate(queries):
         text = " ".join(query.split())
         alike = tuple(words(text))
@@ -19,6 +19,6 @@ def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = Fa
         elif not duplicates and alike in kept:
             counts["duplicates"] += 1
         else:
-            kept[number if duplicates else alike] = text
+            kept[number if duplicates else alike] = number, text
     counts["queries"] += len(kept)
     return list(kept.values())

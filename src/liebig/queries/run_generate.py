@@ -1,7 +1,7 @@
 """`liebig queries generate`: reads passages, writes a collection of them and their generated queries.
 
 passages.jsonl  queries.jsonl  judgements/generated.tsv   what `source.kind = "queries"` and fine-tuning read
-generated.jsonl {"passage", "queries"}                    what `liebig bm25 --queries` reads (doc2query)
+generated.jsonl {"passage", "queries"[, "numbers"]}       what `liebig bm25 --queries` reads (doc2query)
 generation.json                                           counts, and which labels the generator has seen
 """
 
@@ -104,10 +104,18 @@ def _writer(config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[s
     if isinstance(source, recipes.ModelSource):
         return _by_model(config, source, world)
     if isinstance(source, recipes.FileSource):
-        generated, count = Generated(source.path), config.count
-        write = Writer(lambda passages, _, __: [list(generated.of(p.id))[:count] for p in passages])
-        return write, {"labels": labels_of(source.path.parent)}
+        return _by_file(source.path, config.count)
     return _by_endpoint(config, source, world)
+
+
+def _by_file(path: Path, count: int) -> tuple[Writer, dict[str, Any]]:
+    generated = Generated(path)
+    writer = Writer(
+        lambda passages, _, __: [generated.numbered(p.id)[:count] for p in passages],
+        finish=lambda found: [[text for _, text in row] for row in found],
+        numbers=lambda found: [[number for number, _ in row] for row in found],
+    )
+    return writer, {"labels": labels_of(path if path.is_dir() else path.parent)}
 
 
 def labels_of(folder: Path) -> list[str]:
@@ -205,22 +213,33 @@ def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about
     ):
         for row in shards.read(counts):
             counts["passages"] += 1
-            generated.write(json_line({"passage": row["passage"], "queries": row["queries"]}) + "\n")
+            generated.write(json_line(_line(row)) + "\n")
             for number, text in zip(row["numbers"], row["queries"]):
                 name = query_id(row["passage"], number)
                 queries.write(json_line({"id": name, "text": text, "answers": []}) + "\n")
                 judgements.write(tab_line(name, row["passage"], "1") + "\n")
     _copy_passages(config.collection, path)
     counts["kept"] = counts["queries"] - counts["inconsistent"]
-    folder.write_json(ABOUT, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
     said = ", ".join(
         f"{counts[name]:,} {name}" for name in ("empty", "duplicates", "inconsistent") if counts[name]
     )
+    if not counts["kept"]:
+        raise DataError(
+            f"none of {counts['passages']:,} passages has a query left" + (f": {said}" if said else ""),
+            fix="see whether queries, and the filter's run or index, are of this collection's passages",
+        )
+    folder.write_json(ABOUT, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
     Progress("generate").say(
         f"{counts['kept']:,} queries for {counts['passages']:,} passages"
         + (f"; left out: {said}" if said else "")
     )
     shutil.rmtree(path / SHARDS)
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    """A line of generated.jsonl; numbers where they are not the queries' places, as after a filter."""
+    line = {"passage": row["passage"], "queries": row["queries"]}
+    return line if row["numbers"] == list(range(len(row["numbers"]))) else line | {"numbers": row["numbers"]}
 
 
 def _copy_passages(source: Path, out: Path) -> None:

@@ -33,6 +33,9 @@ class Writer:
     write: Callable[[Passages, Any, Path], Any]
     prepare: Callable[[Passages], Any] = lambda passages: None
     finish: Callable[[Any], list[list[str]]] = lambda found: list(found)
+    numbers: Callable[[Any], list[list[int]]] | None = (
+        None  # what queries are numbered by, if not by their places
+    )
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,15 @@ class Shards:
     def _finish(self, number: int, passages: Passages, found: Any, writer: Writer) -> None:
         """Clean, filter and store a shard; its first line holds the counts."""
         counts: Counter[str] = Counter()
-        texts = [clean(queries, counts, duplicates=self.duplicates) for queries in writer.finish(found)]
-        named = [(p.id, n, query) for p, queries in zip(passages, texts) for n, query in enumerate(queries)]
+        named: list[Named] = []
+        numbers = None if writer.numbers is None else writer.numbers(found)
+        for i, (passage, queries) in enumerate(zip(passages, writer.finish(found))):
+            for n, (place, text) in enumerate(clean(queries, counts, duplicates=self.duplicates)):
+                named.append((passage.id, n if numbers is None else numbers[i][place], text))
         kept = self._filtered(named, counts)
         rows: dict[str, list[tuple[int, str]]] = {passage.id: [] for passage in passages}
-        for passage, n, query in kept:
-            rows[passage].append((n, query))
+        for name, n, query in kept:
+            rows[name].append((n, query))
         lines = [json_line(dict(counts))]
         lines += [
             json_line({"passage": id, "queries": [q for _, q in row], "numbers": [n for n, _ in row]})
