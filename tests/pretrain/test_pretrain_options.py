@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from pretrain_worlds import backbone
 
 from liebig.config import parse
+from liebig.data.batches import BlockSource, ClozeSource, CropSource, SpanSource
+from liebig.data.collection import Collection
 from liebig.errors import RecipeError
-from liebig.pretrain import build, presets
+from liebig.pretrain import build, presets, sources
 from liebig.pretrain.arrange import Noisy
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.run import read
@@ -104,14 +107,12 @@ def test_masks_have_the_rates_asked_for(smoke, store):
     assert not single.masker.continues.any()
 
 
-def sources_of(smoke, store, source, monkeypatch):
+def sources_of(smoke, store, source, monkeypatch, objective="simclr"):
     """The sources that a recipe opens, before anything is held out of them."""
-    from liebig.pretrain import sources
-
     opened = []
     divide = sources.divide
     monkeypatch.setattr(sources, "divide", lambda found, share: opened.extend(found) or divide(found, share))
-    config = recipe(smoke, {"kind": "simclr"}, source)
+    config = recipe(smoke, {"kind": objective}, source)
     read(config, [store], store.tokenizer, ALONE, lambda _: None)
     return [one.source for one in opened]
 
@@ -131,3 +132,39 @@ def test_views_are_cut_and_spoilt_as_the_recipe_says(smoke, store, monkeypatch, 
     assert found.source.ratio == (0.2, 0.4)
     exact = {name: getattr(found.source, name) for name in VIEWS[kind] if name in ("window", "keep")}
     assert exact.items() <= VIEWS[kind].items()
+
+
+OPENED = [
+    ("mlm", {"kind": "blocks", "short": 0.6}, lambda store: BlockSource(store, 46, short=0.6)),
+    ("simclr", {"kind": "cloze", "short": 0.6}, lambda store: ClozeSource(store, 46, short=0.6)),
+    ("mlm", {"kind": "spans", "single": "once"}, lambda store: SpanSource(store, 46, once=True)),
+    (
+        "mlm",
+        {"kind": "crops", "window": 60, "across": True},
+        lambda store: CropSource(store, 60, ratio=(0.1, 0.5), across=True),
+    ),
+]
+
+
+@pytest.mark.parametrize("objective, asked, made", OPENED, ids=lambda case: getattr(case, "get", str)("kind"))
+def test_a_source_is_the_one_asked_for(smoke, store, monkeypatch, objective, asked, made):
+    (found,), expected = sources_of(smoke, store, asked, monkeypatch, objective), made(store)
+    assert len(found) == len(expected)
+    ours, theirs = (source.draw(np.arange(20), 0, 0) for source in (found, expected))
+    assert np.array_equal(ours.tokens, theirs.tokens)
+    assert np.array_equal(ours.offsets, theirs.offsets)
+
+
+def test_pairs_are_those_of_the_split_and_as_many_a_passage_as_asked_for(smoke, store):
+    asked = {"kind": "queries", "collection": smoke / "collection", "split": "generated"}
+    config = {"stores": [], "tokenizer": smoke / "tokenizer"}
+    partners = [
+        len(
+            sources.build(recipe(smoke, {"kind": "simclr"}, asked | most, **config), [], store.tokenizer)[
+                0
+            ].source.partners
+        )
+        for most in ({}, {"per_passage": 1})
+    ]
+    passages = len({j.passage for j in Collection(smoke / "collection").judgements("generated")})
+    assert partners[0] > partners[1] == passages
