@@ -223,7 +223,9 @@ def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about
     said = ", ".join(
         f"{counts[name]:,} {name}" for name in ("empty", "duplicates", "inconsistent") if counts[name]
     )
-    if not counts["kept"]:
+    if (
+        not counts["kept"] and config.source.kind == "file"
+    ):  # what was written with effort is kept whatever it is
         raise DataError(
             f"none of {counts['passages']:,} passages has a query left" + (f": {said}" if said else ""),
             fix="see whether queries, and the filter's run or index, are of this collection's passages",
