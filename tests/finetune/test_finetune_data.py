@@ -113,6 +113,7 @@ def test_a_smaller_subset_lies_in_a_larger_one(collection):
         ('{"query": "q3", "positives": ["p99"]}', "no passage 'p99'"),
         ('{"query": "q99", "positives": ["p3"]}', "no query 'q99'"),
         ('{"query": "q3", "positives": ["empty"]}', "empty text"),
+        ('{"query": "q3", "positives": ["p3"], "positive_scores": [1, 2]}', "1 positives and 2 scores"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_line(tmp_path, line, message):

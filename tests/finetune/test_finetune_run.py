@@ -110,8 +110,9 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):
-    with pytest.raises(DataError, match="no teacher's scores"):
+    with pytest.raises(DataError, match="'q0' has no teacher's scores") as caught:
         finetuned(config_of(model, collection, objective={"kind": "distill"}), tmp_path / "out")
+    assert caught.value.line == 1
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,7 @@ def test_distilling_needs_scores(model, collection, tmp_path):
         ({"objective": {"kind": "ltr"}}, "cannot search"),
         ({"objective": {"kind": "cosine"}, "batching": {"kind": "adaptive"}}, "looks at each example alone"),
         ({"negatives": 0, "loop": {"batch": 1}}, "nothing to contrast"),
+        ({"objective": {"kind": "distill"}, "hard": 0.5}, "no teacher's score"),
         ({"tokenizer": "x"}, "brings? .*own|bring their own"),
         ({"evaluation": {"split": "dev", "measures": ["nonsense"]}}, "nonsense"),
     ],

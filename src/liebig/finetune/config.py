@@ -234,6 +234,7 @@ class FinetuneConfig(Config):
             _pairs_need_no_scheduling,
             _something_to_contrast,
             _ltr_reranks,
+            _teachers_score_what_is_mined,
         ):
             check(self)
         return self
@@ -270,3 +271,8 @@ def _ltr_reranks(config: FinetuneConfig) -> None:
     dev = config.evaluation
     if config.objective.kind == "ltr" and dev.split is not None and dev.over == "all":
         raise ValueError("ltr scores pairs and cannot search: evaluate over candidates")
+
+
+def _teachers_score_what_is_mined(config: FinetuneConfig) -> None:
+    if config.objective.kind == "distill" and config.hard < 1.0:
+        raise ValueError("random negatives have no teacher's score: set hard = 1")

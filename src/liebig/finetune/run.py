@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from liebig.data.collection import Collection
-from liebig.errors import DataError
 from liebig.finetune import lora, similarity
 from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.batching import plain_sampler, sampler_of
@@ -31,7 +30,7 @@ from liebig.finetune.ltr import Ltr, evaluate_ltr
 from liebig.measures.names import parse_all
 from liebig.train.batch import Batch
 from liebig.train.distributed import World, joined
-from liebig.train.labelled.examples import Examples, read_examples
+from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import Sampler
 from liebig.train.labelled.texts import Shape, Texts
 from liebig.train.loop import Epochs, train
@@ -91,17 +90,16 @@ def finetune(config: FinetuneConfig, folder: Path, world: World) -> None:
 
 
 def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
-    collection = Collection(config.collection)
     read = read_examples(
-        collection,
+        Collection(config.collection),
         config.split,
         groups=config.groups,
         relevant=config.relevant,
         queries=config.limit,
         subset_seed=config.limit_seed,
+        scored=isinstance(config.objective, DistillConfig),
     )
     examples = read.examples
-    _check(config, examples)
     say(
         f"{len(examples):,} queries, {len(examples.passages):,} passages, "
         f"{len(examples.negatives.values) / len(examples):.1f} negatives a query"
@@ -114,18 +112,6 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
     mask = getattr(config.objective, "mask", True)
     maker = Maker(examples, queries, passages, sampler, choice, world, mask)
     return Data(maker, sampler, _dev(config, (query, passage), folder, world, say))
-
-
-def _check(config: FinetuneConfig, examples: Examples) -> None:
-    """What the recipe asks of the examples, they must have."""
-    if isinstance(config.objective, DistillConfig) and examples.scores is None:
-        raise DataError(
-            "the groups have no teacher's scores, or not for every passage",
-            file=config.groups[0] if config.groups else config.collection,
-            fix="score them with liebig rerank score, and give liebig mine those scores",
-        )
-    if isinstance(config.objective, DistillConfig) and config.hard < 1.0:
-        raise DataError("random negatives have no teacher's score", fix="set hard = 1")
 
 
 def _dev(

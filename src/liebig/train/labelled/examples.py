@@ -139,6 +139,7 @@ def drafts(placed: Iterable[Placed]) -> list[Draft]:
     for group, where in placed:
         if not group.positives:
             where.refuse(f"the query {group.query!r} has no positive", "give it one, or remove the line")
+        _check_scores(group, where)
         found.setdefault(group.query, Draft(group.query, where)).add(group, where)
         draft = found[group.query]
         both = next(
@@ -155,6 +156,16 @@ def drafts(placed: Iterable[Placed]) -> list[Draft]:
                 "remove it from the negatives",
             )
     return list(found.values())
+
+
+def _check_scores(group: Group, where: Where) -> None:
+    for name, ids, scores in (
+        ("positives", group.positives, group.positive_scores),
+        ("negatives", group.negatives, group.negative_scores),
+    ):
+        if scores and len(scores) != len(ids):
+            what = f"the query {group.query!r} has {len(ids)} {name} and {len(scores)} scores of them"
+            where.refuse(what, "give every passage a score, or none")
 
 
 def subset(found: Sequence[Draft], queries: int | None, seed: int) -> list[Draft]:
@@ -182,8 +193,12 @@ def read_examples(
     relevant: int = 1,
     queries: int | None = None,
     subset_seed: int = 0,
+    scored: bool = False,
 ) -> Read:
-    """The examples of a split from groups, else from judgements; checked against the collection's texts."""
+    """The examples of a split from groups, else from judgements; checked against the collection's texts.
+
+    `scored` are those of which a teacher must have scored every passage.
+    """
     folders = list(groups)
     if not folders and split in collection.splits_of("groups"):
         folders = [collection.path]
@@ -195,6 +210,10 @@ def read_examples(
     chosen = subset(drafts(placed), queries, subset_seed)
     if not chosen:
         raise DataError(f"the split {split!r} has no example", file=collection.path)
+    unscored = next((draft for draft in chosen if scored and not draft.scored), None)
+    if unscored is not None:
+        what = f"the query {unscored.query!r} has no teacher's scores, or not of every passage"
+        unscored.where.refuse(what, "give groups with scores, as liebig rerank score --groups writes them")
     judged = _judged(collection, split, relevant)
     texts = _Named(collection, chosen)
     examples = _numbered(chosen, texts, judged)
