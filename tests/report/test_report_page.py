@@ -63,6 +63,7 @@ def test_every_section_is_there(html: str) -> None:
         "Results",
         "Who beats whom",
         "Wins and losses",
+        "Generated queries",
         "Looking inside",
     ]
     for title in [*titles, "Commands", "Versions and hashes"]:
@@ -108,6 +109,13 @@ def test_words_of_the_query_are_marked(html: str) -> None:
     assert "nothing found" in html
 
 
+def test_generated_queries_stand_beside_their_passages_with_the_labels_behind_them(html: str) -> None:
+    section = html[html.index('id="queries"') : html.index('id="analysis"')]
+    assert "squad, train: 9 pairs" in section
+    assert '<td class="n">0.625</td>' in section
+    assert "<li>what grows</li>" in section
+
+
 def test_plots_are_inline_and_saved_as_files(report: Path, html: str) -> None:
     files = sorted(path.name for path in (report / "plots").iterdir())
     expected = ["attention-attention.svg", "errors-errors.svg", "recall-cities-test.svg"]
@@ -125,7 +133,7 @@ def test_the_same_folders_give_the_same_page(world: Path, report: Path, tmp_path
 def test_stages_come_in_the_order_they_ran_and_reports_are_left_out(world: Path, tmp_path: Path) -> None:
     make_report([world], world / "old-report")
     names = [stage.name for stage in find_stages([world])]
-    assert len(names) == 8
+    assert len(names) == 9
     assert "old-report" not in names
     assert "train/mlm" in names
 

@@ -17,6 +17,7 @@ from liebig.report.tables import Matrix, TaskTable, matrices_of, stored_matrices
 from liebig.report.training import Training, training_of
 
 FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
+INSPECT = "queries inspect"
 CAPTIONS = {
     "attention": "Entropy of the attention that CLS pays, by layer, averaged over heads and texts. Higher is broader; "
     "dashed lines are models after fine-tuning.",
@@ -60,6 +61,7 @@ class Page:
     tables: Sequence[TaskTable]
     matrices: Sequence[Matrix]
     errors: Sequence[Errors]
+    queries: Sequence[tuple[str, Mapping[str, Any]]]
     plots: Sequence[Plot]
     spaces: Sequence[tuple[str, Mapping[str, Any]]]
     leaks: Sequence[tuple[str, Mapping[str, Any]]]
@@ -80,6 +82,7 @@ def assemble(stages: Sequence[Ran], *, title: str, about: str, samples: int, see
         tables=tables,
         matrices=matrices,
         errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
+        queries=_json([stage for stage in stages if stage.manifest.kind == INSPECT], "queries.json"),
         plots=[plot for stage in stages for plot in _stored_plots(stage)],
         spaces=_json(stages, "space.json"),
         leaks=_json(stages, "leakage.json"),
