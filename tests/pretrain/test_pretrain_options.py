@@ -13,7 +13,7 @@ from liebig.errors import RecipeError
 from liebig.pretrain import build, presets, sources
 from liebig.pretrain.arrange import Noisy
 from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.run import read
+from liebig.pretrain.run import read, start
 from liebig.train.distributed import ALONE
 
 HEAD = {"skip_from": 1, "late_mlm": False, "mlm_reduction": "sum"}
@@ -95,6 +95,36 @@ def test_simclr_and_moco_are_the_ones_asked_for(smoke):
     moco = built(smoke, {"kind": "moco", "queue": 24, **rest, **CONTRAST})
     assert len(moco.queue) == 24
     assert {name: getattr(moco, name) for name in rest | CONTRAST} == rest | CONTRAST
+
+
+@pytest.mark.parametrize("asked, rate", [({}, 0.1), ({"dropout": 0.3}, 0.3)])
+def test_dropout_is_the_models_own_or_the_one_asked_for(smoke, store, asked, rate):
+    made = start(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}, **asked), store.tokenizer)
+    layers = (made.backbone.body.encoder.layer[0], made.built.objective.head.layers[0])
+    assert [layer.output.dropout.p for layer in layers] == [rate, rate]
+    assert made.backbone.body.embeddings.dropout.p == rate
+
+
+@pytest.mark.parametrize("kind", ["mlm", "simclr", "moco"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_model_is_saved_with_the_pooling_asked_for(smoke, store, kind, pooling):
+    asked = {"kind": kind, "pooling": pooling} | ({"queue": 16} if kind == "moco" else {})
+    config = recipe(smoke, asked, {"kind": "blocks" if kind == "mlm" else "spans"})
+    made = build.objective(config, backbone(), {})
+    assert made.pooling == pooling
+    assert getattr(made.objective, "pooling", pooling) == pooling
+
+
+def test_vectors_are_compared_as_they_were_trained(smoke):
+    for asked in ({"kind": "cocondenser"}, {"kind": "simclr"}, {"kind": "moco", "queue": 16}):
+        for similarity in ("dot", "cosine"):
+            config = recipe(smoke, {**asked, "similarity": similarity}, {"kind": "spans"})
+            made = build.objective(config, backbone(), {})
+            assert (made.similarity, made.objective.similarity) == (similarity, similarity)
+    assert (
+        build.objective(recipe(smoke, {"kind": "cocondenser"}, {"kind": "spans"}), backbone(), {}).pooling
+        == "cls"
+    )
 
 
 def test_masks_have_the_rates_asked_for(smoke, store):
