@@ -14,6 +14,7 @@ from liebig.data.output import write_lines
 from liebig.errors import DataError
 from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.config import EvaluateConfig
+from liebig.evaluate.labels import labels_note
 from liebig.evaluate.results import Results, TaskResult, query_lines, to_json
 from liebig.evaluate.runfile import needed_run, open_run, run_file
 from liebig.evaluate.scoring import (
@@ -48,7 +49,8 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
         else _score_model(config, tasks, how, folder)
     )
     name = config.name or system_name(config.system)
-    results = write(folder, name, scored)
+    note = labels_note(name, config.system)
+    results = write(folder, name, [replace(item, notes=(*item.notes, *note)) for item in scored])
     show_results(results)
 
 
