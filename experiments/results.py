@@ -91,9 +91,14 @@ def correct(lines: Sequence[Line]) -> None:
 
 
 def table(lines: Sequence[Line], kind: str, way: str, base: str) -> Iterator[str]:
-    """The table in Markdown; `kind` and `way` name the lines' first and third column, `base` what is held against."""
-    yield f"| {kind} | test | {way} | runs | nDCG@10 [95 %] | RR@10 | R@100 | against {base} [95 %] | p (Holm) |"
-    yield "| --- | --- | --- | ---: | --- | ---: | ---: | --- | ---: |"
+    """The table in Markdown; `kind` and `way` name the lines' first and third column, `base` what is held against.
+
+    Lines that say which labels they have seen end with a column of that.
+    """
+    seen = any("labels" in line for line in lines)
+    head = f"| {kind} | test | {way} | runs | nDCG@10 [95 %] | RR@10 | R@100 | against {base} [95 %] | p (Holm) |"
+    yield head + " labels |" * seen
+    yield "| --- | --- | --- | ---: | --- | ---: | ---: | --- | ---: |" + " --- |" * seen
     for line in lines:
         ndcg, rr, recall = line["means"]
         beside, p = "", ""
@@ -102,6 +107,7 @@ def table(lines: Sequence[Line], kind: str, way: str, base: str) -> Iterator[str
         yield (
             f"| {line[kind]} | {line['test']} ({line['questions']}) | {line[way]} | {line['runs']} | "
             f"{ndcg:.4f} [{line['low']:.4f}, {line['high']:.4f}] | {rr:.4f} | {recall:.4f} | {beside} | {p} |"
+            + (f" {line['labels']} |" if "labels" in line else "")
         )
 
 

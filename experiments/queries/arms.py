@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,12 @@ class Bench:
     def asked(self) -> PairSource:
         """Passages with all their queries."""
         return load_pairs(self.prepared / PAIRS, Frame.of(self.tokenizer))
+
+    @cached_property
+    def generator_labels(self) -> list[str]:
+        """Labels that the writer of the queries has seen."""
+        found: list[str] = np.load(self.prepared / PAIRS)["labels"].tolist()
+        return found
 
     @cached_property
     def tasks(self) -> dict[str, tasks.Task]:
@@ -221,8 +227,20 @@ def one_run(bench: Bench, arm: str, seed: int) -> tuple[Tree, dict[str, NDArray[
         "tuning": tuned,
         "testing": round(testing, 2),
         "documents": {name: asked.documents.tolist() for name, asked in tests.items()},
+        "labels": labels(bench, arm),
     }
     return about, values
+
+
+def labels(bench: Bench, arm: str) -> dict[str, list[str]]:
+    """Which labels a row has seen: through the generator of its queries, and by tuning, which is the same for all."""
+    spans = arm == START or ARMS[arm][1] == "spans"
+    before = [] if spans else [f"{label} (through the generator)" for label in bench.generator_labels]
+    task = bench.tasks["labelled"]
+    return {
+        "zero-shot": before,
+        "tuned": [*before, f"{' + '.join(task.tests)}, train: {len(task.train)} questions"],
+    }
 
 
 def tested(bench: Bench, encoder: Encoder, state: str) -> dict[str, NDArray[np.float64]]:
@@ -236,13 +254,13 @@ def tested(bench: Bench, encoder: Encoder, state: str) -> dict[str, NDArray[np.f
     return found
 
 
-def save_pairs(pairs: PairSource, path: Path, made_of: str) -> None:
-    """Arrays of passages with queries and the hash of what they were made of, whole or not at all."""
+def save_pairs(pairs: PairSource, path: Path, made_of: str, labels: Sequence[str]) -> None:
+    """Arrays of passages with queries, the hash of what they were made of, and labels; whole or not at all."""
     partial = path.with_suffix(".partial.npz")
     np.savez(
         partial, tokens=pairs.texts.tokens.astype(np.uint16), offsets=pairs.texts.offsets, bounds=pairs.bounds,
         n_queries=pairs.n_queries, documents=pairs.passage_documents, partners=pairs.partners, anchors=pairs.anchors,
-        made_of=made_of,
+        made_of=made_of, labels=np.array(labels),
     )  # fmt: skip
     partial.replace(path)
 

@@ -74,6 +74,7 @@ def pairs(given: argparse.Namespace) -> None:
     import arms
 
     from liebig import encoders
+    from liebig.queries.run_generate import labels_of
     from liebig.text.tokenizer import Tokenizer
 
     if given.queries is None:
@@ -85,7 +86,7 @@ def pairs(given: argparse.Namespace) -> None:
     tokenizer = Tokenizer.from_folder(encoders.folder())
     passages = given.passages or given.queries / "passages.jsonl"
     found = arms.read_pairs(passages, generated, tokenizer)
-    arms.save_pairs(found, path, made_of)
+    arms.save_pairs(found, path, made_of, labels_of(given.queries) or ["labels not known"])
     say(f"{len(found):,} passages with {found.n_queries:,} queries in {time.monotonic() - began:.1f} s")
 
 

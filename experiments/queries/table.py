@@ -60,7 +60,9 @@ def lines(found: Mapping[str, Arm]) -> list[Line]:
 def _line(name: str, arm: str, found: Mapping[str, Arm]) -> Line:
     state, test = name.split("|")
     values, documents = found[arm].values[name], np.array(found[arm].facts["documents"][test])
+    seen = found[arm].facts["labels"]["tuned" if state == "tuned" else "zero-shot"]
     line = {"state": state, "test": test, "arm": arm, **results.levels(values, documents)}
+    line["labels"] = "; ".join(seen) or "none"
     base = baseline(arm)
     if base in found:
         line |= results.against(values[:, :, 0], found[base].values[name][:, :, 0], documents)

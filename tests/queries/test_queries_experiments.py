@@ -52,7 +52,7 @@ def test_the_comparison_draws_the_pairs_that_the_recipe_would(home, tmp_path, mo
     tokenizer = Tokenizer.from_folder(encoders.folder())
     usual = read_pairs(Collection(tmp_path), "generated", tokenizer, 126, anchor="passage", most=most)
     made = arms.read_pairs(tmp_path / "passages.jsonl", tmp_path / "generated.jsonl", tokenizer)
-    arms.save_pairs(made, tmp_path / "pairs.npz", "abc")
+    arms.save_pairs(made, tmp_path / "pairs.npz", "abc", ["some labels"])
     kept = arms.load_pairs(tmp_path / "pairs.npz", Frame.of(tokenizer))
     kept = arms.first_only(kept) if most == 1 else kept
     assert len(kept) == len(usual) == 2
@@ -76,6 +76,26 @@ def test_other_queries_make_other_pairs(home, tmp_path):
     (tmp_path / "generated.jsonl").write_text('{"passage": "c", "queries": ["why?"]}\n')
     comparison.pairs(given)
     assert len(arms.load_pairs(tmp_path / arms.PAIRS, frame)) == 1
+
+
+def test_an_arm_knows_its_labels_also_through_the_generator(home, tmp_path):
+    import arms
+    import comparison
+    import tasks
+
+    write_generated(tmp_path)
+    (tmp_path / "generation.json").write_text('{"labels": ["squad, train: 9 pairs"]}')
+    comparison.pairs(Namespace(prepared=tmp_path, queries=tmp_path, passages=None))
+    shape = Shape(Tokenizer.from_folder(encoders.folder()), 16)
+    asked = tasks.Questions(Texts.of(["one", "two"], shape), Ragged.of([[0], [1]]), np.arange(2))
+    task = tasks.Task(asked.texts, np.arange(2), asked, Ragged.of([[1], [0]]), {"squad": asked})
+    for name in ("labelled", "scifact"):
+        tasks.save(task, tmp_path / f"{name}.npz")
+    bench = arms.Bench(tmp_path, tmp_path, arms.Settings(), torch.device("cpu"))
+    spans, asking = (arms.labels(bench, f"cotmae-{kind}") for kind in ("spans", "queries"))
+    assert spans == {"zero-shot": [], "tuned": ["squad, train: 2 questions"]}
+    assert asking["zero-shot"] == ["squad, train: 9 pairs (through the generator)"]
+    assert asking["tuned"] == [*asking["zero-shot"], *spans["tuned"]]
 
 
 def test_a_task_is_the_same_from_its_file_and_knows_the_right_passages(home, tmp_path):
@@ -104,6 +124,7 @@ def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_pat
         for seed in (1, 2):
             values = {"tuned|squad": np.full((30, 3), 0.5 + better)}
             facts = {"documents": {"squad": [i // 2 for i in range(30)]}, "pretraining": {}}
+            facts["labels"] = {"zero-shot": [], "tuned": ["squad, train: 5 questions"]}
             results.store(tmp_path / "results" / f"{arm}-{seed}.json", values, facts)
     table.write(tmp_path)
     lines = {line["arm"]: line for line in json.loads((tmp_path / "results.json").read_text())}
@@ -111,14 +132,16 @@ def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_pat
     assert lines["cocondenser-queries"]["p_holm"] < 0.01
     assert (lines["cocondenser-queries"]["runs"], lines["cocondenser-queries"]["documents"]) == (2, 15)
     assert "p" not in lines["start"]
-    assert "| tuned | squad (30) | cocondenser-queries | 2 | 0.6000 " in capsys.readouterr().out
+    (row,) = [row for row in capsys.readouterr().out.splitlines() if "| cocondenser-queries |" in row]
+    assert row.startswith("| tuned | squad (30) | cocondenser-queries | 2 | 0.6000 ")
+    assert row.endswith("| squad, train: 5 questions |"), "a row states which labels it used"
 
 
 def test_a_run_that_was_cut_off_is_not_in_the_table(home, tmp_path):
     import results
     import table
 
-    facts = {"documents": {"squad": [0, 1]}, "pretraining": {}}
+    facts = {"documents": {"squad": [0, 1]}, "pretraining": {}, "labels": {"zero-shot": [], "tuned": []}}
     results.store(tmp_path / "results" / "start-1.json", {"tuned|squad": np.zeros((2, 3))}, facts)
     (tmp_path / "results" / "start-2.npz").write_bytes(b"cut o")
     (tmp_path / "results" / "start-3.partial").write_text('{"cut')
