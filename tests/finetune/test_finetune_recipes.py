@@ -62,3 +62,4 @@ def test_the_recipes_have_the_papers_numbers():
         1024,
     )
     assert contriever.objective.temperature == 0.05
+    assert len(contriever.groups) == 1

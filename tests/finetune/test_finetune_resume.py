@@ -30,6 +30,8 @@ WAYS = {
     "adaptive": {"batching": {"kind": "adaptive"}},
     "ahead": {"batching": {"kind": "adaptive", "ahead": True}},
     "ahead-run": {"batching": {"kind": "adaptive", "ahead": True, "run": "RUN"}},
+    "run": {"batching": {"kind": "adaptive", "run": "RUN"}},
+    "run-always": {"batching": {"kind": "adaptive", "run": "RUN", "run_always": True}},
 }
 
 
@@ -116,6 +118,29 @@ def test_a_run_that_broke_ends_like_one_that_did_not(model, world_of_data, tmp_p
     for file in (tmp_path / "whole").glob("schedule/epoch-*.npy"):
         assert np.load(file).tolist() == np.load(tmp_path / "broken" / "schedule" / file.name).tolist()
     assert not list((tmp_path / "broken").glob("schedule/vectors-*"))
+
+
+@pytest.mark.parametrize(
+    ("way", "wanted"), [("run", ["run", "model", "model"]), ("run-always", ["run", "run", "run"])]
+)
+def test_a_run_is_the_similarity_of_the_first_epoch_or_of_all(
+    model, world_of_data, tmp_path, monkeypatch, way, wanted
+):
+    used = []
+
+    def watched(name):
+        real = getattr(adaptive, f"{name}_similarity")
+
+        def similarity(*args):
+            used.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(adaptive, f"{name}_similarity", similarity)
+
+    watched("run")
+    watched("model")
+    running.finetune(config_of(model, world_of_data, way), tmp_path / "out", ALONE)
+    assert used == wanted
 
 
 def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_one_before(

@@ -16,7 +16,7 @@ from liebig.records import Group, Hit, Passage, Query
 from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
 from liebig.rerank.cross import CrossEncoder
 from liebig.rerank.run import run_score, run_train, train_reranker
-from liebig.rerank.score import rerank, soft_labels
+from liebig.rerank.score import rerank, scorer, soft_labels
 from liebig.rerank.train import Maker, Reranker
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
@@ -69,6 +69,16 @@ def test_a_run_is_reranked_to_the_depth_and_the_rest_follows():
     assert [hit.passage for hit in found] == ["p3", "p2", "p1", "p9", "p8"]
     assert [hit.score for hit in found] == [3.0, 2.0, 1.0, 0.0, -1.0]
     assert [hit.rank for hit in found] == [1, 2, 3, 4, 5]
+
+
+def test_several_models_score_by_their_mean(model, cross):
+    other = CrossEncoder(
+        Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24
+    ).double()
+    asked = [(Query("q", "stone river"), [Passage("a", "bread"), Passage("b", "stone")])]
+    one, two, both = (scorer(models, "no")(asked)[0] for models in ([cross], [other], [cross, other]))
+    assert abs(one - two).max() > 1e-3
+    np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
 
 
 def test_soft_labels_are_the_scores_of_every_passage():
