@@ -67,6 +67,12 @@ def test_contriever_is_pooled_by_the_mean(tmp_path: Path) -> None:
     assert np.array_equal(Encoder.load(tmp_path / "out").encode_texts(TEXTS), original.encode_texts(TEXTS))
 
 
+def test_contriever_is_known_by_its_name_too(tmp_path: Path) -> None:
+    """Copies that transformers saved again say BertModel."""
+    bert_folder(tmp_path / "contriever-msmarco")
+    assert import_checkpoint(tmp_path / "contriever-msmarco", tmp_path / "out").pooling == "mean"
+
+
 @pytest.mark.parametrize("prefix", ["encoder_q.", "encoder.", "module.encoder_q.", ""])
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_training_checkpoint_of_contriever_gives_its_query_encoder(
@@ -151,10 +157,15 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         import_checkpoint(tmp_path / "published", tmp_path / "out")
 
 
-def test_the_stage_leaves_a_model_folder_and_what_it_found(tmp_path: Path) -> None:
+def test_the_stage_leaves_a_model_folder_and_says_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     original = bert_folder(tmp_path / "published")
     config = parse(ImportConfig, {"source": str(tmp_path / "published")})
     with stage(tmp_path / "model", kind="import", recipe={}, inputs={}) as folder:
         run(config, folder)
     assert json.loads((tmp_path / "model" / "import.json").read_text())["kind"] == "condenser"
+    said = capsys.readouterr().err
+    assert "published is taken for a condenser checkpoint: bert: 4 layers" in said
+    assert "cls pooling" in said
     assert np.array_equal(Encoder.load(tmp_path / "model").encode_texts(TEXTS), original.encode_texts(TEXTS))

@@ -78,10 +78,13 @@ def training_checkpoint(source: Path) -> Path | None:
 
 
 def hf_folder(source: Path, tokenizer: Path | None) -> tuple[str, Encoder]:
-    """A published model folder: Contriever says so in its config and is pooled by the mean, the others by CLS."""
+    """A published model folder: Contriever says so in its config, or by its name, and is pooled by the mean, the
+    others by CLS."""
     if (source / "modules.json").exists():
         return "sentence-transformers", load_encoder(source)
-    is_contriever = "Contriever" in (read_json(source / "config.json").get("architectures") or [])
+    config = read_json(source / "config.json")
+    called = f"{source.name} {config.get('_name_or_path')}".lower()
+    is_contriever = "Contriever" in (config.get("architectures") or []) or "contriever" in called
     words = Tokenizer.from_folder(tokenizer or source)
     pooling = "mean" if is_contriever else "cls"
     encoder = Encoder(Backbone.load(source), words, pooling=pooling, max_length=words.max_length)

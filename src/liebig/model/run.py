@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 
 from liebig.model.config import ImportConfig
@@ -20,3 +21,5 @@ def run(config: ImportConfig, folder: Folder) -> None:
         max_length=config.max_length,
     )
     folder.write_json("import.json", asdict(imported))
+    head = ", with its head" if imported.heads else ""
+    sys.stderr.write(f"{config.source} is taken for a {imported.kind} checkpoint{head}: {imported.says}\n")
