@@ -97,6 +97,11 @@ def test_simclr_and_moco_are_the_ones_asked_for(smoke):
     assert {name: getattr(moco, name) for name in rest | CONTRAST} == rest | CONTRAST
 
 
+def test_a_queue_that_the_batch_does_not_divide_is_refused_before_anything_is_trained(smoke):
+    with pytest.raises(RecipeError, match="use a queue of 96 or 104"):
+        built(smoke, {"kind": "moco", "queue": 100})
+
+
 @pytest.mark.parametrize("asked, rate", [({}, 0.1), ({"dropout": 0.3}, 0.3)])
 def test_dropout_is_the_models_own_or_the_one_asked_for(smoke, store, asked, rate):
     made = start(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}, **asked), store.tokenizer)
