@@ -4,6 +4,7 @@ import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
+from liebig.finetune import similarity as tasks
 from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import InfoNCE, Retriever
 from liebig.finetune.distill import MarginMSE, SoftLabels
@@ -147,4 +148,25 @@ def test_ltr_equals_the_softmax_of_sigmoids_over_the_group(chunk_tokens):
     pairs = torch.cat((q.repeat_interleave(3, 0), encode(ORDER)), 1)
     logits = objective.head(pairs).view(4, 3).sigmoid()
     expected = -logits.log_softmax(1)[:, 0].mean()
+    assert_same(objective, encoder, batch, expected, chunk_tokens)
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 25])
+@pytest.mark.parametrize("kind", ["cosine", "triplet"])
+def test_similarity_tasks_equal_their_plain_forms(kind, chunk_tokens):
+    encoder, texts = double_encoder(), [random_texts(6, seed) for seed in (1, 2, 3)]
+    a, b, c = (encoder(text.packed(torch.arange(6).numpy())) for text in texts)
+    if kind == "cosine":
+        gold = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, 0.5])
+        data, objective = (
+            tasks.Texted(tasks.PAIR, tuple(texts[:2]), gold.numpy()),
+            tasks.cosine_regression(encoder),
+        )
+        expected = (torch.nn.functional.cosine_similarity(a, b) - gold).square().mean()
+    else:
+        data, objective = tasks.Texted(tasks.TRIPLET, tuple(texts), None), tasks.triplets(encoder, margin=0.1)
+        rises = (a - b).norm(dim=1) - (a - c).norm(dim=1) + 0.1
+        assert 0 < int((rises > 0).sum()) < 6
+        expected = rises.clamp(min=0).mean()
+    batch = tasks.Maker(data, sequential_batches(6, 6), ALONE)(0)
     assert_same(objective, encoder, batch, expected, chunk_tokens)
