@@ -3,6 +3,7 @@
 #     PARTS=.carry/flan OUT=results bash experiments/queries/gpu.sh [PHASE ...] [KEY=VALUE ...]
 # Phases, all of them if none is named: prepare and join (no GPU), train, generate, bench, pack (no GPU). What is up
 # to date is not done again. LIMIT is the most seconds of a phase; cut off, it goes on where it was with the same command.
+# MOST takes the first passages only, in a folder of their own; DATA and RUNS name other folders than data and runs/queries.
 set -euo pipefail
 PARTS=${PARTS:-.carry/flan} OUT=${OUT:-runs/queries/results} DATA=${DATA:-data} RUNS=${RUNS:-runs/queries}
 PYTHON=${PYTHON:-python} LIMIT=${LIMIT:-3600}
@@ -12,15 +13,20 @@ for word in "$@"; do
 done
 [ ${#phases[@]} -gt 0 ] || phases=(prepare join train generate bench pack)
 mkdir -p "$OUT"
-stages() { timeout -s INT "$LIMIT" "$PYTHON" $here/stages.py $here/generator.toml "$RUNS" "$@" "${overrides[@]}" 2>&1; }
+passages=$DATA/wiki-passages${MOST:+-$MOST} model=$DATA/flan-t5-small
+data=("stages.squad.paths=['$DATA/squad']" "stages.medquad.paths=['$DATA/medquad']"
+    "stages.generator.model.path=$model" "stages.wiki.collection=$passages")
+stages() {
+    timeout -s INT "$LIMIT" "$PYTHON" $here/stages.py $here/generator.toml "$RUNS" "$@" "${data[@]}" "${overrides[@]}" 2>&1
+}
 
 prepare() {
-    [ -f "$DATA/wiki-passages/passages.jsonl" ] ||
-        "$PYTHON" $here/passages.py "$DATA/wiki" "$DATA/wiki-passages" --parts 0 ${MOST:+--most "$MOST"}
+    [ -f "$passages/passages.jsonl" ] ||
+        "$PYTHON" $here/passages.py "$DATA/wiki" "$passages" --parts 0 ${MOST:+--most "$MOST"}
     stages squad medquad squad-bm25 medquad-bm25
 }
 join() {
-    [ -f "$DATA/flan-t5-small/config.json" ] || "$PYTHON" $here/flan_t5.py join "$PARTS" "$DATA/flan-t5-small"
+    [ -d "$model" ] || { "$PYTHON" $here/flan_t5.py join "$PARTS" "$model.partial" && mv "$model.partial" "$model"; }
 }
 train() {
     stages generator | tee "$OUT/train.log"
@@ -30,7 +36,7 @@ train() {
 generate() { stages squad-test wiki | tee "$OUT/generate.log"; }
 bench() {
     timeout -s INT "$LIMIT" "$PYTHON" bench/generate.py --model "$RUNS/generator/model" \
-        --passages "$DATA/wiki-passages/passages.jsonl" ${BENCH:---gpu} 2>&1 | tee "$OUT/bench.log"
+        --passages "$passages/passages.jsonl" ${BENCH:---gpu} 2>&1 | tee "$OUT/bench.log"
 }
 pack() {
     for name in squad-test wiki; do

@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--beir", type=Path, help="a BEIR folder whose passages follow")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with (given.out / "passages.jsonl").open("w", encoding="utf-8") as file:
+    count, partial = 0, given.out / "passages.partial"
+    with partial.open("w", encoding="utf-8") as file:
         for part in given.parts:
             with lzma.open(given.wiki / f"articles-{part}.jsonl.xz", "rt", encoding="utf-8") as articles:
                 for passage in (p for line in articles for p in cut(json.loads(line))):
@@ -66,6 +66,7 @@ def main() -> None:
         for passage in beir(given.beir) if given.beir is not None else ():
             file.write(json.dumps(passage, ensure_ascii=False) + "\n")
             count += 1
+    partial.replace(given.out / "passages.jsonl")
     print(f"{count:,} passages")
 
 

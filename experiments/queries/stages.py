@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from liebig import pipeline
+from liebig.errors import LiebigError
 from liebig.stages import STAGES
 
 
@@ -18,7 +19,14 @@ def main() -> None:
     if unknown := set(names) - {stage.name for stage in planned}:
         raise SystemExit(f"{recipe} has no stage {', '.join(sorted(unknown))}")
     began = time.monotonic()
-    pipeline.run([stage for stage in planned if stage.name in names], lambda said: print(said, flush=True))
+    try:
+        pipeline.run(
+            [stage for stage in planned if stage.name in names], lambda said: print(said, flush=True)
+        )
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted: the same command goes on with what was stored") from None
+    except LiebigError as error:
+        raise SystemExit(str(error)) from None
     print(f"{' and '.join(names)}: {time.monotonic() - began:.1f} s", flush=True)
 
 
