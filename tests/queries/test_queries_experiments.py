@@ -1,6 +1,7 @@
 """What the comparison of spans and queries rests on: pairs, tasks as files, processes that fail, the table."""
 
 import json
+import lzma
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -18,7 +19,7 @@ from liebig.train.labelled.examples import Ragged
 from liebig.train.labelled.texts import Shape, Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
-OURS = ("arms", "tasks", "pool", "results", "table", "comparison")
+OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages")
 
 
 @pytest.fixture
@@ -96,6 +97,24 @@ def test_an_arm_knows_its_labels_also_through_the_generator(home, tmp_path):
     assert spans == {"zero-shot": [], "tuned": ["squad, train: 2 questions"]}
     assert asking["zero-shot"] == ["squad, train: 9 pairs (through the generator)"]
     assert asking["tuned"] == [*asking["zero-shot"], *spans["tuned"]]
+
+
+def test_passages_are_whole_or_not_there(home, tmp_path, monkeypatch):
+    import passages
+
+    article = {"id": 7, "title": "T", "sections": [{"p": ["word " * 130, "word " * 80]}, {"p": ["few"]}]}
+    whole = lzma.compress("".join(json.dumps(article) + "\n" for _ in range(40)).encode())
+    words = ["", str(tmp_path), str(tmp_path / "out"), "--parts", "0"]
+    monkeypatch.setattr(sys, "argv", words)
+    (tmp_path / "articles-0.jsonl.xz").write_bytes(whole[:-40])
+    with pytest.raises(EOFError):
+        passages.main()
+    assert not (tmp_path / "out" / "passages.jsonl").exists()
+    (tmp_path / "articles-0.jsonl.xz").write_bytes(whole)
+    monkeypatch.setattr(sys, "argv", [*words, "--most", "3"])
+    passages.main()
+    rows = [json.loads(line) for line in (tmp_path / "out" / "passages.jsonl").read_text().splitlines()]
+    assert [len(row["text"].split()) for row in rows] == [100, 100, 100]
 
 
 def test_a_task_is_the_same_from_its_file_and_knows_the_right_passages(home, tmp_path):
