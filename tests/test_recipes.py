@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from liebig import pipeline
+from liebig.config import parse
 from liebig.pretrain import plan as plans
 from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.objective_config import SimclrConfig
+from liebig.pretrain.objective_config import MlmConfig, SimclrConfig
 from liebig.pretrain.plan import plan
 from liebig.pretrain.presets import resolve
 from liebig.stages import STAGES
@@ -85,3 +86,30 @@ def test_the_speed_of_an_earlier_run_decides_the_time(tmp_path):
     (tmp_path / "timing.jsonl").write_text(rates)
     found = plan(config_of("contriever"), tmp_path)
     assert found.seconds == pytest.approx(found.tokens / 5e5)
+
+
+def test_the_work_of_an_objective_in_the_docs_is_the_work_that_is_counted():
+    """Spans of 102 tokens, BERT's vocabulary; half of CoT-MAE's tokens are decoded."""
+    sizes = (plans.Size(12, 768, 3072, 30_522), plans.Size(6, 384, 1536, 30_522))
+    page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
+    table = page[page.index("| objective | 12 × 768 |") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines()[2:]]
+    assert len(rows) == 7
+    for kind, *said in rows:
+        objective = resolve(recipe_of(kind)).objective
+        decoded = 0.5 if kind == "cotmae" else 0.0
+        load = plans.Load(1000, 1e5 * (1 - decoded), 1e5 * decoded, 102, None)
+        plain = plans.Load(1000, 1e5, 0, 102, None)
+        counted = [
+            plans.flop_a_step(objective, size, load) / plans.flop_a_step(MlmConfig(), size, plain)
+            for size in sizes
+        ]
+        assert [float(x) for x in said] == pytest.approx(counted, abs=0.05), kind
+
+
+def recipe_of(kind: str) -> PretrainConfig:
+    source = {"mlm": "blocks", "condenser": "blocks"}.get(kind, "spans")
+    tables = {"objective": {"kind": kind}, "source": {"kind": source}}
+    if kind == "vectors":
+        tables["source"] = {"kind": "texts", "vectors": "v"}
+    return parse(PretrainConfig, {"model": {"kind": "new"}, "stores": [{"path": "s"}], **tables})

@@ -95,6 +95,24 @@ def test_a_training_checkpoint_of_contriever_gives_its_query_encoder(
     assert np.allclose(vectors, original.encode_texts(TEXTS, unit=norm), atol=1e-6)
 
 
+@pytest.mark.parametrize("said, pooling", [("cls", "cls"), ("sqrt", "mean_sqrt_len_tokens"), ("magic", None)])
+def test_a_training_checkpoint_is_pooled_as_its_options_say(
+    said: str, pooling: str | None, tmp_path: Path
+) -> None:
+    original = bert_folder(tmp_path / "base", contriever=True)
+    options = argparse.Namespace(pooling=said, norm_query=True, norm_doc=False)
+    checkpoint = {"model": dict(original.backbone.body.state_dict()), "opt": options}
+    torch.save(checkpoint, tmp_path / "checkpoint.pth")
+    if pooling is None:
+        with pytest.raises(ModelError, match="'magic' is not known"):
+            import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+        return
+    import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+    loaded = Encoder.load(tmp_path / "out")
+    assert loaded.pooling == pooling
+    assert not np.allclose(np.linalg.norm(loaded.encode_texts(TEXTS), axis=1), 1)
+
+
 def test_what_is_said_overrides_what_is_known(tmp_path: Path) -> None:
     bert_folder(tmp_path / "published")
     import_checkpoint(

@@ -119,11 +119,14 @@ def contriever(path: Path, tokenizer: Path | None) -> Encoder:
     options = vars(checkpoint["opt"]) if isinstance(checkpoint.get("opt"), argparse.Namespace) else {}
     model = bert_of(weights, tokenizer, path)
     words = Tokenizer.from_folder(tokenizer)
-    unit = bool(options.get("norm_query") or options.get("norm_doc"))
+    pooling = str(options.get("pooling", "average"))
+    if pooling not in POOLINGS:
+        raise ModelError(f"the checkpoint's pooling {pooling!r} is not known", file=path)
+    unit = bool(options.get("norm_doc"))  # a query's length alone changes no ranking
     return Encoder(
         Backbone(model.eval(), fresh_mlm_head=True, source=str(path)),
         words,
-        pooling=POOLINGS.get(str(options.get("pooling", "average")), "mean"),
+        pooling=POOLINGS[pooling],
         tail=[Normalize()] if unit else [],
         max_length=words.max_length,
     )
