@@ -43,16 +43,23 @@ def test_biases_and_norms_do_not_decay_unless_all_do() -> None:
     assert len(everything["params"]) == len(yes["params"]) + len(no["params"])
 
 
-def test_adamw_is_its_formula() -> None:
+@pytest.mark.parametrize("decay_all", [False, True])
+def test_adamw_is_its_formula(decay_all: bool) -> None:
     objective = Toy()
-    before = weights(objective)
-    settings = AdamWConfig(lr=1.0, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-6)
+    expected = weights(objective)
+    settings = AdamWConfig(lr=1.0, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-6, decay_all=decay_all)
     update = optim.build(settings, objective)
-    update.update(gradient_of(objective), LR)
-    for name, g in gradients(objective).items():
-        decay = 0.1 if before[name].ndim > 1 else 0.0
-        expected = before[name] * (1 - LR * decay) - LR * g / (g.abs() + 1e-6)
-        torch.testing.assert_close(dict(objective.named_parameters())[name].detach(), expected)
+    mean = {name: torch.zeros_like(w) for name, w in expected.items()}
+    square = {name: torch.zeros_like(w) for name, w in expected.items()}
+    for t in (1, 2, 3):
+        update.update(gradient_of(objective), LR)
+        for name, g in gradients(objective).items():
+            mean[name] = 0.8 * mean[name] + 0.2 * g
+            square[name] = 0.9 * square[name] + 0.1 * g**2
+            m, v = mean[name] / (1 - 0.8**t), square[name] / (1 - 0.9**t)
+            decay = 0.1 if decay_all or expected[name].ndim > 1 else 0.0
+            expected[name] = expected[name] * (1 - LR * decay) - LR * m / (v.sqrt() + 1e-6)
+            torch.testing.assert_close(dict(objective.named_parameters())[name].detach(), expected[name])
 
 
 @pytest.mark.parametrize("settings", [SAMConfig(rho=0.3), ASAMConfig(rho=0.4, eta=0.02)])
