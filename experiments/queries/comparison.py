@@ -160,6 +160,7 @@ def speed(given: argparse.Namespace) -> None:
     import arms
 
     pairs(given)
+    given.out.mkdir(parents=True, exist_ok=True)
     bench = new_bench(given, "speed")
     found: dict[str, Tree] = {}
     for arm in [one for one in given.arms if one in SPEED]:
@@ -175,9 +176,8 @@ def speed(given: argparse.Namespace) -> None:
             "waiting": round(float(np.mean([line["waiting"] for line in lines])), 3),
         }
         say(f"{arm}: {found[arm]}")
+        (given.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(bench.work, ignore_errors=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def say(said: str) -> None:
