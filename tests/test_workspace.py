@@ -61,11 +61,13 @@ def test_the_same_recipe_takes_up_an_interrupted_folder(tmp_path):
     assert set(workspace.verify(tmp_path / "out").outputs) == {"first"}
 
 
-def test_another_recipe_discards_an_interrupted_folder(tmp_path):
-    interrupt(tmp_path / "out", {"a": 1})
-    with workspace.stage(tmp_path / "out", kind="t", recipe={"a": 2}, inputs={}) as folder:
+def test_another_recipe_discards_an_interrupted_folder_and_says_so(tmp_path, capsys):
+    interrupt(tmp_path / "out", {"a": {"b": 1, "c": 3}})
+    other = {"a": {"b": 2, "c": 3}, "d": None}
+    with workspace.stage(tmp_path / "out", kind="t", recipe=other, inputs={}) as folder:
         assert not folder.resumed
         assert not (folder.path / "first").exists()
+    assert "out.partial was left by a run that differs in a.b, d: it is begun anew" in capsys.readouterr().err
 
 
 def test_changed_contents_are_refused(tmp_path):

@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -94,11 +95,15 @@ def stage(
     _refuse_overlap(out, inputs)
     intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
     with _locked(partial) as lock:
-        resumed = resume and _read_json(partial / INTENT) == intent
+        left = _read_json(partial / INTENT)
+        resumed = resume and left == intent
         if resumed:
             for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):
                 stray.unlink(missing_ok=True)
         else:
+            if resume and left is not None:
+                changed = ", ".join(_changes(_flat(left), _flat(intent)))
+                sys.stderr.write(f"{partial} was left by a run that differs in {changed}: it is begun anew\n")
             _clear(partial)
             atomic_write(partial / INTENT, json.dumps(intent).encode())
         started = _now()
@@ -113,6 +118,21 @@ def stage(
         _swap(partial, out)
         (out / INTENT).unlink()
         (out / lock.name).unlink()
+
+
+def _flat(tree: Any, at: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted names."""
+    if not isinstance(tree, Mapping):
+        return {at: tree}
+    return {
+        k: v for name, inner in tree.items() for k, v in _flat(inner, f"{at}.{name}" if at else name).items()
+    }
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names whose values differ, a handful of them."""
+    names = [n for n in {**before, **after} if before.get(n, before) != after.get(n, after)]
+    return [*(name.removeprefix("recipe.") for name in names[:5]), *(["…"] if len(names) > 5 else [])]
 
 
 def places(out: Path) -> tuple[Path, Path]:
