@@ -199,6 +199,21 @@ def test_a_collapse_is_announced_in_the_log_and_on_the_screen(
     assert "collapsed" in capsys.readouterr().err
 
 
+def test_a_second_pass_that_does_not_repeat_the_first_is_announced_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Careless(Toy):
+        def vectors(self, chunk: Batch) -> torch.Tensor:
+            torch.rand(1)
+            return super().vectors(chunk)
+
+    run(Toy(dropout=0.4), tmp_path / "right", chunk_tokens=1)
+    assert not [line for line in read_log(tmp_path / "right") if "event" in line]
+    run(Careless(dropout=0.4), tmp_path / "wrong", chunk_tokens=1)
+    assert [line["event"] for line in read_log(tmp_path / "wrong") if "event" in line] == [record.REPLAY]
+    assert record.REPLAY in capsys.readouterr().err
+
+
 def test_vectors_that_begin_alike_are_no_collapse() -> None:
     collapse = Collapse(0.05)
     assert "begin nearly alike" in (collapse.look(0.01) or "")
