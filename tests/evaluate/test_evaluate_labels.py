@@ -57,3 +57,6 @@ def test_what_is_not_known_is_not_called_none(tmp_path):
     assert labels_note("squad", tmp_path / "squad") == ("Labels behind squad: none known.",)
     (tmp_path / "other").mkdir()
     assert labels_note("other", tmp_path / "other" / "run.trec") == ()
+    (tmp_path / "start" / "manifest.json").write_text("{}")
+    (note,) = labels_note("start", tmp_path / "start" / "model")
+    assert note == "Labels behind start: start: labels not known."

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from liebig.errors import WorkspaceError
 from liebig.workspace import MANIFEST, read_manifest
 
 TRAINING = ("pretrain", "finetune", "queries train", "rerank train")
@@ -33,7 +34,11 @@ def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:
     if home is None or home in seen:
         return
     seen.add(home)
-    manifest = read_manifest(home)
+    try:
+        manifest = read_manifest(home)
+    except WorkspaceError:  # no reason to lose an evaluation
+        yield f"{home.name}: labels not known"
+        return
     for key in manifest.inputs:
         other = _found(_at(manifest.recipe, key), home)
         *above, name = key.rstrip(".0123456789").split(".")
