@@ -9,6 +9,7 @@ differences of the table.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,8 +29,12 @@ SAMPLES = 10_000
 def store(path: Path, values: Mapping[str, Values], facts: Mapping[str, Any]) -> None:
     """A run: its values (questions x measures) under their names, then its facts at `path`, whole."""
     path.parent.mkdir(exist_ok=True)
-    np.savez_compressed(path.with_suffix(".npz"), **{name: in_short(v) for name, v in values.items()})
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(
+        f".{os.getpid()}.partial"
+    )  # a process left over from a killed run may do the same job
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **{name: in_short(v) for name, v in values.items()})
+    partial.replace(path.with_suffix(".npz"))
     partial.write_text(json.dumps(facts), encoding="utf-8")
     partial.replace(path)
 
