@@ -10,6 +10,7 @@ from finetune_worlds import write_collection
 from safetensors.torch import load_file
 
 from liebig.config import parse
+from liebig.errors import DataError
 from liebig.finetune import adaptive, batching, run as running
 from liebig.finetune.build import start
 from liebig.finetune.config import FinetuneConfig
@@ -141,6 +142,14 @@ def test_a_run_is_the_similarity_of_the_first_epoch_or_of_all(
     watched("model")
     running.finetune(config_of(model, world_of_data, way), tmp_path / "out", ALONE)
     assert used == wanted
+
+
+def test_a_run_of_other_queries_is_refused(model, world_of_data, tmp_path):
+    (tmp_path / "other.trec").write_text("x1 Q0 p1 1 2.0 t\n")
+    config = config_of(model, world_of_data, "run")
+    batching = config.batching.model_copy(update={"run": tmp_path / "other.trec"})
+    with pytest.raises(DataError, match="no positive of another training query"):
+        running.finetune(config.model_copy(update={"batching": batching}), tmp_path / "out", ALONE)
 
 
 def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_one_before(

@@ -8,14 +8,16 @@ from finetune_worlds import write_collection
 
 from liebig import workspace
 from liebig.config import dump, load, parse
+from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
 from liebig.finetune.build import shapes, start
 from liebig.finetune.config import FinetuneConfig
-from liebig.finetune.evaluation import too_small
+from liebig.finetune.evaluation import read_candidates, too_small
 from liebig.finetune.run import run
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.records import Passage, Query
+from liebig.train.labelled.texts import Shape
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
 
@@ -107,6 +109,41 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
         facts = json.loads((tmp_path / "a" / "schedule" / f"epoch-{epoch:03d}.json").read_text())
         assert facts["hardness"] > facts["random"]
     assert len(logs[0]) == len(logs[1])
+
+
+def test_a_limit_trains_on_so_many_queries_and_its_seed_draws_others(model, collection, tmp_path, capsys):
+    orders = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        config = config_of(model, collection, limit=8, limit_seed=seed, loop={**LOOP, "epochs": 1})
+        orders.append([row.get("loss") for row in map(flat, finetuned(config, tmp_path / name))])
+        assert "8 queries, " in capsys.readouterr().err
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_few_dev_queries_are_warned_of_before_training(model, collection, tmp_path, capsys):
+    for name, over in (("a", "all"), ("b", "candidates")):
+        dev = {"split": "dev", "over": over}
+        finetuned(config_of(model, collection, evaluation=dev, loop={**LOOP, "epochs": 0.2}), tmp_path / name)
+        assert "WARNING" in capsys.readouterr().err
+
+
+def test_patience_needs_a_dev_split(model, collection):
+    with pytest.raises(RecipeError, match="nothing is evaluated"):
+        config_of(model, collection, evaluation={}, loop={**LOOP, "patience": 2})
+
+
+def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model, collection):
+    shape = Shape(Encoder.load(model).tokenizer, 16)
+    found = read_candidates(
+        Collection(collection),
+        "train",
+        (shape, shape),
+        groups=(),
+        candidates=3,
+        measures=(),
+        similarity="dot",
+    )
+    assert {len(group) for group in found.groups} == {4}
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from liebig.finetune import beam as beams
 from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
 from liebig.finetune.schedule import beam, greedy, hardest, in_table, schedule
 from liebig.finetune.swaps import State, beam_search, one_by_one, several_at_once
@@ -149,6 +150,40 @@ def test_beam_search_finds_at_least_what_greedy_finds():
         wins, gains = wins + (searched >= plain), [*gains, searched / plain]
     assert wins >= 9
     assert np.mean(gains) > 1.005
+
+
+def plain_beam(table, inside, k):
+    """k states, of each the k easiest removals and the k hardest additions; the hardest batch that was met."""
+    states, best = [frozenset(inside)], frozenset(inside)
+
+    def value(batch):
+        return table[np.ix_(list(batch), list(batch))].sum() / 2
+
+    while states:
+        found = {}
+        for state in states:
+            for out in sorted(state, key=lambda i: table[i, list(state)].sum())[:k]:
+                rest = [i for i in state if i != out]
+                others = [i for i in range(len(table)) if i not in state]
+                for come in sorted(others, key=lambda i: -table[i, rest].sum())[:k]:
+                    batch = frozenset([*rest, come])
+                    if value(batch) > value(state) + 1e-4 * (1 + abs(value(state))):
+                        found[batch] = value(batch)
+        states = sorted(found, key=lambda batch: -found[batch])[:k]
+        best = max([best, *states[:1]], key=value)
+    return value(best)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_beam_search_keeps_k_states_with_k_removals_and_k_additions(k):
+    for seed in range(4):
+        table = table_of(vectors(40, seed=seed, clusters=8)).double().numpy()
+        inside = np.arange(40) < 6
+        sums = table[inside].sum(0)
+        _, history = beams.beam(
+            table.astype(np.float32), inside, sums, float(sums[inside].sum() / 2), k, 1e-4
+        )
+        assert history[-1] == pytest.approx(plain_beam(table, range(6), k), rel=1e-5)
 
 
 @pytest.mark.parametrize("how", ["shuffled", "hard-first"])

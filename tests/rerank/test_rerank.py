@@ -129,6 +129,15 @@ def test_train_score_and_export_end_to_end(model, collection, tmp_path):
     assert (loaded.query_length, loaded.length) == (12, 40)
 
 
+def test_groups_that_are_not_there_are_not_scored(model, collection, tmp_path):
+    CrossEncoder(Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24).save(
+        tmp_path / "m"
+    )
+    tree = {"models": [str(tmp_path / "m")], "collection": str(collection), "groups": str(tmp_path)}
+    with pytest.raises(DataError, match="no groups of the split 'train'"):
+        stage(tmp_path / "out", "rerank score", parse(RerankScoreConfig, tree), run_score)
+
+
 def test_a_device_that_is_not_there_is_one_sentence(model, collection, tmp_path):
     tree = {"collection": str(collection), "models": [str(model)], "run": "first.trec", "device": "abacus"}
     with pytest.raises(RecipeError, match="no such device"):

@@ -38,6 +38,18 @@ def test_a_run_fused_with_itself_keeps_its_order_and_its_depth(tmp_path):
         assert [p for p, _ in found[query]] == [p for p, _ in given[query]][:5]
 
 
+def test_weights_of_the_recipe_decide(tmp_path):
+    for name, ids in (("one", "ab"), ("two", "ba")):
+        rows = (f"q Q0 {id} {rank} {9 - rank} t\n" for rank, id in enumerate(ids, 1))
+        (tmp_path / name).write_text("".join(rows))
+    for weights, best in (((2.0, 1.0), "a"), ((1.0, 2.0), "b")):
+        runs = [str(tmp_path / "one"), str(tmp_path / "two")]
+        config = parse(FuseConfig, {"runs": runs, "weights": weights})
+        with workspace.stage(tmp_path / best, kind="fuse", recipe={}, inputs={}) as folder:
+            run(config, folder)
+        assert read(tmp_path / best / "run.trec")["q"][0][0] == best
+
+
 def test_weights_are_as_many_as_runs(tmp_path):
     with pytest.raises(RecipeError, match="2 runs and 1 weights"):
         parse(FuseConfig, {"runs": ["a", "b"], "weights": [1.0]})

@@ -6,6 +6,7 @@ import pytest
 
 from liebig import workspace
 from liebig.data.collection import Collection
+from liebig.errors import DataError
 from liebig.records import Group, Passage
 from liebig.search.blocks import Blocks
 from liebig.search.config import MineConfig
@@ -21,8 +22,6 @@ TEXTS |= {
 
 
 def lookup(id):
-    from liebig.errors import DataError
-
     if id not in TEXTS:
         raise DataError(f"no {id}")
     return Passage(id, TEXTS[id])
@@ -159,6 +158,15 @@ def test_the_stage_writes_groups_that_a_collection_reads(tmp_path):
     )
     with workspace.stage(tmp_path / "out", kind="mine", recipe={}, inputs={}) as out:
         run(config, out)
+    run_file(tmp_path / "other", [], [], ["n1"])
+    config = config.model_copy(
+        update={"sources": [config.sources[0].model_copy(update={"run": tmp_path / "other"})]}
+    )
+    with (
+        pytest.raises(DataError, match="no passage of the runs became a negative"),
+        workspace.stage(tmp_path / "none", kind="mine", recipe={}, inputs={}) as out,
+    ):
+        run(config, out)
     groups = {group.query: group for group in Collection(tmp_path / "out").groups("train")}
     assert groups["q0"].positives == ("pos",)
     assert set(groups["q0"].negatives) == {"n1", "n2"}
@@ -167,8 +175,6 @@ def test_the_stage_writes_groups_that_a_collection_reads(tmp_path):
 
 
 def test_a_run_with_other_columns_is_refused(tmp_path):
-    from liebig.errors import DataError
-
     (tmp_path / "run").write_text("q0 n1 0.5\n")
     with pytest.raises(DataError, match="3 columns instead of 6"):
         Blocks(tmp_path / "run").hits("q0")
@@ -176,8 +182,6 @@ def test_a_run_with_other_columns_is_refused(tmp_path):
 
 @pytest.mark.parametrize("score", ["high", "nan"])
 def test_a_score_that_is_no_number_is_refused(tmp_path, score):
-    from liebig.errors import DataError
-
     (tmp_path / "run").write_text(f"q0 Q0 n1 1 {score} tag\n")
     with pytest.raises(DataError, match="of query 'q0' is no number"):
         Blocks(tmp_path / "run").hits("q0")

@@ -144,8 +144,11 @@ def test_a_weight_is_tried_as_it_will_be_used(tmp_path, norm):
 
 
 def test_a_query_can_leave_out_itself(tmp_path, collection, bm25):
-    runs = searched(tmp_path / "out", collection=collection, bm25=bm25, k=1, exclude_self=True)
-    assert [line[2] for line in runs["bm25"] if line[0] == "p3"] == ["p0"]
+    found = {}
+    for exclude in (False, True):
+        runs = searched(tmp_path / f"{exclude}", collection=collection, bm25=bm25, k=3, exclude_self=exclude)
+        found[exclude] = [line[2] for line in runs["bm25"] if line[0] == "p3"]
+    assert found == {False: ["p0", "p3", "p1"], True: ["p0", "p1"]}
 
 
 def test_passages_are_folded_to_their_documents(tmp_path, collection, bm25):

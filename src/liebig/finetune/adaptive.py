@@ -24,6 +24,7 @@ from liebig import rng
 from liebig.data.items import Options
 from liebig.data.sources import DiskSource
 from liebig.data.trec import read_run
+from liebig.errors import DataError
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Similarity, Vectors, from_run, hardness
 from liebig.finetune.schedule import Improve, Schedule, beam, greedy, hardest
@@ -144,7 +145,14 @@ def run_similarity(run: Path, examples: Examples) -> Similarity:
     for example in range(len(examples)):
         holders.setdefault(examples.passages[examples.positives[example][0]], []).append(example)
     numbers = {name: i for i, name in enumerate(examples.queries)}
-    return from_run(_hits(run), numbers, holders, twins(examples))
+    found = from_run(_hits(run), numbers, holders, twins(examples))
+    if not len(found.values):
+        raise DataError(
+            "the run finds no positive of another training query",
+            file=run,
+            fix="give a run of the training queries over the passages of the collection",
+        )
+    return found
 
 
 def _hits(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -235,6 +235,7 @@ class FinetuneConfig(Config):
             _something_to_contrast,
             _ltr_reranks,
             _teachers_score_what_is_mined,
+            _patience_watches_dev,
         ):
             check(self)
         return self
@@ -276,3 +277,8 @@ def _ltr_reranks(config: FinetuneConfig) -> None:
 def _teachers_score_what_is_mined(config: FinetuneConfig) -> None:
     if config.objective.kind == "distill" and config.hard < 1.0:
         raise ValueError("random negatives have no teacher's score: set hard = 1")
+
+
+def _patience_watches_dev(config: FinetuneConfig) -> None:
+    if config.loop.patience is not None and config.evaluation.split is None:
+        raise ValueError("loop.patience stops by dev, and nothing is evaluated: give evaluation.split")

@@ -29,7 +29,7 @@ from liebig.rerank.train import Dev, Maker, Reranker
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
-from liebig.train.labelled.examples import read_examples
+from liebig.train.labelled.examples import read_examples, read_groups
 from liebig.train.labelled.samplers import random_batches
 from liebig.train.labelled.texts import Shape, Texts, write
 from liebig.train.loop import Epochs, train
@@ -155,7 +155,7 @@ def run_score(config: RerankScoreConfig, folder: Folder) -> None:
     assert config.groups is not None, "there is a run, or there are groups"
     path = folder.path / "groups" / f"{config.split}.jsonl"
     path.parent.mkdir(exist_ok=True)
-    groups = Collection(config.groups).groups(config.split)
+    groups = (found.group for found in read_groups(config.groups, config.split))
     with Progress("score", unit="queries") as bar, path.open("w", encoding="utf-8") as file:
         for group in soft_labels(groups, score, collection.query, collection.passage):
             file.write(json_line(group_row(group)) + "\n")

@@ -46,6 +46,12 @@ def run(config: MineConfig, folder: Folder) -> None:
         for reason, count in sorted(miner.counts.items()):
             if count:
                 bar.say(f"{count:>12,}  {reason}")
+    if miner.counts["negatives"] == miner.counts["random negatives"]:
+        raise DataError(
+            "no passage of the runs became a negative",
+            file=config.sources[0].run,
+            fix=f"give runs of the queries of the split {config.split!r}, or loosen the filters counted above",
+        )
     folder.write_json("mining.json", dict(sorted(miner.counts.items())))
 
 
