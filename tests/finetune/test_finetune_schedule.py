@@ -5,8 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from finetune_worlds import double_encoder, examples, random_texts
 
-from liebig.finetune import beam as beams
+from liebig.finetune import adaptive, beam as beams
+from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
 from liebig.finetune.schedule import beam, greedy, hardest, in_table, schedule
 from liebig.finetune.swaps import State, beam_search, one_by_one, several_at_once
@@ -176,7 +178,7 @@ def plain_beam(table, inside, k):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_beam_search_keeps_k_states_with_k_removals_and_k_additions(k):
-    for seed in range(4):
+    for seed in (0, 1, 4):  # in the last one state alone ends lower than several
         table = table_of(vectors(40, seed=seed, clusters=8)).double().numpy()
         inside = np.arange(40) < 6
         sums = table[inside].sum(0)
@@ -211,6 +213,20 @@ def test_pairs_that_share_a_positive_are_not_drawn_together_for_it():
         return sum(len(b) - len(set((b // 8).tolist())) for b in schedule(similarity, 8).batches)
 
     assert together(apart) < together(alike)
+
+
+def test_queries_whose_positives_have_one_text_are_twins_for_the_model_and_for_a_run(tmp_path):
+    data = examples([[0], [1], [2]], [[], [], []], 3, content=[7, 8, 7])
+    found = adaptive.model_similarity(
+        Retriever(double_encoder().float()), data, random_texts(3, 1), random_texts(3, 2), unit=False
+    )
+    (tmp_path / "run").write_text("".join(f"q{i} Q0 p{j} 1 2.0 t\n" for i in range(3) for j in range(3)))
+    for similarity in (found, adaptive.run_similarity(tmp_path / "run", data)):
+        assert (table_of(similarity) == 0).tolist() == [
+            [True, False, True],
+            [False, True, False],
+            [True, False, True],
+        ]
 
 
 @pytest.mark.gpu
