@@ -69,6 +69,8 @@ def test_the_folder_says_how_its_vectors_are_made(condenser):
     pooling = json.loads((condenser / "model" / "1_Pooling" / "config.json").read_text())
     assert pooling["pooling_mode_cls_token"]
     assert not pooling["pooling_mode_mean_tokens"]
+    settings = json.loads((condenser / "model" / "sentence_bert_config.json").read_text())
+    assert settings["max_seq_length"] == 48
 
 
 def test_cocondenser_goes_on_with_the_head_of_its_condenser(condenser, smoke):

@@ -18,7 +18,8 @@ from liebig.model.encoder import Encoder
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
 from liebig.pretrain.objective_config import SimclrConfig
-from liebig.pretrain.run import left_out, pretrain, start
+from liebig.pretrain.run import pretrain, start
+from liebig.pretrain.source_config import CropsConfig
 from liebig.pretrain.texts import Taught, TextSource, vectors_of
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
@@ -90,12 +91,14 @@ def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
     assert torch.equal(built.tail[0].linear.weight, kept["linear.weight"])
 
 
-def test_an_objective_that_does_not_train_a_projection_says_so(world):
+def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, capsys):
     folder = world / "model" / "model"
-    kept = recipe(world, f"stages.model.model.path={folder}")
-    assert left_out(kept) == ""
-    other = kept.model_copy(update={"objective": SimclrConfig()})
-    assert left_out(other) == "2_Dense"
+    kept = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
+    pretrain(kept, tmp_path / "same", ALONE)
+    assert "is left out" not in capsys.readouterr().err
+    other = kept.model_copy(update={"objective": SimclrConfig(), "source": CropsConfig(window=16)})
+    pretrain(other, tmp_path / "other", ALONE)
+    assert "the start's 2_Dense is left out" in capsys.readouterr().err
 
 
 class Interrupted(Exception):
