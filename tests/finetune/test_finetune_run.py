@@ -10,8 +10,12 @@ from liebig import workspace
 from liebig.config import dump, load, parse
 from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
+from liebig.finetune import run as running
+from liebig.finetune.batches import Choice
 from liebig.finetune.build import shapes, start
 from liebig.finetune.config import FinetuneConfig
+from liebig.finetune.contrastive import InfoNCE
+from liebig.finetune.distill import MarginMSE, SoftLabels
 from liebig.finetune.evaluation import read_candidates, too_small
 from liebig.finetune.run import run
 from liebig.model.encoder import Encoder
@@ -144,6 +148,39 @@ def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model
         similarity="dot",
     )
     assert {len(group) for group in found.groups} == {4}
+
+
+@pytest.mark.parametrize(
+    ("objective", "losses"),
+    [
+        ({"temperature": 0.05, "similarity": "cosine"}, ((1.0, InfoNCE(0.05, "cosine")),)),
+        ({"kind": "distill", "loss": "margin-mse", "similarity": "cosine"}, ((1.0, MarginMSE("cosine")),)),
+        (
+            {"kind": "distill", "over": "group", "temperature": 0.5, "teacher_temperature": 2, "hard": 0.3},
+            ((1.0, SoftLabels("group", 0.5, 2.0)), (0.3, InfoNCE(0.5))),
+        ),
+    ],
+)
+def test_the_objective_is_that_of_the_recipe(model, collection, objective, losses):
+    made = start(
+        config_of(model, collection, objective={"kind": "contrastive", "widths": [4, 8]} | objective)
+    )
+    assert made.objective.loss == losses
+    assert made.objective.widths == (4, 8)
+
+
+def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection, tmp_path, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def maker(examples, queries, passages, sampler, choice, world, mask):
+        raise Seen(choice, mask)
+
+    monkeypatch.setattr(running, "Maker", maker)
+    wish = {"negatives": 3, "positives": 2, "rotate": False, "hard": 0.5, "objective": {"mask": False}}
+    with pytest.raises(Seen) as caught:
+        finetuned(config_of(model, collection, loop={**LOOP, "seed": 7}, **wish), tmp_path / "out")
+    assert caught.value.args == (Choice(3, 2, False, 0.5, 7), False)
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):

@@ -20,10 +20,10 @@ from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import evaluate
 from liebig.measures.judgements import from_records
 from liebig.records import Query
-from liebig.search.config import SearchConfig
+from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
 from liebig.search.fold import Folded, fold
 from liebig.search.fuse import Hybrid, best_weight, ranks_by, reciprocal_rank, weighted, weighted_by
-from liebig.search.run import run
+from liebig.search.run import _fuse, run
 from liebig.search.snippets import snippet
 from liebig.search.systems import Dense, Found, System, open_system
 from liebig.search.terminal import search_here
@@ -255,6 +255,11 @@ def test_a_weight_of_one_is_the_first_system_alone():
 
 def test_of_equal_values_the_weight_nearest_a_half_is_taken():
     assert best_weight([(0.0, 0.7), (0.4, 0.9), (0.5, 0.9), (1.0, 0.9)]).weight == 0.5
+
+
+def test_fusion_is_that_of_the_recipe():
+    assert _fuse(RankFusion(damping=10), 0.3).keywords == ranks_by(0.3, 10).keywords
+    assert _fuse(ScoreFusion(norm="zscore"), 0.3).keywords == weighted_by(0.3, "zscore").keywords
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():
