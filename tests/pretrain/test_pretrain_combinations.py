@@ -97,6 +97,16 @@ def test_a_mixture_draws_a_source_for_each_batch_or_each_example_as_often_as_ask
     assert sum(found) / (8 * len(found)) - 1 == pytest.approx(share, abs=0.08)
 
 
+def test_runs_with_other_seeds_are_evaluated_on_the_same_masks_and_pairs(smoke, store):
+    found = start(recipe(smoke, "cocondenser", "spans"), store.tokenizer).built.objective.eval()
+    measured = []
+    for seed in (1, 2):
+        loop = {"batch": 8, "steps": 1, "seed": seed}
+        config = recipe(smoke, "cocondenser", "spans", loop=loop, evaluation={"share": 0.1})
+        measured.append(read(config, [store], store.tokenizer, ALONE, lambda _: None).evaluate(found))
+    assert measured[0] == measured[1]
+
+
 @pytest.mark.parametrize("chunk_tokens", [30, 10_000])
 def test_evaluation_counts_as_the_step_does(chunk_tokens):
     model = backbone()

@@ -73,6 +73,7 @@ def test_the_reference_preset_follows_the_released_code():
     reference = resolve(recipe("cocondenser", "spans", preset="reference"))
     assert (paper.objective.mlm_weight, reference.objective.mlm_weight) == (1.0, 2.0)
     assert (paper.mix, reference.mix) == ("batch", "example")
+    assert [resolve(recipe(kind, "spans")).mix for kind in ("cotmae", "mlm")] == ["batch", "example"]
     assert resolve(recipe("moco", "crops", preset="reference")).source.delete == 0.1
     queries = {"kind": "queries", "collection": "c"}
     assert resolve(recipe("cotmae", queries, stores=[], preset="reference")).objective.decoder == "causal"

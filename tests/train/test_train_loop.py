@@ -25,6 +25,7 @@ from liebig.train.log import read_log
 from liebig.train.loop import Epochs, Trained, train
 from liebig.train.objective import Objective, Represented
 from liebig.train.optim import Update
+from liebig.train.reduce import global_norm
 from liebig.train.state import load_checkpoint
 from liebig.train.step import StepResult
 from liebig.train.watch import Collapse
@@ -68,6 +69,16 @@ def test_the_log_holds_every_loss_metric_and_setting_of_a_step(tmp_path: Path) -
     assert last["norm"] > 0
     timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
     assert {"tokens_per_second", "seconds_per_step", "waiting", "chunks", "time"} <= set(timing[-1])
+
+
+def test_the_gradient_is_clipped_as_the_recipe_says_and_its_norm_before_is_logged(tmp_path: Path) -> None:
+    for limit in (1e-3, None):
+        objective = Toy()
+        run(objective, tmp_path / str(limit), steps=1, clip=limit)
+        norm = global_norm([p.grad for p in objective.parameters() if p.grad is not None])
+        logged = read_log(tmp_path / str(limit))[-1]["norm"]
+        assert logged > 0.01
+        assert norm.item() == pytest.approx(limit or logged, rel=1e-4)
 
 
 def test_speed_and_waiting_are_those_since_the_line_before(

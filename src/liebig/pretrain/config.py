@@ -53,7 +53,8 @@ class PretrainConfig(Config):
     preset: Preset = Field(default="paper", description="Where paper and released code differ: which one.")
     mix: Literal["batch", "example"] | None = Field(
         default=None,
-        description="Draw the store or source for each batch or each example [default: the preset].",
+        description="Draw the store or source for each batch or each example [default: the preset; single texts "
+        "for each example].",
     )
     coefficient: float = Field(
         default=1.0, ge=0, description="Stores and sources without a weight count size^coefficient."

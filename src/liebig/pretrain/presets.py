@@ -14,7 +14,7 @@ from liebig.pretrain.objective_config import (
     MocoConfig,
     Objective,
     SimclrConfig,
-    is_local,
+    needs_pairs,
 )
 from liebig.pretrain.source_config import (
     ClozeConfig,
@@ -42,7 +42,7 @@ def resolve(config: PretrainConfig) -> PretrainConfig:
     """The recipe without open values."""
     return config.model_copy(
         update={
-            "mix": config.mix or ("example" if is_local(config.objective) else MIX[config.preset]),
+            "mix": config.mix or (MIX[config.preset] if needs_pairs(config.objective) else "example"),
             "objective": _objective(config),
             "source": _source(config.source, config),
         }
