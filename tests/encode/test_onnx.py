@@ -40,7 +40,7 @@ def vectors_of(out, model, source):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_exported_vectors_equal_the_encoders(tmp_path, pooling):
+def test_exported_vectors_equal_the_encoders_and_nothing_is_said(tmp_path, pooling, capfd):
     from liebig.encode.onnx import run as export
 
     model = encoder(pooling)
@@ -52,7 +52,9 @@ def test_exported_vectors_equal_the_encoders(tmp_path, pooling):
     wanted = vectors_of(tmp_path / "torch", tmp_path / "model", source)
     for int8, error in ((False, 1e-5), (True, 0.15)):
         with workspace.stage(tmp_path / f"onnx{int8}", kind="onnx", recipe={}, inputs={}) as folder:
+            capfd.readouterr()
             export(OnnxConfig(model=tmp_path / "model", int8=int8), folder)
+            assert capfd.readouterr().err == ""
         got = vectors_of(tmp_path / f"v{int8}", tmp_path / f"onnx{int8}", source)
         cosine = (got * wanted).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(wanted, axis=1)
         assert np.abs(got - wanted).max() < error * np.abs(wanted).max()

@@ -129,6 +129,11 @@ def test_train_score_and_export_end_to_end(model, collection, tmp_path):
     assert (loaded.query_length, loaded.length) == (12, 40)
 
 
+def test_patience_needs_a_dev_split(model, collection):
+    with pytest.raises(RecipeError, match="nothing is evaluated"):
+        train_config(model, collection, dev=None, loop={"epochs": 1, "patience": 2})
+
+
 def test_groups_that_are_not_there_are_not_scored(model, collection, tmp_path):
     CrossEncoder(Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24).save(
         tmp_path / "m"

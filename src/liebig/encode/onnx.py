@@ -9,10 +9,12 @@ ranking. Sequences are padded within a row, which by then holds sequences of abo
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from liebig.encode.rows import Longs
 from liebig.errors import MissingDependency, ModelError
 from liebig.machine import cores
 from liebig.model.encoder import Encoder
+from liebig.model.loading import quiet
 from liebig.workspace import Folder
 
 GRAPH = "model.onnx"
@@ -85,13 +88,23 @@ def export(encoder: Encoder, folder: Path, *, int8: bool = True, opset: int = 18
 def _graph(encoder: Encoder, folder: Path) -> Graph:
     from transformers import AutoModel
 
-    body = (
-        AutoModel.from_pretrained(str(folder), attn_implementation="eager", local_files_only=True)
-        .eval()
-        .float()
-    )
+    with quiet():  # heads that are left out, and a pooler that is not used
+        body = AutoModel.from_pretrained(str(folder), attn_implementation="eager", local_files_only=True)
+    body = body.eval().float()
     takes_types = "token_type_ids" in body.forward.__code__.co_varnames
     return Graph(body, encoder, takes_types).eval()
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Without a logger's warnings: the exporter's are of operators that no encoder has."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _trace(graph: Graph, path: Path, opset: int) -> None:
@@ -99,7 +112,7 @@ def _trace(graph: Graph, path: Path, opset: int) -> None:
     mask[1, 5:] = 0
     batch, length = torch.export.Dim("batch", min=1, max=65536), torch.export.Dim("length", min=2, max=8192)
     axes = {0: batch, 1: length}
-    with warnings.catch_warnings(), torch.inference_mode():
+    with warnings.catch_warnings(), _silent("torch.onnx"), torch.inference_mode():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             graph,

@@ -60,6 +60,8 @@ class RerankTrainConfig(Config):
             raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
         if self.query_length + 8 > self.length:
             raise ValueError("length leaves no room for a passage: make it larger than query_length")
+        if self.loop.patience is not None and self.dev is None:
+            raise ValueError("loop.patience stops by dev, and nothing is evaluated: give dev")
         return self
 
 
