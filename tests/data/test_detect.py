@@ -108,3 +108,24 @@ def test_another_encoding_is_named_with_the_way_to_convert_it(tmp_path):
     (tmp_path / "a.txt").write_bytes("café".encode("latin1"))
     with pytest.raises(DataError, match=r"not UTF-8 text.*iconv -f latin1"):
         find(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("qrels.test.txt", "q1 0 d1 1\nq1 0 d2 x\n", 2),
+        ("qrels.dev.tsv", "1\t0\t7\tx\n2\t0\t8\t1\n", 1),
+        ("qrels/test.tsv", "q1\td1\tx\nq2\td2\t1\n", 1),
+        ("qidpidtriples.train.full.2.tsv", "1\t2\t3\n5\t6\n", 2),
+        ("run.trec", "q1 Q0 d1 1 2.5 t\nq1 Q0 d2 2 nan t\n", 2),
+    ],
+)
+def test_a_damaged_line_does_not_make_another_format_of_a_file(tmp_path, name, text, line):
+    with pytest.raises(DataError) as error:
+        [item for found in find(put(tmp_path, name, text)) for item in found.items(Options())]
+    assert error.value.line == line
+
+
+def test_judgements_are_never_taken_for_prose(tmp_path):
+    with pytest.raises(DataError, match="--format"):
+        find(put(tmp_path, "qrels.txt", "q1 0 d1\nq1 0 d2 1\nq1 0 d3 1\n"))

@@ -206,7 +206,9 @@ def _detect_file(source: Source) -> Found:
         raise DataError("the file is empty", file=source.label, fix="leave it out")
     _refuse_encodings(source)
     raise DataError(
-        "the format cannot be told",
+        "the file holds NUL bytes, so it is no text"
+        if b"\0" in source.head(4096)
+        else "the format cannot be told",
         file=source.label,
         fix="name it with --format; docs/formats.md lists them all",
     )

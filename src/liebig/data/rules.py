@@ -115,17 +115,19 @@ def is_trec_run(sample: Sample) -> bool:
 
 
 def is_trec_qrels(sample: Sample) -> bool:
-    """Four columns, the last a whole number."""
+    """Four columns, the last a whole number, or in a file named qrels."""
     table = sample.spaces
-    return bool(table) and len(table[0]) == 4 and sample.numbers(table, 3, whole=True)
+    return (
+        bool(table) and len(table[0]) == 4 and (sample.numbers(table, 3, whole=True) or sample.is_named_qrels)
+    )
 
 
 def is_beir_qrels(sample: Sample) -> bool:
-    """Three tab-separated columns under a header, or with a grade from -2 to 10 as the last, not named triples."""
+    """Three tab-separated columns under a header, in a file named qrels, or with a grade from -2 to 10; no triples."""
     table = sample.tabs
     if not table or len(table[0]) != 3 or "triple" in sample.name:
         return False
-    if is_header(table[0]):
+    if is_header(table[0]) or sample.is_named_qrels:
         return True
     return (
         sample.numbers(table, 2)
@@ -158,9 +160,11 @@ def is_tevatron_run(sample: Sample) -> bool:
 
 
 def is_id_triples(sample: Sample) -> bool:
-    """Three tab-separated columns of whole numbers."""
+    """Three tab-separated columns of whole numbers, or in a file named qidpidtriples."""
     table = sample.tabs
-    return bool(table) and len(table[0]) == 3 and all(sample.numbers(table, n, whole=True) for n in range(3))
+    if not table or len(table[0]) != 3:
+        return False
+    return "qidpid" in sample.name or all(sample.numbers(table, n, whole=True) for n in range(3))
 
 
 def is_dpr_passages(sample: Sample) -> bool:
@@ -216,8 +220,10 @@ def is_text_file(sample: Sample) -> bool:
 
 
 def is_paragraphs(sample: Sample) -> bool:
-    """A .txt file, or other lines of text, none of the above."""
+    """A .txt file, or other lines of text, none of the above and not named qrels."""
     plain = sample.source.suffix in (".txt", ".text", "") and sample.container is None
+    if sample.is_named_qrels:
+        return False
     return plain and bool(sample.lines) and "\0" not in sample.lines[0] and "\ufffd" not in sample.lines[0]
 
 

@@ -20,7 +20,7 @@ from liebig.errors import DataError
 
 HEAD = 1 << 20
 QUERIES = re.compile(r"quer(y|ies)|questions?|topics", re.IGNORECASE)
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
 LINES = 50
 
 
@@ -74,6 +74,11 @@ class Sample:
     def is_about_queries(self) -> bool:
         """Whether the name of the file or of its folder speaks of queries."""
         return bool(QUERIES.search(self.source.name) or QUERIES.fullmatch(self.source.parent))
+
+    @property
+    def is_named_qrels(self) -> bool:
+        """Whether the name of the file or of its folder says judgements: their reader names a line that is none."""
+        return "qrels" in self.name or self.source.parent.lower() == "qrels"
 
     @cached_property
     def lines(self) -> list[str]:
