@@ -160,6 +160,18 @@ def test_an_error_reaches_the_requests_of_its_batch_and_no_other():
     assert run(scenario, Work()) == ["goodgood"]
 
 
+def test_an_item_that_is_an_error_fails_its_own_request_only():
+    async def scenario(batcher):
+        asked = [batcher.submit(items, [1] * len(items)) for items in (["a"], ["b", "wrong", "c"], ["d"])]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    def work(items):
+        return [KeyError(item) if item == "wrong" else item for item in items]
+
+    first, failed, last = run(scenario, work)
+    assert (first, repr(failed), last) == (["a"], "KeyError('wrong')", ["d"])
+
+
 def test_closing_finishes_what_is_in_line_and_takes_nothing_new():
     work = Work(shut=True)
 

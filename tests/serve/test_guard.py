@@ -37,6 +37,7 @@ def locked(serving, retriever):
         ("/search", {"query": "x " * 40}, 413, "The query has 80 characters; at most 50 are taken."),
         ("/search", {"query": "  "}, 422, "The query is empty."),
         ("/search", {"query": "a", "k": 6}, 422, "k = 6 is more than the 5 passages"),
+        ("/compare", {"query": "a", "systems": ["bm25"], "k": 6}, 422, "k = 6 is more than the 5 passages"),
         ("/search", {"query": "a", "k": 0}, 422, "k: input should be greater than or equal to 1."),
         ("/search", {"query": "a", "system": "magic"}, 422, "system: input should be 'hybrid', 'dense' or 'bm25'."),
         ("/search", {"question": "a"}, 422, "query: field required."),
@@ -61,7 +62,9 @@ def test_every_refusal_is_one_sentence(small, path, body, status, sentence):
 def test_as_many_passages_as_are_served_are_given_where_no_number_was_asked_for(small):
     posted = httpx.post(f"{small}/search", json={"query": "the comet", "system": "dense"})
     got = httpx.get(f"{small}/search", params={"q": "the comet", "system": "dense"})
-    assert [len(answer.json()["results"]) for answer in (posted, got)] == [5, 5]
+    both = httpx.post(f"{small}/compare", json={"query": "the comet", "systems": ["dense"]})
+    found = (posted.json(), got.json(), both.json()["lists"][0])
+    assert [len(answer["results"]) for answer in found] == [5, 5, 5]
 
 
 def test_a_full_line_says_when_to_come_back(small):
@@ -151,9 +154,9 @@ def test_a_mistake_of_ours_is_json_too(serving, retriever, monkeypatch, caplog):
 
 def test_only_loopback_names_reach_a_server_without_a_token(server):
     port = urlsplit(server).port
-    for host in (f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:80", "LOCALHOST"):
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", "127.3.2.1:80", "[::1]:80", "LOCALHOST"):
         assert httpx.get(f"{server}/info", headers={"Host": host}).status_code == 200
-    for host in (f"evil.example:{port}", "localhost.evil.example", ""):
+    for host in (f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", ""):
         answer = httpx.get(f"{server}/info", headers={"Host": host})
         assert (answer.status_code, answer.json()["error_type"]) == (403, "forbidden")
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from liebig.serve.limits import Limits
+
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="access is checked with axe")
 expect = playwright.expect
@@ -100,6 +102,14 @@ def test_results_come_as_one_types_with_matching_words_marked(open_page):
         r"Hybrid shows \d+ · (Dense|BM25) shows \d+ · [\d.]+ ms", page.locator("#status").text_content()
     )
     assert page.title() == f"{QUESTION} – Liebig"
+
+
+def test_no_more_is_asked_for_than_the_server_gives(open_page, serving, retriever):
+    with serving(retriever, Limits(k=3)) as address:
+        page = open_page(f"/?q={QUESTION}&a=dense&b=", address=address)
+        answered(page)
+        assert page.locator(".hit").count() == 3
+        assert page.locator(".more").count() == 0
 
 
 def test_two_systems_stand_side_by_side_with_ranks_in_each_other(open_page):

@@ -10,6 +10,8 @@ from liebig import pipeline
 from liebig.retriever import Retriever
 from liebig.retriever.embedding import Embedder
 from liebig.retriever.folder import Described, write
+from liebig.serve.engine import Engine, Question, frozen
+from liebig.serve.limits import Limits
 from liebig.stages import STAGES
 
 QUESTION = "what limits the growth of barley?"
@@ -45,6 +47,16 @@ def test_a_field_that_no_document_has_is_named_in_the_error(client):
     answer = client.post("/search", json={"query": "a comet", "filters": {"colour": "red"}})
     assert answer.status_code == 422
     assert "colour" in answer.json()["error"]
+
+
+def test_a_question_that_cannot_be_asked_does_not_fail_those_asked_together_with_it(retriever):
+    engine = Engine(retriever, Limits())
+    wrong = Question("a comet", 3, ("bm25",), frozen({"colour": "red"}))
+    before, failed, after = engine._search(
+        [Question("comet", 3, ("bm25",)), wrong, Question("bow", 3, ("bm25",))]
+    )
+    assert "colour" in str(failed)
+    assert [hits[0][0].doc for hits in (before, after)] == ["comet", "violin"]
 
 
 def test_snippets_mark_the_words_of_the_question(client):

@@ -166,14 +166,19 @@ class Engine:
             raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
         return embedder
 
-    def _search(self, questions: list[Question]) -> list[list[list[Result]]]:
-        """Questions of one kind at a time."""
-        found: list[list[list[Result]]] = [[] for _ in questions]
+    def _search(self, questions: list[Question]) -> list[list[list[Result]] | Exception]:
+        """Questions of one kind at a time; what cannot be asked is an error for those who asked it."""
+        found: list[list[list[Result]] | Exception] = [[] for _ in questions]
         for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
             places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
             k, systems, filters = kind
             texts = [questions[i].text for i in places]
-            by_system = self.retriever.search_systems(texts, k, systems, dict(filters) or None)
+            try:
+                by_system = self.retriever.search_systems(texts, k, systems, dict(filters) or None)
+            except Exception as error:
+                for i in places:
+                    found[i] = error
+                continue
             for i, results in zip(places, zip(*by_system)):
                 found[i] = list(results)
         return found

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from liebig.serve.limits import LOOPBACK, Limits
+from liebig.serve.limits import Limits, is_loopback
 from liebig.serve.metrics import Metrics
 from liebig.serve.refusals import Busy, Refusal, body as error_body
 
@@ -80,7 +80,7 @@ class Guard:
             raise Busy(self._active)
         if self._token is None:
             host = _host_name(headers.get(b"host", b"").decode("latin-1"))
-            if host not in LOOPBACK:
+            if not is_loopback(host):
                 sentence = f"This server has no token and answers to a loopback name only, not to {host!r}."
                 raise Refusal(403, sentence)
         elif path not in OPEN and not path.startswith("/page/"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -24,3 +23,13 @@ class Limits:
     batching: bool = True
     poll: float = 1.0
     grace: float = 20.0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

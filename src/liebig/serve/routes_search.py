@@ -83,12 +83,16 @@ async def _search(engine: Engine, request: SearchRequest) -> Response:
 
 
 async def _compare(engine: Engine, request: CompareRequest) -> Response:
-    query, retriever = check_query(request.query, engine.limits), engine.retriever
+    query, k, retriever = (
+        check_query(request.query, engine.limits),
+        check_k(request.k, engine.limits),
+        engine.retriever,
+    )
     began, filters = time.perf_counter(), frozen(request.filters)
-    depth = max(DEPTH, request.k)
+    depth = max(DEPTH, k)
     found = await engine.search(Question(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
-    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, found, request.k)
+    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, found, k)
     words = words_of(retriever, query)
     for item in lists:
         item["nothing"] = None if item["results"] else why_nothing(item["system"], words, bool(filters))

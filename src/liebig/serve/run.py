@@ -7,7 +7,6 @@ requests, finish those under way, and end with exit code 0.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import signal
 import socket
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liebig.errors import LiebigError, MissingDependency, RecipeError
-from liebig.serve.limits import Limits
+from liebig.serve.limits import Limits, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -70,16 +69,6 @@ def check_token(host: str, token: str | None) -> None:
     if token is None and not is_loopback(host):
         fix = "give one with --token or LIEBIG_TOKEN, or leave --host at 127.0.0.1"
         raise RecipeError(f"a server at {host}, which others can reach, needs a token", fix=fix)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listen(host: str, port: int) -> socket.socket:

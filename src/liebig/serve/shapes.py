@@ -38,7 +38,7 @@ class CompareRequest(Own):
     systems: Annotated[list[System], Field(min_length=1, max_length=2)] = Field(
         description="The systems asked.", examples=[["bm25", "dense"]]
     )
-    k: int = Field(10, ge=1, le=100, description="How many passages of each.")
+    k: int | None = Field(None, ge=1, le=100, description="How many passages of each; 10 if not given.")
     filters: Filters | None = Field(None, description="As in /search.")
 
 

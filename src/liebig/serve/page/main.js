@@ -8,6 +8,7 @@ import { NAMES, show } from "./results.js";
 
 const PAUSE = 130; // milliseconds of quiet before a search
 const STEP = 10; // results shown at first, and more each time
+const MOST = 50; // results shown at the most, where the server gives as many
 const ORDER = ["hybrid", "dense", "bm25"];
 
 const state = { query: "", first: "hybrid", second: "bm25", filters: {}, k: STEP, server: null };
@@ -67,10 +68,11 @@ function filters() {
 
 const actions = {
   get k() { return state.k; },
+  get most() { return Math.min(MOST, state.server.max_k); },
   open: (passage) => open(passage).catch(failed),
   more: async (system) => {
     const shown = state.k;
-    state.k = Math.min(state.k + STEP, 50);
+    state.k = Math.min(state.k + STEP, actions.most);
     await search({ keep: true });
     document.querySelectorAll(`[aria-labelledby=list-${system}] .title`)[shown]?.focus();
   },
@@ -84,7 +86,7 @@ const actions = {
 
 async function search({ keep = false } = {}) {
   clearTimeout(timer);
-  if (!keep) state.k = STEP;
+  if (!keep) state.k = Math.min(STEP, actions.most);
   underWay?.abort();
   writeAddress();
   filters();

@@ -30,7 +30,7 @@ function standing() {
 function column(answer, list, other, actions) {
   const id = `list-${list.system}`;
   const rows = list.results.map((result) => hit(answer, result, list.system, other, actions));
-  const more = list.results.length >= actions.k && actions.k < answer.depth
+  const more = list.results.length >= actions.k && actions.k < actions.most
     ? make("button", { class: "more", type: "button", onclick: () => actions.more(list.system) }, "Show more")
     : null;
   const body = rows.length ? [make("ol", {}, rows), more] : [nothing(answer, list)];
