@@ -92,6 +92,19 @@ def test_judgements_that_point_nowhere_are_kept_and_named_on_both_sides(beir, tm
     assert len(list(collection.judgements("test"))) == 3
 
 
+@pytest.mark.parametrize(("empty", "kind"), [("corpus.jsonl", "passages"), ("queries.jsonl", "queries")])
+def test_judgements_beside_an_empty_file_of_texts_point_nowhere(beir, tmp_path, empty, kind):
+    (beir / empty).write_text("")
+    found = json.loads((init(tmp_path / "out", beir).path / "summary.json").read_text())["warnings"]
+    assert f"3 judgements of test name {kind} that are not in the collection" in {
+        one["sentence"] for one in found
+    }
+
+
+def test_judgements_alone_point_nowhere_without_being_a_mistake(tmp_path):
+    assert warnings(init(tmp_path / "out", put(tmp_path / "qrels.test.txt", "1 0 7 1\n"), strict=True)) == {}
+
+
 def test_groups_that_point_nowhere_are_named(tmp_path):
     put(tmp_path / "in" / "collection.tsv", "1\tone\n2\ttwo\n")
     put(tmp_path / "in" / "queries.train.tsv", "7\twho\n")

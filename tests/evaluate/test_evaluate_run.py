@@ -126,6 +126,13 @@ def test_lines_of_a_query_may_lie_apart(tmp_path: Path, collection: Path) -> Non
     assert any("regrouped" in note for note in read_results(b).tasks[0].notes)
 
 
+def test_a_run_with_a_passage_found_twice_is_named(tmp_path: Path, collection: Path) -> None:
+    run = tmp_path / "twice.trec"
+    run.write_text("q1 Q0 p1 1 2 x\nq1 Q0 p1 2 1 x\n")
+    with pytest.raises(DataError, match=r"twice\.trec: passage 'p1' is found twice for query 'q1'"):
+        run_evaluate(tmp_path / "out", collections=[run, collection])
+
+
 def test_an_empty_run_is_all_zero(tmp_path: Path, collection: Path) -> None:
     empty = tmp_path / "empty.trec"
     empty.write_text("")

@@ -149,6 +149,18 @@ def test_correlation_is_1_for_the_order_of_the_gold_scores() -> None:
     assert scored.extra["gold"] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("gold", "similarities", "what"),
+    [((5.0, 5.0), (0.1, 0.9), "scores of the pairs"), ((1.0, 5.0), (1.0, 1.0), "the model gives")],
+)
+def test_equal_scores_or_similarities_are_said_to_have_no_correlation(
+    gold: tuple[float, ...], similarities: tuple[float, ...], what: str
+) -> None:
+    task = Task("toy", Path("toy"), "test", "pairs", pairs=[ScoredPair("a", "b", score) for score in gold])
+    with pytest.raises(DataError, match=f"all 2 .*{what} are equal"):
+        score_pairs(task, np.array(similarities), parse_all(["Spearman"]), Bootstrap())
+
+
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
 def test_a_triplet_is_right_where_the_positive_is_nearer(distance: str) -> None:
     triplets = [Tuple("red green blue", "red green", ("one two",)), Tuple("red", "one two", ("red red",))]

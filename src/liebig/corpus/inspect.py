@@ -142,11 +142,12 @@ def _grouped(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
 def _dangling(
     writer: CollectionWriter, kind: str, split: str, pairs: Callable[[], Iterator[tuple[str, str]]]
 ) -> Warnings:
-    """Both sides of (query, passage) pairs against what the collection has of them, where it has any."""
+    """Both sides of (query, passage) pairs against what the collection has; ids without any text are no mistake."""
     texts = np.union1d(writer.ledgers["passages"].ids, writer.ledgers["documents"].ids)
-    for side, what, known in ((1, "passages", texts), (0, "queries", np.sort(writer.ledgers["queries"].ids))):
-        if not len(known):
-            continue
+    queries = np.sort(writer.ledgers["queries"].ids)
+    if not len(texts) and not len(queries):
+        return
+    for side, what, known in ((1, "passages", texts), (0, "queries", queries)):
         count, examples = _unknown((pair[side] for pair in pairs()), known)
         if count:
             sentence = f"{count:,} {kind} of {split} name {what} that are not in the collection"
@@ -157,12 +158,18 @@ def _unknown(names: Iterator[str], known: Hashes) -> tuple[int, list[str]]:
     """How many names are not known, and the first of them."""
     count, examples = 0, list[str]()
     while chunk := list(islice(names, CHUNK)):
-        hashes = hash_all(chunk)
-        place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-        missing = np.flatnonzero(known[place] != hashes)
+        missing = _absent(hash_all(chunk), known)
         count += len(missing)
         examples += [chunk[n] for n in missing[: EXAMPLES - len(examples)]]
     return count, examples
+
+
+def _absent(hashes: Hashes, known: Hashes) -> NDArray[np.int64]:
+    """Where hashes are that a sorted array does not hold."""
+    if not len(known):
+        return np.arange(len(hashes))
+    place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.flatnonzero(known[place] != hashes)
 
 
 def judged_twice(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,13 @@ def score_pairs(
 ) -> Scored:
     """Correlation of similarities with the gold scores; intervals resample pairs."""
     gold = np.array([pair.score for pair in task.pairs])
+    for what, values in (("scores of the pairs", gold), ("similarities that the model gives", similarities)):
+        if np.ptp(values) == 0:
+            raise DataError(
+                f"all {len(gold)} {what} are equal, so there is no correlation",
+                file=task.path,
+                fix="evaluate pairs with different scores by a model that tells texts apart",
+            )
     functions = {"Spearman": spearman, "Pearson": pearson}
     intervals = {
         str(measure): bootstrap_of(
@@ -234,11 +242,23 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
 
 def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
     assert task.judgements is not None
+    with _named(run):
+        try:
+            return evaluate(open_run(run), task.judgements, measures, exclude_self=exclude_self), False
+        except Ungrouped:
+            whole = regroup(list(open_run(run)))
+            return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
+
+
+@contextmanager
+def _named(run: Path) -> Iterator[None]:
+    """What the measures refuse in a run is said with its file, since several runs may be compared."""
     try:
-        return evaluate(open_run(run), task.judgements, measures, exclude_self=exclude_self), False
-    except Ungrouped:
-        whole = regroup(list(open_run(run)))
-        return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
+        yield
+    except DataError as error:
+        if error.file is not None:
+            raise
+        raise DataError(error.what, file=run, fix=error.fix) from None
 
 
 def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
