@@ -62,6 +62,17 @@ def test_a_folder_of_prose_is_texts_even_with_a_data_file_in_it(tmp_path):
     assert found.format.name == "texts"
 
 
+def test_files_of_a_folder_that_are_not_read_are_told(tmp_path):
+    put(tmp_path, "README.md", "What this is.\n")
+    put(tmp_path, "a.md", "# One\n\nText.\n")
+    put(tmp_path, "b.md", "# Two\n\nText.\n")
+    assert find(tmp_path)[-1].why == "a folder of 2 text files"
+    put(tmp_path, "one.jsonl", '{"id": "1", "text": "a"}\n')
+    assert find(tmp_path)[-1].why == "a folder of 2 text files; 1 other file is left alone: .jsonl"
+    put(tmp_path, "two.jsonl", '{"id": "2", "text": "b"}\n')
+    assert find(tmp_path)[-1].why.endswith("; 2 other files are left alone: .md")
+
+
 def test_a_folder_of_trec_text_files_is_not_prose(tmp_path):
     put(tmp_path, *SAMPLES["trec-topics"])
     put(tmp_path, *SAMPLES["trec-qrels"])

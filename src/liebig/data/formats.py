@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import difflib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -161,14 +161,28 @@ def detect(source: Source) -> list[Found]:
     prose = [file for file in files if file.suffix in texts.SUFFIXES and not _is_readme(file)]
     tables = [file for file in data if file.suffix in TABLES]
     if tables:
-        return [_detect_file(file) for file in tables]
+        return _but(files, [_detect_file(file) for file in tables])
     if data and len(data) >= len(prose):
-        return [_detect_file(file) for file in data] + _data_among(prose)
+        return _but(files, [_detect_file(file) for file in data] + _data_among(prose))
     if prose and len(_data_among(prose)) == len(prose):
-        return _data_among(prose)
+        return _but(files, _data_among(prose))
     if prose:
-        return [Found(source, FORMATS["texts"], f"a folder of {len(prose):,} text files")]
+        others = [file for file in files if file.suffix not in texts.SUFFIXES]
+        return _but(others, [Found(source, FORMATS["texts"], f"a folder of {len(prose):,} text files")])
     raise DataError("the folder holds nothing that can be read", file=source.label, fix="name its files")
+
+
+def _but(files: list[Source], found: list[Found]) -> list[Found]:
+    """What was found, the last with a word on the files that are not read, so that none is missed unawares."""
+    read = [item.source for item in found]
+    left = [file for file in files if file not in read and not _is_readme(file)]
+    if not left:
+        return found
+    kinds = sorted({file.suffix or file.plain for file in left})
+    shown = ", ".join([*kinds[:5], *(["…"] if len(kinds) > 5 else [])])
+    are = "file is" if len(left) == 1 else "files are"
+    why = f"{found[-1].why}; {len(left):,} other {are} left alone: {shown}"
+    return [*found[:-1], replace(found[-1], why=why)]
 
 
 def _data_among(prose: list[Source]) -> list[Found]:
