@@ -58,6 +58,27 @@ def test_beir_comes_back_whole(collection, tmp_path):
     assert sorted(p.name for p in (out / "qrels").iterdir()) == ["test.tsv", "train.tsv"]
 
 
+TOLD = {
+    "beir": {"beir"},
+    "lines": {"texts"},
+    "msmarco-qrels": {"trec-qrels"},
+    "huggingface": {"passages", "questions", "qrels-rows", "tuples"},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTS if name != "msmarco-passages"])
+def test_what_is_written_is_told_by_its_own_names(collection, tmp_path, name):
+    out = to(collection, tmp_path / "out", name)
+    assert {found.format.name for found in find(out)} == TOLD.get(name, {name})
+
+
+def test_questions_without_answers_come_back_as_questions(collection, tmp_path):
+    out = to(collection, tmp_path / "out", "questions", split="test")
+    assert [p.name for p in out.glob("*.jsonl")] == ["queries.test.jsonl"]
+    [item] = [item for one in find(out) for item in one.items(Options())]
+    assert (item.record, item.split) == (QUERIES[1], "test")
+
+
 @pytest.mark.parametrize("compress", ["gz", "xz", "zst"])
 def test_packed_files_come_back_the_same(collection, tmp_path, compress):
     out = to(collection, tmp_path / "out", "beir", compress=compress)

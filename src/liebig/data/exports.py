@@ -36,8 +36,8 @@ def to_documents(export: Export) -> None:
 
 
 def to_questions(export: Export) -> None:
-    """SPLIT.jsonl for each split, or queries.jsonl where there are none."""
-    for name, found in _query_files(export, "{}.jsonl", "queries.jsonl"):
+    """queries.SPLIT.jsonl for each split, or queries.jsonl where there are none."""
+    for name, found in _query_files(export, "queries.{}.jsonl", "queries.jsonl"):
         export.lines(name, beir.question_lines(found))
 
 
@@ -232,7 +232,7 @@ def to_texts(export: Export) -> None:
 
 
 def to_lines(export: Export) -> None:
-    """paragraphs.txt: every paragraph on a line of its own."""
+    """paragraphs.txt: every paragraph on a line; name the file to read it, in a folder it is one document."""
     export.lines("paragraphs.txt", documents.paragraph_lines(export.documents()))
 
 

@@ -93,7 +93,8 @@ def sgml_lines(queries: Iterable[Query]) -> Iterator[str]:
         text = collapse(query.text)
         if not text or text != query.text or LABEL.match(text):
             raise DataError(
-                f"the query {query.id!r} cannot be written as a topic: it is empty, or holds line breaks or a label",
+                f"the query {query.id!r} cannot be written as a topic: it is empty, or holds line breaks, "
+                "runs of spaces or a label",
                 fix="give --collapse, or choose a format of JSON lines, such as beir",
             )
         if query.id != collapse(query.id) or LABEL.match(query.id):
