@@ -131,12 +131,15 @@ def table(results: Results, split: str, measure: str) -> str:
     sets, column = list(next(iter(results.values()))), MEASURES.index(measure)
     held = [name for name in HELD_OUT if name in sets]
     lines = [
-        f"| {measure}, {split} | " + " | ".join(sets) + f" | mean of {', '.join(held) or 'none'} |",
-        "| --- |" + " ---: |" * (len(sets) + 1),
+        f"| {measure}, {split} | "
+        + " | ".join([*sets, *(["mean of " + ", ".join(held)] if held else [])])
+        + " |",
+        "| --- |" + " ---: |" * (len(sets) + bool(held)),
     ]
     for system, by_set in results.items():
         cells = [_cell(by_set[name][:, column]) for name in sets]
-        cells.append(mean_interval([by_set[name][:, column] for name in held]))
+        if held:
+            cells.append(mean_interval([by_set[name][:, column] for name in held]))
         lines.append(f"| {system} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,58 @@
+"""The best trial of contrast.toml by dev, as overrides for liebig-small's recipe.
+
+    python experiments/encoders/choose.py runs/contrast/dev/results.json [--measure RR@10] [--set squad-wiki]
+
+prints what `run.py --set` takes, a line each: the source and the temperature of the trial with the highest value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def inline(value: Any) -> str:
+    """A value as TOML in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(inline, value)) + "]"
+    return json.dumps(value)
+
+
+def overrides(trial: dict[str, Any]) -> list[str]:
+    """What of a trial goes into `stages.unsupervised`."""
+    return [
+        f"stages.unsupervised.source={inline(trial['source'])}",
+        f"stages.unsupervised.objective.temperature={trial['objective']['temperature']}",
+    ]
+
+
+def best(values: Mapping[str, float], trials: Mapping[str, Any]) -> str:
+    """The name of the trial with the highest value; other rows (BM25, fused ones) are no trials."""
+    return max((name for name in values if name in trials), key=values.__getitem__)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--measure", default="RR@10")
+    parser.add_argument("--set", default="squad-wiki")
+    asked = parser.parse_args()
+    trials = tomllib.loads((HERE / "contrast.toml").read_text())["stages"]
+    means = json.loads(asked.results.read_text())["means"]
+    values = {name: by_set[asked.set][asked.measure] for name, by_set in means.items()}
+    chosen = best(values, trials)
+    print(f"{chosen}: {asked.measure} {values[chosen]:.3f}", file=sys.stderr)
+    print("\n".join(overrides(trials[chosen])))
+
+
+if __name__ == "__main__":
+    main()
