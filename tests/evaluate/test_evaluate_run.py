@@ -14,6 +14,7 @@ from rich.console import Console
 from liebig.config import load
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.config import EvaluateConfig
+from liebig.evaluate.questions import Found, found_in, ranked_in
 from liebig.evaluate.results import TaskResult, read_per_query, read_results
 from liebig.evaluate.run import group_means
 from liebig.evaluate.suites import FORUMS
@@ -126,11 +127,40 @@ def test_lines_of_a_query_may_lie_apart(tmp_path: Path, collection: Path) -> Non
     assert any("regrouped" in note for note in read_results(b).tasks[0].notes)
 
 
-def test_a_run_with_a_passage_found_twice_is_named(tmp_path: Path, collection: Path) -> None:
+@pytest.mark.parametrize("data", ["judgements", "answers"])
+def test_a_run_with_a_passage_found_twice_is_named(tmp_path: Path, collection: Path, data: str) -> None:
     run = tmp_path / "twice.trec"
     run.write_text("q1 Q0 p1 1 2 x\nq1 Q0 p1 2 1 x\n")
     with pytest.raises(DataError, match=r"twice\.trec: passage 'p1' is found twice for query 'q1'"):
-        run_evaluate(tmp_path / "out", collections=[run, collection])
+        run_evaluate(tmp_path / "out", collections=[run, collection], data=data)
+
+
+def test_hits_are_the_same_whether_their_lines_lie_together_or_apart(tmp_path: Path) -> None:
+    lines = ["q1 Q0 a 1 3 x", "q1 Q0 b 2 2 x", "q1 Q0 c 3 2 x", "q2 Q0 d 1 1 x", "q2 Q0 e 2 0 x"]
+    together, apart = tmp_path / "together.trec", tmp_path / "apart.trec"
+    together.write_text("\n".join(lines) + "\n")
+    apart.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
+    assert found_in(together, 10) == found_in(apart, 10)
+    assert found_in(together, 2) == {
+        "q1": Found(["a", "c"], frozenset({2})),
+        "q2": Found(["d", "e"], frozenset()),
+    }
+    assert ranked_in(apart, 1, ["q2", "q3"]) == {"q2": ["d"]}
+
+
+def test_ties_across_the_cut_are_counted_for_answers_too(tmp_path: Path, collection: Path) -> None:
+    run = tmp_path / "tied.trec"
+    run.write_text("q1 Q0 p1 1 1 x\nq1 Q0 p2 2 1 x\nq2 Q0 p1 1 2 x\nq2 Q0 p2 2 1 x\n")
+    values = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1", "Answer@2"]}
+    task = read_results(run_evaluate(tmp_path / "out", **values)).tasks[0]
+    assert "tied across the cut: 1 (Answer@1), 0 (Answer@2)" in task.remarks
+
+
+def test_ids_in_another_encoding_are_refused_where_they_are_read(tmp_path: Path) -> None:
+    run = tmp_path / "latin.trec"
+    run.write_bytes("q1 Q0 café 1 1 x\n".encode("latin1"))
+    with pytest.raises(DataError, match=r"latin\.trec: the id .* is not UTF-8 text"):
+        ranked_in(run, 10)
 
 
 def test_an_empty_run_is_all_zero(tmp_path: Path, collection: Path) -> None:

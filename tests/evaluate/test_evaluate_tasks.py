@@ -16,7 +16,6 @@ from liebig.evaluate.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluate.task import Task, read_task
 from liebig.evaluate.triplets import build
 from liebig.measures import judgements, parse_all
-from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import evaluate
 from liebig.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
 
@@ -131,7 +130,8 @@ def test_candidates_are_ranked_among_themselves() -> None:
 def test_candidates_are_drawn_from_the_hits_that_are_not_judged() -> None:
     run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
     table = judgements.from_mapping({"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}})
-    drawn = [list(draw_groups([from_mapping(run)], table, count=9, depth=20, seed=s)) for s in (1, 1, 2)]
+    ranked = {query: sorted(hits, key=lambda name: -hits[name])[:20] for query, hits in run.items()}
+    drawn = [list(draw_groups(ranked, table, count=9, seed=s)) for s in (1, 1, 2)]
     first, second = drawn[0]
     assert drawn[0] == drawn[1] != drawn[2]
     assert (first.query, first.positives, len(set(first.negatives))) == ("q1", ("d3",), 9)

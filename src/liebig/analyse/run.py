@@ -15,8 +15,8 @@ from liebig.analyse.leakage import Checker
 from liebig.analyse.sample import draw, named_texts, section_texts
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.plots import Axes, Series, lines, write_svg
-from liebig.evaluate.questions import ranked_ids
-from liebig.evaluate.runfile import needed_run, open_run
+from liebig.evaluate.questions import ranked_in
+from liebig.evaluate.runfile import needed_run
 from liebig.evaluate.scoring import system_name
 from liebig.evaluate.table import markdown, rich_table, show
 from liebig.evaluate.task import read_task
@@ -163,7 +163,7 @@ def system_names(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
 
 
 def _ranked(path: Path, depth: int) -> dict[str, list[str]]:
-    return ranked_ids(open_run(needed_run(path)), depth)
+    return ranked_in(needed_run(path), depth)
 
 
 def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:

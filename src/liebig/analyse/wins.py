@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from liebig.analyse.errors import Example, Group, all_groups, content_words, extremes, first_relevant
 from liebig.errors import DataError
-from liebig.evaluate.questions import ranked_ids
-from liebig.evaluate.runfile import needed_run, open_run
+from liebig.evaluate.questions import ranked_in
+from liebig.evaluate.runfile import needed_run
 from liebig.evaluate.scoring import Bootstrap, Matching, measures_for, score_run
 from liebig.evaluate.task import Task
 
@@ -63,7 +63,7 @@ def _side(task: Task, file: Path, measure: str) -> Side:
         matching=Matching(),
         how=Bootstrap(samples=100),
     )
-    return Side(scored.per_query.values[:, 0], ranked_ids(open_run(file), DEPTH, scored.per_query.queries))
+    return Side(scored.per_query.values[:, 0], ranked_in(file, DEPTH, scored.per_query.queries))
 
 
 def _relevant(task: Task, query: str, a: Side, b: Side) -> str:

@@ -6,22 +6,19 @@ without a positive, or with fewer hits than asked for, keeps what it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from liebig.evaluate.questions import ranked_ids
-from liebig.measures.blocks import Block
 from liebig.measures.judgements import Judgements
 from liebig.records import Group
 from liebig.rng import key, permute
 
 
 def draw_groups(
-    blocks: Iterable[Block], judgements: Judgements, *, count: int, depth: int, seed: int
+    ranked: Mapping[str, Sequence[str]], judgements: Judgements, *, count: int, seed: int
 ) -> Iterator[Group]:
     """One group a judged query that has a positive: the first positive, and `count` others."""
-    ranked = ranked_ids(blocks, depth, judgements.queries)
     for place, query in enumerate(judgements.queries):
         grades = judgements.grades(query)
         positives = sorted(passage for passage, grade in grades.items() if grade > 0)

@@ -6,12 +6,15 @@ score as trec_eval sorts, so a tie cannot be won by the order of lines. Cost: ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.errors import DataError
+from liebig.evaluate.runfile import naming, open_run
 from liebig.measures.answers import (
     accuracy_at,
     first_match,
@@ -21,7 +24,8 @@ from liebig.measures.answers import (
     token_matcher,
     with_title,
 )
-from liebig.measures.blocks import Block
+from liebig.measures.blocks import Block, regroup
+from liebig.measures.engine import Ungrouped, found_twice
 from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
 from liebig.measures.scores import Scores
@@ -30,19 +34,58 @@ from liebig.records import Passage, Query
 Ranked = dict[str, list[str]]
 
 
-def ranked_ids(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None = None) -> Ranked:
-    """The first ids of each query, or of each wanted one, best first."""
-    asked = None if wanted is None else set(wanted)
-    return {query: ids for block in blocks for query, ids in _of_block(block, depth, asked)}
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first hits of a query, best first, and the ranks after which a hit of the same score follows."""
+
+    ids: list[str]
+    tied: frozenset[int]
 
 
-def _of_block(block: Block, depth: int, asked: set[str] | None) -> Iterator[tuple[str, list[str]]]:
+def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, Found]:
+    """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
+    with naming(run):
+        try:
+            return _found(open_run(run), depth, wanted)
+        except Ungrouped:
+            return _found([regroup(list(open_run(run)))], depth, wanted)
+
+
+def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> Ranked:
+    """Their ids alone."""
+    return {query: found.ids for query, found in found_in(run, depth, wanted).items()}
+
+
+def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) -> dict[str, Found]:
+    asked, result = None if wanted is None else set(wanted), dict[str, Found]()
+    for block in blocks:
+        for i, raw in enumerate(block.queries):
+            query = _text(raw)
+            if query in result:
+                raise Ungrouped()
+            if asked is None or query in asked:
+                result[query] = _of_query(block, i, query, depth)
+    return result
+
+
+def _of_query(block: Block, i: int, query: str, depth: int) -> Found:
     hits = block.hits
-    for i, raw in enumerate(block.queries):
-        query = raw.decode()
-        if asked is None or query in asked:
-            rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[:depth]
-            yield query, [hits.data[hits.starts[row] : hits.ends[row]].tobytes().decode() for row in rows]
+    rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[: depth + 1]
+    ids = [_text(hits.data[hits.starts[row] : hits.ends[row]].tobytes()) for row in rows[:depth]]
+    if len(set(ids)) < len(ids):
+        raise found_twice(next(name for name in ids if ids.count(name) > 1), query)
+    scores = hits.scores[rows]
+    return Found(ids, frozenset((np.flatnonzero(scores[:-1] == scores[1:]) + 1).tolist()))
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise DataError(
+            f"the id {raw.decode(errors='backslashreplace')!r} is not UTF-8 text",
+            fix="convert the file, e.g. with iconv -f latin1 -t utf-8",
+        ) from None
 
 
 def texts_of(
@@ -79,17 +122,21 @@ def match_ranks(
 
 
 def answer_scores(
-    ranks: NDArray[np.int64], ranked: Ranked, queries: Sequence[str], measures: Sequence[Measure]
+    ranks: NDArray[np.int64],
+    found: Mapping[str, Found],
+    queries: Sequence[str],
+    measures: Sequence[Measure],
 ) -> Scores:
     """The ranks as values of `Answer@k`."""
     values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
-    nothing = np.zeros(len(queries), dtype=np.bool_)
+    none = Found([], frozenset())
+    tied = [[measure.cut in found.get(query, none).tied for measure in measures] for query in queries]
     return Scores(
         measures=tuple(measures),
         queries=tuple(queries),
         values=values,
-        tied=np.zeros(values.shape, dtype=np.bool_),
-        hits=np.array([len(ranked.get(query, ())) for query in queries], dtype=np.int64),
-        missing=np.array([query not in ranked for query in queries], dtype=np.bool_),
-        found_self=nothing,
+        tied=np.array(tied, dtype=np.bool_).reshape(values.shape),
+        hits=np.array([len(found.get(query, none).ids) for query in queries], dtype=np.int64),
+        missing=np.array([query not in found for query in queries], dtype=np.bool_),
+        found_self=np.zeros(len(queries), dtype=np.bool_),
     )

@@ -15,8 +15,9 @@ from liebig.errors import DataError
 from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.config import EvaluateConfig
 from liebig.evaluate.labels import labels_note
+from liebig.evaluate.questions import ranked_in
 from liebig.evaluate.results import Results, TaskResult, query_lines, to_json
-from liebig.evaluate.runfile import needed_run, open_run, run_file
+from liebig.evaluate.runfile import needed_run, run_file
 from liebig.evaluate.scoring import (
     Bootstrap,
     Matching,
@@ -109,10 +110,9 @@ def _candidates(config: EvaluateConfig, source: Path, task: Task) -> Task:
     run = needed_run(source)
     groups = list(
         draw_groups(
-            open_run(run),
+            ranked_in(run, config.candidates_depth, task.judgements.queries),
             task.judgements,
             count=config.candidates_count,
-            depth=config.candidates_depth,
             seed=config.seed,
         )
     )

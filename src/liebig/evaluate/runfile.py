@@ -9,6 +9,7 @@ which are JSON, come through `liebig.data`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -95,6 +96,17 @@ def _detected(path: Path) -> formats.Found:
         raise DataError(
             error.what, file=error.file, line=error.line, fix="name a TREC, MS MARCO or DPR run"
         ) from None
+
+
+@contextmanager
+def naming(run: Path) -> Iterator[None]:
+    """What is refused in a run is said with its file, since several runs may be compared."""
+    try:
+        yield
+    except DataError as error:
+        if error.file is not None:
+            raise
+        raise DataError(error.what, file=run, fix=error.fix) from None
 
 
 def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:

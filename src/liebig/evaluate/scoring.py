@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from liebig.errors import DataError, RecipeError
-from liebig.evaluate.questions import answer_scores, match_ranks, ranked_ids
+from liebig.evaluate.questions import answer_scores, found_in, match_ranks
 from liebig.evaluate.results import PerQuery, TaskResult
-from liebig.evaluate.runfile import open_run
+from liebig.evaluate.runfile import naming, open_run
 from liebig.evaluate.suites import DEFAULTS, is_same
 from liebig.evaluate.task import Task
 from liebig.measures.blocks import Block, regroup
@@ -242,7 +241,7 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
 
 def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
     assert task.judgements is not None
-    with _named(run):
+    with naming(run):
         try:
             return evaluate(open_run(run), task.judgements, measures, exclude_self=exclude_self), False
         except Ungrouped:
@@ -250,24 +249,17 @@ def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: 
             return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
 
 
-@contextmanager
-def _named(run: Path) -> Iterator[None]:
-    """What the measures refuse in a run is said with its file, since several runs may be compared."""
-    try:
-        yield
-    except DataError as error:
-        if error.file is not None:
-            raise
-        raise DataError(error.what, file=run, fix=error.fix) from None
-
-
 def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
-    ranked = ranked_ids(open_run(run), depth, task.queries)
+    found = found_in(run, depth, task.queries)
     ranks = match_ranks(
-        ranked, task.queries, task.passages(), patterns=matching.patterns, titles=matching.titles
+        {query: hits.ids for query, hits in found.items()},
+        task.queries,
+        task.passages(),
+        patterns=matching.patterns,
+        titles=matching.titles,
     )
-    return answer_scores(ranks, ranked, tuple(task.queries), measures)
+    return answer_scores(ranks, found, tuple(task.queries), measures)
 
 
 def _notes(task: Task, scores: Scores) -> list[str]:

@@ -34,6 +34,11 @@ from liebig.measures.strings import unpack
 class Ungrouped(DataError):
     """The hits of a query come in two places, which streaming cannot take."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "the hits of a query do not lie together in the run", fix="sort the run by its first column"
+        )
+
 
 class Evaluator:
     """Takes blocks of hits, gives the values of every measure for every judged query."""
@@ -89,9 +94,7 @@ class Evaluator:
         rows = np.array([index.get(query, -1) for query in block.queries], dtype=np.int64)
         judged = rows[rows >= 0]
         if self._seen[judged].any() or np.unique(judged).size < judged.size:
-            raise Ungrouped(
-                "the hits of a query do not lie together in the run", fix="sort the run by its first column"
-            )
+            raise Ungrouped()
         self._seen[judged] = True
         self._unjudged_queries += rows.size - judged.size
         return rows
@@ -125,6 +128,11 @@ def _duplicate(block: Block, hit: int) -> DataError:
         errors="replace"
     )
     passage = unpack(block.hits.data, int(block.hits.starts[hit]), int(block.hits.ends[hit]))
+    return found_twice(passage, query)
+
+
+def found_twice(passage: str, query: str) -> DataError:
+    """A run that has a passage twice for a query, which trec_eval refuses too."""
     return DataError(
         f"passage {passage!r} is found twice for query {query!r}", fix="remove one of the two lines"
     )
