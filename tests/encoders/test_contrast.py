@@ -34,13 +34,14 @@ def test_trials_differ_in_their_pairs_and_temperature_alone():
         trials[name].model_dump_json(exclude={"source": True, "mix": True, "objective": {"temperature"}})
         for name in TRIALS
     }
-    assert len(alike) == 1 and set(trials) == {"wiki", "store", *TRIALS}
+    assert len(alike) == 1
+    assert set(trials) == {"wiki", "store", *TRIALS}
 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_the_best_trial_becomes_the_recipe_of_small(choose, tmp_path, monkeypatch, capsys, name):
     value = {"squad-wiki": {"RR@10": 0.1}}
-    means = {trial: value for trial in TRIALS} | {name: {"squad-wiki": {"RR@10": 0.2}}}
+    means = dict.fromkeys(TRIALS, value) | {name: {"squad-wiki": {"RR@10": 0.2}}}
     means["bm25"] = means[f"{name} + bm25 (rrf)"] = {"squad-wiki": {"RR@10": 0.9}}
     (tmp_path / "results.json").write_text(json.dumps({"split": "dev", "means": means}))
     monkeypatch.setattr(sys, "argv", ["choose.py", str(tmp_path / "results.json")])
