@@ -11,7 +11,7 @@ from liebig.data.vectors import write_shard, write_summary
 from liebig.doctor.folder import examine, index_alone
 from liebig.doctor.machine import machine
 from liebig.doctor.run import doctor
-from liebig.errors import DataError
+from liebig.errors import DataError, LiebigError
 from liebig.index.config import IndexConfig
 from liebig.index.run import run as run_index
 from liebig.model.encoder import Encoder
@@ -134,6 +134,18 @@ def test_a_changed_byte_and_a_missing_part_are_found(folder):
     assert {finding.name for finding in ill(folder)} == {"index", "bm25"}
 
 
+def test_what_cannot_be_opened_is_a_finding_and_the_rest_is_still_looked_at(folder):
+    (folder / "bm25" / "manifest.json").unlink()
+    assert [finding.name for finding in ill(folder)] == ["BM25"]
+    assert {"vectors", "recall"} <= {finding.name for finding in examine(folder)}
+
+
+def test_vectors_of_passages_that_are_not_there_are_a_finding(folder):
+    path = folder / "collection" / "passages.jsonl"
+    path.write_text(path.read_text().replace('"id": "p', '"id": "q'))
+    assert ["no passage" in finding.what for finding in ill(folder)] == [True]
+
+
 def test_passages_that_are_in_no_index_are_counted(folder):
     path = folder / "collection" / "passages.jsonl"
     more = {"id": "new", "title": "", "text": "not indexed", "doc": ""}
@@ -156,6 +168,8 @@ def test_recall_of_an_approximate_index_is_measured(folder):
 def test_an_index_alone_is_held_against_texts_and_a_model(folder):
     findings = list(index_alone(folder / "index", folder / "collection", folder / "model"))
     assert [finding.good for finding in findings] == [True, True, True]
+    with pytest.raises(LiebigError, match="no such model folder"):
+        list(index_alone(folder / "index", folder / "collection", folder / "nowhere"))
 
 
 def test_the_command_tells_good_from_bad(folder, tmp_path):

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from liebig.errors import DataError, RecipeError
+from liebig.errors import DataError, LiebigError, RecipeError
+from liebig.export import milvus
 from liebig.export.models import difference
 from liebig.export.run import export
 from liebig.export.target import Target
@@ -74,7 +75,8 @@ def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
 def test_milvus_finds_what_the_retriever_finds(built, tmp_path):
     pymilvus = pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
-    export(built, "milvus", tmp_path / "mv", name="docs")
+    said = export(built, "milvus", tmp_path / "mv", name="docs")
+    assert said == "3 rows in the collection 'docs' of milvus.db"
     retriever = Retriever.from_folder(built)
     client = pymilvus.MilvusClient(str(tmp_path / "mv" / "milvus.db"))
     client.load_collection("docs")
@@ -119,6 +121,33 @@ def test_a_model_alone_has_no_rows(built, tmp_path):
     with pytest.raises(DataError, match="a model alone"):
         export(model, "pgvector", tmp_path / "pg")
     assert not (tmp_path / "pg").exists()
+
+
+def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
+    with pytest.raises(RecipeError, match="int8 is for onnx"):
+        export(built, "pgvector", tmp_path / "x", int8=True)
+    with pytest.raises(RecipeError, match="an address is for milvus"):
+        export(built, "onnx", tmp_path / "x", uri="http://localhost:19530")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_milvus_that_does_not_answer_is_one_sentence(built, tmp_path):
+    pytest.importorskip("pymilvus")
+    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 fails"):
+        export(built, "milvus", tmp_path / "x", uri="http://127.0.0.1:1")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_collection_that_cannot_be_filled_is_taken_away_again(built, tmp_path, monkeypatch):
+    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    monkeypatch.setitem(milvus.LONGEST, "text", 20)
+    uri = str(tmp_path / "server.db")
+    with pytest.raises(DataError, match="longer than the 20 bytes"):
+        export(built, "milvus", tmp_path / "x", name="docs", uri=uri)
+    client = pymilvus.MilvusClient(uri)
+    assert not client.has_collection("docs")
+    client.close()
 
 
 def test_wrong_names_are_refused(built, tmp_path):

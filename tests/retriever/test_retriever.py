@@ -282,6 +282,10 @@ def test_what_is_no_retriever_is_said_in_a_sentence(folder, tmp_path):
     (copy / NAME).write_text(json.dumps(row | {"bm25": "../elsewhere"}))
     with pytest.raises(DataError, match="no path below"):
         Retriever.from_folder(copy)
+    for wrong in ({"norm": "max"}, {"weight": 1.5}, {"weight": True}, {"generation": "1"}):
+        (copy / NAME).write_text(json.dumps(row | wrong))
+        with pytest.raises(DataError, match=next(iter(wrong))):
+            Retriever.from_folder(copy)
     (copy / NAME).write_text(json.dumps(row | {"version": 9}))
     with pytest.raises(DataError, match="version 9"):
         Retriever.from_folder(copy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from liebig import workspace
@@ -35,8 +35,8 @@ def examine(folder: Path) -> Iterator[Finding]:
             finding = _hashes(folder / name)
             broken += [] if finding.good else [part]
             yield finding
-    if not {"collection", "bm25", "index"} & set(broken):
-        yield from _contents(folder, described)
+    if "collection" not in broken:
+        yield from _contents(folder, described, broken)
 
 
 def _hashes(path: Path) -> Finding:
@@ -53,23 +53,35 @@ def _hashes(path: Path) -> Finding:
     return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, hashes as written")
 
 
-def _contents(folder: Path, described: Described) -> Iterator[Finding]:
+def _contents(folder: Path, described: Described, broken: Sequence[str]) -> Iterator[Finding]:
+    """What is in the parts that are whole."""
     collection = Collection(folder / described.collection)
-    count = collection.count("passages")
-    if described.bm25 is not None:
-        found = len(BM25.open(folder / described.bm25, hashes=False))
-        yield Finding(
-            "BM25",
-            f"{found:,} of {count:,} passages",
-            found == count,
-            "" if found == count else "liebig update",
-        )
-    if described.index is None:
-        return
-    index = open_index(folder / described.index, hashes=False)
-    yield _counted(index, count)
-    if described.model is not None:
-        yield _compared(index, collection, folder / described.model)
+    if described.bm25 is not None and "bm25" not in broken:
+        yield from _told("BM25", _words(folder / described.bm25, collection))
+    if described.index is not None and "index" not in broken:
+        model = None if described.model is None else folder / described.model
+        yield from _told("index", _dense(folder / described.index, collection, model))
+
+
+def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings; an error that ends them is the last."""
+    try:
+        yield from findings
+    except LiebigError as error:
+        yield Finding(name, error.what, False, error.fix or "build again")
+
+
+def _words(path: Path, collection: Collection) -> Iterator[Finding]:
+    found, count = len(BM25.open(path, hashes=False)), collection.count("passages")
+    good = found == count
+    yield Finding("BM25", f"{found:,} of {count:,} passages", good, "" if good else "liebig update")
+
+
+def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
+    index = open_index(path, hashes=False)
+    yield _counted(index, collection.count("passages"))
+    if model is not None:
+        yield _compared(index, collection, model)
     yield recalled(index)
 
 
@@ -126,8 +138,13 @@ def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding
     if not finding.good:
         return
     index = open_index(path, hashes=False)
-    chosen = model or Path(str(index.about.get("model", "")))
+    named = model or index.about.get("model")
+    if named is None:
+        raise LiebigError(
+            "the index does not say which model made it", file=path, fix="name one with --model"
+        )
+    chosen = Path(str(named))
     if not chosen.is_dir():
-        raise LiebigError("the index does not say which model made it", fix="name one with --model")
+        raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
     yield _compared(index, Collection(texts), chosen)
     yield recalled(index)

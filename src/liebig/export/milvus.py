@@ -10,12 +10,13 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from liebig.errors import DataError, MissingDependency
+from liebig.errors import DataError, LiebigError, MissingDependency
 from liebig.export.target import Row, Target
 from liebig.progress import track
 
@@ -28,33 +29,50 @@ def to_milvus(target: Target, path: Path, collection: str, uri: str | None) -> s
     """Fill a collection; one of this name is refused, not replaced."""
     with tempfile.TemporaryDirectory(prefix="liebig-milvus-") as home:
         embedded = Path(home) / FILE
-        client = _client(uri or str(embedded), embedded=uri is None)
-        try:
+        with _client(uri or str(embedded), embedded=uri is None) as client:
             if client.has_collection(collection):
                 raise DataError(
                     f"Milvus has a collection {collection!r} already", fix="name another with --name"
                 )
-            _create(client, collection, target.vectors.width)
-            count = _fill(client, collection, track(target.rows(), "export", unit="rows"))
-            client.flush(collection)
-        finally:
-            client.close()
+            count = _whole(client, collection, target)
         if uri is None:
             shutil.copytree(embedded, path / FILE, ignore=shutil.ignore_patterns("LOCK", "indexes"))
-    where = uri or str(path.name + "/" + FILE)
+    where = uri or FILE
     settings = {"uri": uri or FILE, "collection": collection, "metric_type": "IP", "rows": count}
     (path / "milvus.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return f"{count:,} rows in the collection {collection!r} of {where}"
 
 
-def _client(uri: str, *, embedded: bool) -> Any:
+@contextmanager
+def _client(uri: str, *, embedded: bool) -> Iterator[Any]:
+    """A connection; what goes wrong with it is a sentence."""
     if find_spec("pymilvus") is None:
         raise MissingDependency("pymilvus", "milvus", "an export to Milvus")
     if embedded and find_spec("milvus_lite") is None:
         raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus collection")
     from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
 
-    return MilvusClient(uri, timeout=30)
+    try:
+        client = MilvusClient(uri, timeout=30)
+        try:
+            yield client
+        finally:
+            client.close()
+    except MilvusException as error:
+        raise LiebigError(f"Milvus at {uri} fails: {error.message}", fix="check the address") from None
+
+
+def _whole(client: Any, collection: str, target: Target) -> int:
+    """Make and fill a collection; one that is not filled to its end is taken away again."""
+    _create(client, collection, target.vectors.width)
+    try:
+        count = _fill(client, collection, track(target.rows(), "export", unit="rows"))
+        client.flush(collection)
+    except BaseException:
+        client.drop_collection(collection)
+        raise
+    return count
 
 
 def _create(client: Any, name: str, width: int) -> None:

@@ -25,6 +25,10 @@ def export(
         raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
     if not NAME.fullmatch(name):
         raise RecipeError(f"{name!r} is no name for a table, index or collection", fix="use a-z, 0-9 and _")
+    if int8 and kind != "onnx":
+        raise RecipeError(f"int8 is for onnx, not for {kind}", fix="leave --int8 out")
+    if uri is not None and kind != "milvus":
+        raise RecipeError(f"an address is for milvus, not for {kind}", fix="leave --uri out")
     target = Target.of(source)
     recipe = {"to": kind, "name": name, "int8": int8, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)

@@ -79,10 +79,10 @@ class Target:
     def rows(self) -> Iterator[Row]:
         """Passages with their vectors, in the order of the index."""
         collection = Collection(self.folder / self._retriever().collection)
-        has_documents = collection.has("documents")
+        has_documents, pieces = collection.has("documents"), self.pieces
         for ids, vectors in self.vectors.chunks(ROWS):
             for id, vector in zip(ids, vectors):
-                owner = document_of(id) if self.pieces else id
+                owner = document_of(id) if pieces else id
                 passage = collection.passage(owner)
                 metadata: Mapping[str, str] = {}
                 if has_documents and passage.doc:

@@ -2,7 +2,8 @@
 
 A filter names a field and the value it must have, or several of which it must have one: {"language": "de", "year":
 ["2023", "2024"]}. Fields are those of the documents' metadata, and `id`, `doc` and `title`. A search looks deeper and
-deeper until k passages pass or there are no more, so what it gives is the ranking without what is filtered out.
+deeper until k passages pass or there are no more, so what it gives is the ranking without what is filtered out; a
+hybrid fuses what passes.
 Memory: 12 bytes a passage, 4 a document and field asked for, and the different values; read once, at the first filter.
 """
 

@@ -19,6 +19,7 @@ from liebig.errors import CorruptError, DataError
 NAME = "retriever.json"
 VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25"]
+Norm = Literal["minmax", "zscore"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "model", "checks")
 _KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)
@@ -36,7 +37,7 @@ class Described:
     model: str | None = None
     checks: str | None = None
     weight: float = 0.5
-    norm: Literal["minmax", "zscore"] = "minmax"
+    norm: Norm = "minmax"
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -87,8 +88,12 @@ def _check(described: Described, path: Path) -> None:
             raise DataError(f"{part} = {name!r} is no path below the folder", file=path)
     if described.system not in described.systems:
         raise DataError(f"system = {described.system!r}, but there is {described.systems}", file=path)
-    if not isinstance(described.generation, int) or not isinstance(described.weight, int | float):
+    if type(described.generation) is not int or type(described.weight) not in (int, float):
         raise DataError("generation or weight is no number", file=path)
+    if not 0 <= described.weight <= 1:
+        raise DataError(f"weight = {described.weight} is not between 0 and 1", file=path)
+    if described.norm not in get_args(Norm):
+        raise DataError(f"norm = {described.norm!r} is none of {', '.join(get_args(Norm))}", file=path)
 
 
 def write(folder: Path, described: Described) -> None:
