@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.config import inputs, load
+from liebig.corpus.init_config import InitConfig
 from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
 from liebig.workspace import stage
 
@@ -80,6 +81,10 @@ def run_compare(out: Path, **values: Any) -> Path:
 
 def run_curve(out: Path, **values: Any) -> Path:
     return _run(CurveConfig, "liebig.evaluate.curve", out, values)
+
+
+def run_init(out: Path, *paths: Path) -> Path:
+    return _run(InitConfig, "liebig.corpus.init", out, {"paths": [str(path) for path in paths]})
 
 
 def _run(config: Any, module: str, out: Path, values: dict[str, Any]) -> Path:

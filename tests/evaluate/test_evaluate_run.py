@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evaluate_world import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, write_run
+from evaluate_world import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, run_init, write_run
 from rich.console import Console
 
 from liebig.config import load
@@ -77,6 +77,22 @@ def test_questions_and_passages_may_come_from_different_files(tmp_path: Path, co
     assert (read_per_query(*_first(apart)).values == read_per_query(*_first(whole)).values).all()
 
 
+def test_a_question_without_an_answer_is_left_out_of_files_and_collections_alike(tmp_path: Path) -> None:
+    passages, asked = beir_folder(tmp_path / "cities"), tmp_path / "asked.test.jsonl"
+    rows = [
+        {"_id": "q1", "text": "capital", "answers": ["Berlin"]},
+        {"_id": "q2", "text": "x", "answers": []},
+    ]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_init(tmp_path / "asked", asked)
+    run = write_run(tmp_path / "run.trec", GOOD)
+    for name in (asked, tmp_path / "asked"):
+        values = {"collections": [run, name], "passages": passages, "data": "answers"}
+        task = read_results(run_evaluate(tmp_path / f"out-{name.name}", **values)).tasks[0]
+        assert (task.queries, task.measures["Answer@1"].mean) == (1, 1.0)
+        assert "1 questions have no answer to match and are left out." in task.notes
+
+
 def test_papers_figures_stand_beside_judgements_of_the_same_number(tmp_path: Path) -> None:
     qrels = tmp_path / "2019qrels-pass.txt"
     qrels.write_text("".join(f"{query} 0 d{query} 3\n" for query in range(43)))
@@ -105,6 +121,11 @@ def test_self_retrieval_is_noted_and_excluded_by_the_suite(tmp_path: Path) -> No
     assert any("exclude_self=true" in note for note in read_results(plain).tasks[0].notes)
     assert read_per_query(*_first(suite)).of("RR@10")[0] == 1.0
     assert any("own id is taken out" in note for note in read_results(suite).tasks[0].notes)
+    kept = run_evaluate(
+        tmp_path / "c", collections=[run, tmp_path / "arguana"], measures=["RR@10"], exclude_self=False
+    )
+    assert read_per_query(*_first(kept)).of("RR@10")[0] == 0.5
+    assert not any("own id is taken out" in note for note in read_results(kept).tasks[0].notes)
 
 
 def test_papers_figures_stand_beside_the_same_set_only(tmp_path: Path) -> None:

@@ -264,8 +264,12 @@ def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matchin
 
 def _notes(task: Task, scores: Scores) -> list[str]:
     notes = [*_suite_note(task), *missing_note(int(scores.missing.sum()), len(scores.queries))]
+    if task.unanswered:
+        notes.append(f"{task.unanswered} questions have no answer to match and are left out.")
     found = int(scores.found_self.sum())
-    if found and not scores.excluded_self:
+    if scores.excluded_self:
+        notes.append("A query's own id is taken out of its hits.")
+    elif found:
         notes.append(
             f"{found} queries have their own id among their hits. If ids of queries and passages name the same texts, "
             "evaluate with exclude_self=true."

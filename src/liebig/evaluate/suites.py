@@ -41,7 +41,6 @@ FORUMS = (
     "android", "english", "gaming", "gis", "mathematica", "physics", "programmers", "stats", "tex", "unix",
     "webmasters", "wordpress",
 )  # fmt: skip
-OWN_IDS = "Queries are passages of the collection: a query's own id is taken out of its hits."
 
 
 def _beir(
@@ -76,10 +75,10 @@ SUITES: tuple[Suite, ...] = (
     _beir("hotpotqa", 7_405, 5_233_329),
     _beir("fiqa", 648, 57_638, ("fiqa-2018",)),
     _beir(
-        "arguana", 1_406, 8_674, exclude_self=True, note=f"{OWN_IDS} One judged passage is not in the collection."
+        "arguana", 1_406, 8_674, exclude_self=True, note="One judged passage is not in the collection."
     ),
     _beir("webis-touche2020", 49, 382_545, ("touche-2020", "touche2020")),
-    _beir("quora", 10_000, 522_931, exclude_self=True, note=OWN_IDS),
+    _beir("quora", 10_000, 522_931, exclude_self=True),
     _beir("dbpedia-entity", 400, 4_635_922, ("dbpedia",)),
     _beir("scidocs", 1_000, 25_657),
     _beir("fever", 6_666, 5_416_568),

@@ -22,7 +22,10 @@ from liebig.records import Group, Judgement, Passage, Query, ScoredPair, Tuple
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One set of questions to put to a system; `passages()` streams the texts, where the source has them."""
+    """One set of questions to put to a system; `passages()` streams the texts, where the source has them.
+
+    A question without an answer cannot be judged by answers: it is left out and counted as `unanswered`.
+    """
 
     name: str
     path: Path
@@ -34,6 +37,7 @@ class Task:
     pairs: Sequence[ScoredPair] = ()
     triplets: Sequence[Tuple] = ()
     groups: Sequence[Group] = ()
+    unanswered: int = 0
     passages: Callable[[], Iterator[Passage]] = lambda: iter(())
     count_passages: Callable[[], int | None] = lambda: None
 
@@ -53,6 +57,7 @@ class _Records:
     groups: dict[str, list[Group]] = field(default_factory=dict)
     queries: dict[str, Query] = field(default_factory=dict)
     question_splits: dict[str, set[str]] = field(default_factory=dict)
+    unanswered: dict[str, int] = field(default_factory=dict)
 
 
 def read_task(
@@ -86,13 +91,15 @@ def _collection_task(
     queries = (
         {} if kind in ("pairs", "triplets") else _by_id(collection.queries(None if split == "all" else split))
     )
+    asked = {name: query for name, query in queries.items() if query.answers or kind != "answers"}
     return Task(
         name=path.name,
         path=path,
         split=split,
         kind=kind,
         suite=suite,
-        queries=queries,
+        queries=asked,
+        unanswered=len(queries) - len(asked),
         judgements=from_records(collection.judgements(split)) if kind == "judgements" else None,
         pairs=list(collection.pairs(split)) if kind == "pairs" else (),
         triplets=list(collection.tuples(split)) if kind == "triplets" else (),
@@ -115,6 +122,7 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
     kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
     judgements = records.judgements.get(split, []) if kind == "judgements" else []
     asked = {judgement.query for judgement in judgements} | records.question_splits.get(split, set())
+    unanswered = records.unanswered.get(split, 0) if kind == "answers" else 0
     return Task(
         name=_name(path),
         path=path,
@@ -122,6 +130,7 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
         kind=kind,
         suite=suite,
         queries={name: query for name, query in records.queries.items() if name in asked},
+        unanswered=unanswered,
         judgements=from_records(judgements) if kind == "judgements" else None,
         pairs=records.pairs.get(split, ()) if kind == "pairs" else (),
         triplets=records.tuples.get(split, ()) if kind == "triplets" else (),
@@ -165,6 +174,8 @@ def _keep(records: _Records, record: object, split: str) -> None:
         records.queries[record.id] = record
         if record.answers:
             records.question_splits.setdefault(split, set()).add(record.id)
+        else:
+            records.unanswered[split] = records.unanswered.get(split, 0) + 1
 
 
 def with_passages(task: Task, path: Path) -> Task:
