@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from liebig.errors import DataError
-from liebig.evaluate.runfile import read_blocks
+from liebig.evaluate.runfile import open_run, read_blocks
 from liebig.measures.blocks import Block
 
 
@@ -87,6 +87,18 @@ def test_ms_marco_runs_have_ranks_and_no_scores(tmp_path: Path) -> None:
         ("1", "11", 1, -1),
         ("2", "10", 7, -7),
     ]
+
+
+@pytest.mark.parametrize("text", ["1\t10\t2\n1\t11\t1\n2\t10\t7\n", "1\t10\t20\n2\t12\t1\n1\t11\t1\n"])
+def test_ms_marco_runs_are_told_in_any_order_of_lines(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    assert hits_of(list(open_run(path))) == hits_of(list(read_blocks(path, "marco")))
+
+
+@pytest.mark.parametrize("text", ["1\t10\t1\n1\t11\t1\n", "1\t10\t1\n2\t11\t1\n", "1\t10\t0\n1\t11\t1\n"])
+def test_judgements_are_not_taken_for_a_run(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match="not like a run"):
+        open_run(write(tmp_path, text))
 
 
 def test_runs_of_scores_have_their_place_as_rank(tmp_path: Path) -> None:

@@ -184,8 +184,8 @@ def test_a_difference_counts_only_with_a_small_p() -> None:
     assert [_word(0.1, 0.01), _word(-0.1, 0.01), _word(0.1, 0.2), _word(0.0, 0.01)] == [
         "better",
         "worse",
-        "no difference",
-        "no difference",
+        "no significant difference",
+        "no significant difference",
     ]
 
 

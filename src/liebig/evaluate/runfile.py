@@ -19,6 +19,7 @@ import numpy as np
 
 from liebig.data import formats
 from liebig.data.items import Options
+from liebig.data.sniff import Sample
 from liebig.data.sources import DAMAGE, Source, source_of
 from liebig.errors import DataError
 from liebig.evaluate.parse import AGAIN, BAD_RANK, BAD_SCORE, FEW_COLUMNS, MANY_COLUMNS, parse_lines
@@ -80,6 +81,8 @@ def open_run(path: Path) -> Iterator[Block]:
     found = _detected(path)
     if found.format.name in DETECTED:
         return read_blocks(path, DETECTED[found.format.name])
+    if found.format.name in ("beir-qrels", "msmarco-id-triples") and _has_ranks(source):
+        return read_blocks(path, "marco")
     if found.format.name == "dpr-results":
         return _from_hits(item.record for item in found.items(Options()))
     raise DataError(
@@ -87,6 +90,13 @@ def open_run(path: Path) -> Iterator[Block]:
         file=path,
         fix="name a TREC, MS MARCO or DPR run",
     )
+
+
+def _has_ranks(source: Source) -> bool:
+    """Whether the last of three columns can be ranks in any order of lines: none twice for a query, several for some."""
+    table = Sample(source).tabs
+    ranks = {(row[0], row[2]) for row in table if row[2].isdecimal() and int(row[2])}
+    return len(ranks) == len(table) > len({row[0] for row in table})
 
 
 def _detected(path: Path) -> formats.Found:

@@ -160,5 +160,5 @@ def _matrices(
 
 def _word(difference: float, p: float) -> str:
     if p > ALPHA or difference == 0:
-        return "no difference"
+        return "no significant difference"
     return "better" if difference > 0 else "worse"
