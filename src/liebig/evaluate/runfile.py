@@ -93,7 +93,7 @@ def open_run(path: Path) -> Iterator[Block]:
 
 
 def _has_ranks(source: Source) -> bool:
-    """Whether the last of three columns can be ranks in any order of lines: none twice for a query, several for some."""
+    """Whether the last of three columns can be ranks, in any order: none twice for a query, several for some."""
     table = Sample(source).tabs
     ranks = {(row[0], row[2]) for row in table if row[2].isdecimal() and int(row[2])}
     return len(ranks) == len(table) > len({row[0] for row in table})
