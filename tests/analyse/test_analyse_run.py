@@ -68,9 +68,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def write_run(path: Path, run: dict[str, list[str]]) -> None:
+def write_run(path: Path, run: dict[str, list[str]]) -> Path:
     lines = [f"{q} Q0 {p} {i} {1 / i} t\n" for q, hits in run.items() for i, p in enumerate(hits, 1)]
     path.write_text("".join(lines))
+    return path
 
 
 def check_svg(path: Path) -> str:
@@ -136,6 +137,22 @@ def test_errors_show_the_wins_and_losses_with_texts(world: Path, tmp_path: Path)
     assert (win["query"], win["relevant"], win["found_b"]) == ("q1", PASSAGES["p0"], PASSAGES["x1"])
     assert (loss["query"], loss["value_a"], loss["value_b"]) == ("q3", 0.0, 1.0)
     assert {group["by"] for group in found["groups"]} == {"length", "overlap", "question word"}
+
+
+def test_errors_show_no_query_as_its_own_first_hit_where_these_are_taken_out(tmp_path: Path) -> None:
+    data = tmp_path / "arguana"
+    (data / "qrels").mkdir(parents=True)
+    rows = [{"_id": name, "text": f"text of {name}"} for name in ("a", "b", "c")]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (data / "queries.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    (data / "qrels" / "test.tsv").write_text("a\tb\t1\n")
+    runs = [
+        write_run(tmp_path / "x.trec", {"a": ["a", "b", "c"]}),
+        write_run(tmp_path / "y.trec", {"a": ["a", "c", "b"]}),
+    ]
+    out = call(shells.run_errors, ErrorsConfig, tmp_path / "out", runs=runs, collection=data)
+    [win] = read(out / "errors.json")["wins"]
+    assert (win["value_a"], win["found_a"], win["found_b"]) == (1.0, "text of b", "text of c")
 
 
 def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> None:

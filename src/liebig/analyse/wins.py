@@ -55,15 +55,19 @@ def compare_runs(
 
 
 def _side(task: Task, file: Path, measure: str) -> Side:
+    exclude = task.suite.exclude_self if task.suite else False
     scored = score_run(
         task,
         file,
         measures_for(task, [measure]),
-        exclude_self=task.suite.exclude_self if task.suite else False,
+        exclude_self=exclude,
         matching=Matching(),
         how=Bootstrap(samples=100),
     )
-    return Side(scored.per_query.values[:, 0], ranked_in(file, DEPTH, scored.per_query.queries))
+    ranked = ranked_in(file, DEPTH, scored.per_query.queries)
+    if exclude:
+        ranked = {query: [name for name in ids if name != query] for query, ids in ranked.items()}
+    return Side(scored.per_query.values[:, 0], ranked)
 
 
 def _relevant(task: Task, query: str, a: Side, b: Side) -> str:
