@@ -14,7 +14,7 @@ import pytest
 from liebig.analyse import run as shells
 from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, NeighboursConfig, SpaceConfig
 from liebig.config import Config, inputs, load
-from liebig.errors import LiebigError, RecipeError
+from liebig.errors import DataError, LiebigError, RecipeError
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
@@ -54,9 +54,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(root / "a.trec", {"q1": ["p0", "p1"], "q2": ["p1", "p0"], "q3": ["x1", "x2"]})
     write_run(root / "b.trec", {"q1": ["x1", "p0"], "q2": ["p1", "x3"], "q3": ["p2", "x2"]})
     tokenizer = Tokenizer.train(list(PASSAGES.values()) * 3, vocab_size=150, max_length=32)
-    for seed in (1, 2):
+    for seed in (1, 2, 3):
         backbone = Backbone.create(
-            layers=3,
+            layers=2 if seed == 3 else 3,
             width=16,
             heads=2,
             vocab_size=tokenizer.vocab_size,
@@ -122,6 +122,23 @@ def test_space_describes_every_model(world: Path, tmp_path: Path) -> None:
         assert 0 < numbers["isotropy"] <= 1
 
 
+def test_a_model_tuned_from_a_tuned_one_has_the_colour_of_the_first(world: Path, tmp_path: Path) -> None:
+    models, names = [world / "model1", world / "model2", world / "model1"], ["one", "two", "three"]
+    values = {"models": models, "names": names, "texts": world / "data", "origins": ["-", "one", "two"]}
+    out = call(shells.run_attention, AttentionConfig, tmp_path / "out", **values)
+    assert set(read(out / "attention.json")["moved"]) == {"two", "three"}
+
+
+def test_one_passage_is_no_space(tmp_path: Path) -> None:
+    data = tmp_path / "one"
+    (data / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (data / name).write_text(json.dumps({"_id": "a", "text": "x"}) + "\n")
+    (data / "qrels" / "test.tsv").write_text("a\ta\t1\n")
+    with pytest.raises(DataError, match="two passages or more"):
+        call(shells.run_space, SpaceConfig, tmp_path / "out", models=[tmp_path], collection=data)
+
+
 def test_errors_show_the_wins_and_losses_with_texts(world: Path, tmp_path: Path) -> None:
     runs = [world / "a.trec", world / "b.trec"]
     out = call(
@@ -185,6 +202,18 @@ def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> N
             AttentionConfig,
             {"models": ["model1"], "texts": "data", "origins": ["nobody"]},
             "no model is called 'nobody'",
+        ),
+        (
+            shells.run_attention,
+            AttentionConfig,
+            {"models": ["model1", "model2"], "texts": "data", "origins": ["model2", "model1"]},
+            "in a circle: model1, model2, model1",
+        ),
+        (
+            shells.run_attention,
+            AttentionConfig,
+            {"models": ["model1", "model3"], "texts": "data", "origins": ["-", "model1"]},
+            "model3 has 2 layers and its origin model1 has 3",
         ),
     ],
 )

@@ -49,7 +49,7 @@ class SpaceConfig(Config):
 
     models: tuple[InputPath, ...] = Field(description="Model folders.")
     collection: InputPath = Field(
-        description="A collection with passages; with judgements for the alignment."
+        description="A collection with passages, and with judgements, which give the pairs of the alignment."
     )
     split: str | None = Field(
         None, description="The split whose queries and relevant passages are the pairs."

@@ -37,14 +37,13 @@ def attentions(
 def describe_space(
     model: Path, task: Task, passages: Sequence[Passage], k: int, device: str
 ) -> dict[str, float]:
-    """The numbers of one encoder's space over some passages and the task's positive pairs."""
+    """The numbers of one encoder's space over some passages and, where there are any, the task's positive pairs."""
     scorer = ModelScorer(model, device, depth=k)
     vectors = scorer.embed([passage_text(passage) for passage in passages], "passage")
     queries, relevant = _positive_pairs(scorer, task)
     shares = space.spectrum(vectors)
     hubs = space.hubness(space.k_occurrence(_neighbours(vectors, k, scorer.device), len(vectors)))
-    return {
-        "alignment": space.alignment(queries, relevant) if len(queries) else float("nan"),
+    return ({"alignment": space.alignment(queries, relevant)} if len(queries) else {}) | {
         "uniformity": space.uniformity(vectors),
         "mean cosine": space.mean_cosine(vectors),
         "isotropy": space.isotropy(vectors),

@@ -39,7 +39,7 @@ def run_attention(config: AttentionConfig, folder: Folder) -> None:
     for name, path in zip(names, config.models):
         found = attentions(path, texts, config.max_length, config.device)
         curves[name] = attention.average(track(found, f"attention of {name}", len(texts), "texts"))
-    moved = {name: attention.movement(curves[origin], curves[name]) for name, origin in origins.items()}
+    moved = {name: _movement(curves, origin, name) for name, origin in origins.items()}
     svg = lines(
         "attention", _attention_series(curves, origins), Axes("layer", "entropy of CLS attention (nats)")
     )
@@ -97,6 +97,10 @@ def run_space(config: SpaceConfig, folder: Folder) -> None:
     names = system_names(config.models, config.names)
     task = read_task(config.collection, split=config.split, kind="judgements")
     passages = draw(task.passages(), config.count, config.seed)
+    if len(passages) < 2:
+        raise DataError(
+            "a space needs two passages or more", file=config.collection, fix="use a collection with more"
+        )
     found = [describe_space(path, task, passages, config.k, config.device) for path in config.models]
     folder.write_json("space.json", {"passages": len(passages), "models": dict(zip(names, found))})
     header = ["measure", *names]
@@ -174,7 +178,31 @@ def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
     for origin in found.values():
         if origin not in names:
             raise RecipeError(f"no model is called {origin!r}", fix="use one of " + ", ".join(names))
+    for name in found:
+        _root(name, found)
     return found
+
+
+def _root(name: str, origins: dict[str, str]) -> str:
+    """The model that a chain of fine-tuning began with."""
+    seen = [name]
+    while seen[-1] in origins:
+        seen.append(origins[seen[-1]])
+        if seen[-1] in seen[:-1]:
+            raise RecipeError(
+                f"the origins lead in a circle: {', '.join(seen)}", fix="give - to the first model"
+            )
+    return seen[-1]
+
+
+def _movement(curves: dict[str, attention.Curve], origin: str, name: str) -> float:
+    layers = [len(curves[one].mean) for one in (origin, name)]
+    if layers[0] != layers[1]:
+        raise RecipeError(
+            f"{name} has {layers[1]} layers and its origin {origin} has {layers[0]}",
+            fix="give the model that it was fine-tuned from",
+        )
+    return attention.movement(curves[origin], curves[name])
 
 
 def _attention_series(curves: dict[str, attention.Curve], origins: dict[str, str]) -> list[Series]:
@@ -185,7 +213,7 @@ def _attention_series(curves: dict[str, attention.Curve], origins: dict[str, str
         found.append(
             Series(
                 name, np.arange(1, len(curve.mean) + 1), curve.mean, curve.mean - band, curve.mean + band,
-                dashed=name in origins, colour=roots.index(origins.get(name, name)),
+                dashed=name in origins, colour=roots.index(_root(name, origins)),
             )
         )  # fmt: skip
     return found
