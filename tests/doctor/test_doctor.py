@@ -165,6 +165,18 @@ def test_recall_of_an_approximate_index_is_measured(folder):
     assert said["recall"].startswith("1.000 of the 10 best are found")
 
 
+@pytest.mark.parametrize(
+    "manner", [{"title": "no"}, {"title": "separator"}, {"max_length": 8}, {"long": "mean"}]
+)
+def test_an_index_that_was_made_otherwise_on_purpose_is_well(folder, manner):
+    recipe = {"source": str(folder / "collection"), "model": str(folder / "model"), **manner}
+    pipeline.run(
+        pipeline.plan_stages(STAGES, {"other": {"kind": "encode", **recipe}}, folder), lambda line: None
+    )
+    write(folder, Described(1, "hybrid", "collection", "bm25", "other", "model"))
+    assert ill(folder) == []
+
+
 def test_an_index_alone_is_held_against_texts_and_a_model(folder):
     findings = list(index_alone(folder / "index", folder / "collection", folder / "model"))
     assert [finding.good for finding in findings] == [True, True, True]

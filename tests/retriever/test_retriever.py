@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import liebig
-from liebig import workspace
+from liebig import pipeline, workspace
 from liebig.errors import CorruptError, DataError, RecipeError
+from liebig.records import Passage
 from liebig.retriever.embedding import Embedder
 from liebig.retriever.folder import NAME, Described, read, write
 from liebig.retriever.retriever import Result, Retriever
 from liebig.search.fuse import weighted_by
 from liebig.search.systems import open_system
+from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits the growth of barley"
 
@@ -131,6 +133,26 @@ def test_a_word_contributes_what_the_score_loses_without_it(retriever):
         vectors = retriever.encode([f"Barley {passage.text}", f"Barley {without}"])
         whole, part = vectors @ query
         assert contribution == pytest.approx(whole - part, abs=2e-5)
+
+
+@pytest.mark.parametrize("manner", [{"title": "no"}, {"title": "separator"}, {"max_length": 8}])
+def test_passages_are_encoded_and_explained_as_their_index_was_made(folder, tmp_path, manner):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, symlinks=True)
+    described = read(copy)
+    recipe = {"source": str(copy / described.collection), "model": str(copy / described.model), **manner}
+    planned = pipeline.plan_stages(STAGES, {"other": {"kind": "encode", "type": "fp32", **recipe}}, copy)
+    pipeline.run(planned, lambda line: None)
+    write(copy, replace(described, index="other"))
+    retriever = Retriever.from_folder(copy)
+    best = retriever.search(QUESTION, 1, "dense")[0]
+    opened = retriever.opened
+    vector = opened.encode_passages([retriever.passage(best.id)])[0]
+    assert vector @ retriever.encode([QUESTION], "query")[0] == pytest.approx(best.score, rel=1e-5)
+    start, end, gain = retriever.explain(QUESTION, best.id)[0]
+    without = opened.encode_passages([Passage(best.id, best.text[:start] + best.text[end:], best.title)])[0]
+    whole, part = np.stack([vector, without]).astype(float) @ retriever.encode([QUESTION], "query")[0]
+    assert gain == pytest.approx(whole - part, abs=1e-4)
 
 
 def test_words_of_the_question_carry_bm25_and_its_formula_is_the_indexs(retriever):

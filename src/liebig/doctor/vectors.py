@@ -121,6 +121,9 @@ def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Findi
     if encoder.width != stored.vectors.shape[1]:
         what = f"the model makes {encoder.width} numbers a text, the index holds {stored.vectors.shape[1]}"
         return Finding(name, what, False, "name the model the index was made with, or encode again")
+    if about.get("long") == "mean":
+        return Finding(name, "means of the pieces of long texts, not compared")
+    encoder.max_length = min(int(about.get("max_length", encoder.max_length)), encoder.max_length)
     said = Making(
         encoder.pooling,
         str(about.get("prompt", "passage")),

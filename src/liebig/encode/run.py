@@ -168,5 +168,6 @@ def _finish(path: Path, total: int, config: EncodeConfig, loaded: Loaded) -> Non
     about = {
         "model": str(config.model), "what": config.what, "prompt": prompt, "unit": loaded.unit,
         "pieces": config.long == "max", "similarity": loaded.encoder.similarity,
+        "title": config.title, "long": config.long, "max_length": loaded.encoder.max_length,
     }  # fmt: skip
     write_summary(path, config.type, width, names, about, sum(counts))

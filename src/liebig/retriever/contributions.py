@@ -39,12 +39,11 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     return [(group[0][0], group[-1][1]) for group in groups]
 
 
-def dense_score(encode: Callable[[Sequence[str]], np.ndarray], query: np.ndarray) -> Score:
-    """Scores of passages by their vectors, with the title before the text as in the index."""
+def dense_score(encode: Callable[[Sequence[Passage]], np.ndarray], query: np.ndarray) -> Score:
+    """Scores of passages by their vectors, made as those of the index are."""
 
     def score(passages: Sequence[Passage]) -> list[float]:
-        texts = [f"{p.title} {p.text}" if p.title else p.text for p in passages]
-        return (encode(texts).astype(np.float64) @ query.astype(np.float64)).tolist()
+        return (encode(passages).astype(np.float64) @ query.astype(np.float64)).tolist()
 
     return score
 

@@ -7,7 +7,7 @@ whether they are scaled to length 1 is asked for at the end. Cost: the model's o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -46,13 +46,18 @@ class Embedded:
 class Embedder:
     """An encoder as the index used it."""
 
-    def __init__(self, encoder: Encoder, passage: str, query: str, *, unit: bool) -> None:
+    def __init__(
+        self, encoder: Encoder, passage: str, query: str, *, unit: bool, longest: int | None = None
+    ) -> None:
+        """With the prompts of both kinds; passages are cut after `longest` tokens where the index's were."""
         self.encoder, self.unit = encoder, unit
         self._prompts: dict[Kind, str] = {"passage": passage, "query": query}
         self._models: dict[tuple[int, int], Model] = {}
         self._frames: dict[Kind, Frame] = {
             kind: frame_of(encoder, name) for kind, name in self._prompts.items()
         }
+        if longest is not None and longest < encoder.max_length:
+            self._frames["passage"] = replace(self._frames["passage"], length=longest)
 
     @property
     def cuda(self) -> bool:
@@ -66,9 +71,12 @@ class Embedder:
 
     @cached_property
     def _kinds(self) -> dict[Kind, Kind]:
-        """The kind that stands for all with the same prompt."""
-        texts = {kind: self.encoder.prompt_text(name) for kind, name in self._prompts.items()}
-        return {kind: next(k for k in texts if texts[k] == text) for kind, text in texts.items()}
+        """The kind that stands for all with the same prompt and length."""
+        manner = {
+            kind: (self.encoder.prompt_text(name), self._frames[kind].length)
+            for kind, name in self._prompts.items()
+        }
+        return {kind: next(k for k in manner if manner[k] == how) for kind, how in manner.items()}
 
     def cost(self, text: str) -> int:
         """About how many tokens a text has."""

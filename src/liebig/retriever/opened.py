@@ -20,7 +20,7 @@ from liebig.errors import DataError, RecipeError
 from liebig.index.base import Index
 from liebig.index.opening import open_index
 from liebig.lexical.bm25 import BM25
-from liebig.records import Query
+from liebig.records import Passage, Query
 from liebig.retriever.filters import Owners
 from liebig.retriever.folder import Described
 from liebig.search.fold import Folded
@@ -86,8 +86,8 @@ class Opened:
             if self._embedder is None:
                 from liebig.retriever.embedding import Embedder
 
-                passage, query, unit = _manner(self.dense.index)
-                self._embedder = Embedder(encoder, passage, query, unit=unit)
+                passage, query, unit, longest = _manner(self.dense.index)
+                self._embedder = Embedder(encoder, passage, query, unit=unit, longest=longest)
             return self._embedder
 
     @property
@@ -123,6 +123,15 @@ class Opened:
         """Both rankings as one."""
         return weighted_by(self.described.weight, self.described.norm)([bm25, dense])
 
+    def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
+        """Vectors of passages, with or without their titles as in the index."""
+        from liebig.encode.source import Wish
+
+        tokenizer = self.encoder.tokenizer
+        title, separator = self.dense.index.about.get("title", "space"), tokenizer.tokens([tokenizer.sep])[0]
+        wish = Wish(title=title, separator=separator)
+        return self.encode([wish.text(passage) for passage in passages], "passage")
+
     def encode(self, texts: Sequence[str], kind: Kind) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
         return self.embedder.vectors(texts, kind)
@@ -137,10 +146,11 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def _manner(index: Index) -> tuple[str, str, bool]:
-    """How an index's vectors were made: the prompts of passages and of queries, and whether they have length 1."""
+def _manner(index: Index) -> tuple[str, str, bool, int | None]:
+    """How vectors were made: prompts of passages and of queries, whether they have length 1, tokens of a passage."""
     about: Any = index.about
-    return about.get("prompt", "passage"), about.get("query_prompt", "query"), bool(about.get("unit"))
+    prompts = about.get("prompt", "passage"), about.get("query_prompt", "query")
+    return *prompts, bool(about.get("unit")), about.get("max_length")
 
 
 class Vectored(System):

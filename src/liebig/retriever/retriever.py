@@ -227,7 +227,7 @@ def _explain(opened: Opened, query: str, passage_id: str, system: str) -> list[C
         assert opened.bm25 is not None, "its name was checked"
         return leave_one_out(passage, bm25_score(opened.bm25, query))
     vector = opened.encode([query], "query")[0]
-    return leave_one_out(passage, dense_score(lambda texts: opened.encode(texts, "passage"), vector))
+    return leave_one_out(passage, dense_score(opened.encode_passages, vector))
 
 
 def _open(folder: Path, described: Described, verify: bool, device: str | None) -> Opened:
