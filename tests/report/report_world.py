@@ -20,19 +20,19 @@ NASTY = '<script>alert("x")</script> & "quotes"'
 
 
 def make_world(root: Path) -> Path:
-    _stage(root / "data", "init", {"summary.json": summary()})
-    _stage(root / "train" / "mlm", "pretrain", {}, log=True, seed=7)
+    make_stage(root / "data", "init", {"summary.json": summary()})
+    make_stage(root / "train" / "mlm", "pretrain", {}, log=True, seed=7)
     rng = np.random.default_rng(0)
     easy = rng.random(40)
-    _stage(root / "bm25", "evaluate", {}, values=easy * 0.5, system="BM25")
-    _stage(root / "dense", "evaluate", {}, values=easy * 0.5 + 0.3, system=NASTY)
-    _stage(root / "errors", "errors", {"errors.json": errors()})
-    _stage(root / "inspected", "queries inspect", {"queries.json": queries()})
-    _stage(root / "attention", "attention", {}, plot=True)
-    _stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
+    make_stage(root / "bm25", "evaluate", {}, values=easy * 0.5, system="BM25")
+    make_stage(root / "dense", "evaluate", {}, values=easy * 0.5 + 0.3, system=NASTY)
+    make_stage(root / "errors", "errors", {"errors.json": errors()})
+    make_stage(root / "inspected", "queries inspect", {"queries.json": queries()})
+    make_stage(root / "attention", "attention", {}, plot=True)
+    make_stage(root / "space", "space", {"space.json": {"passages": 50, "models": {"a": {"isotropy": 0.5}}}})
     leak = {"name": "q", "share": 0.5, "document": "d", "run": "some words of a text"}
     leaks = {"checked": 9, "too_short": 1, "leaked": 1, "leaks": [leak]}
-    _stage(root / "leakage", "leakage", {"leakage.json": leaks})
+    make_stage(root / "leakage", "leakage", {"leakage.json": leaks})
     return root
 
 
@@ -76,7 +76,7 @@ def errors() -> dict[str, Any]:
     return {"names": names, "measure": "nDCG@10", "groups": [group], "wins": [example], "losses": [example]}
 
 
-def _stage(
+def make_stage(
     out: Path,
     kind: str,
     files: dict[str, Any],
@@ -86,6 +86,7 @@ def _stage(
     values: np.ndarray | None = None,
     system: str = "",
     seed: int | None = None,
+    **task: Any,
 ) -> None:
     recipe = {"name": "it's", "sizes": [1, 2], "nested": {"on": True, "none": None}}
     with stage(out, kind=kind, recipe=recipe, inputs={}, seed=seed) as folder:
@@ -97,7 +98,7 @@ def _stage(
             svg = lines("attention", [Series("a", [1, 2], [0.5, 0.7])], Axes("layer", "entropy"))
             write_svg(folder.path / "attention.svg", svg)
         if values is not None:
-            _write_results(folder.path, values, system)
+            _write_results(folder.path, values, system, **task)
 
 
 def _write_log(folder: Path) -> None:
@@ -112,22 +113,25 @@ def _write_log(folder: Path) -> None:
     (folder / "timing.jsonl").write_text("".join(json.dumps(row) + "\n" for row in timing))
 
 
-def _write_results(folder: Path, values: np.ndarray, system: str) -> None:
-    per_query = PerQuery(tuple(f"q{i}" for i in range(len(values))), ("nDCG@10",), values[:, None])
+def _write_results(
+    folder: Path, values: np.ndarray, system: str, measure: str = "nDCG@10", **task: Any
+) -> None:
+    per_query = PerQuery(tuple(f"q{i}" for i in range(len(values))), (measure,), values[:, None])
     (folder / "queries").mkdir()
     (folder / "queries" / "x.jsonl").write_text("\n".join(query_lines(per_query, {})) + "\n")
-    task = TaskResult(
+    result = TaskResult(
         task="cities",
         split="test",
         kind="judgements",
         queries=len(values),
-        measures={"nDCG@10": bootstrap(values, samples=200)},
+        measures={measure: bootstrap(values, samples=200)},
         remarks="40 queries, 0 missing",
         notes=["a note"],
         values="queries/x.jsonl",
         recall={"1": 0.2, "10": 0.5, "100": 0.9},
+        **task,
     )
-    (folder / "results.json").write_text(json.dumps(to_json(Results(system, [task]))))
+    (folder / "results.json").write_text(json.dumps(to_json(Results(system, [result]))))
 
 
 def make_report(folders: list[Path], out: Path, **values: Any) -> Path:

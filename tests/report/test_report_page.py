@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from report_world import NASTY, make_report, make_world
+from report_world import NASTY, make_report, make_stage, make_world
 
 from liebig.config import Config, load
-from liebig.errors import DataError
+from liebig.errors import CorruptError, DataError
 from liebig.report.gather import find_stages
 from liebig.report.page import inline_svg, mark
 from liebig.report.tables import _word
@@ -153,6 +154,32 @@ def test_a_command_gives_back_the_recipe(world: Path) -> None:
         nested: Nested
 
     assert load(Recipe, overrides=words[2:-2]) == Recipe(name="it's", sizes=(1, 2), nested=Nested(on=True))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_papers_figures_stand_beneath_results_on_the_same_set_only(tmp_path: Path, same: bool) -> None:
+    suite = {"suite": "beir/scifact", "same_as_published": same}
+    make_stage(tmp_path / "in" / "a", "evaluate", {}, values=np.linspace(0, 1, 9), system="a", **suite)
+    page = (make_report([tmp_path / "in"], tmp_path / "out") / "report.html").read_text(encoding="utf-8")
+    assert ("contriever, table" in page.lower()) == same
+
+
+def test_evaluations_by_different_measures_stand_in_one_table_without_a_test(tmp_path: Path) -> None:
+    for name, measure in (("a", "nDCG@10"), ("b", "RR@10")):
+        values = np.linspace(0, 1, 9)
+        make_stage(tmp_path / "in" / name, "evaluate", {}, values=values, system=name, measure=measure)
+    page = (make_report([tmp_path / "in"], tmp_path / "out") / "report.html").read_text(encoding="utf-8")
+    assert "nDCG@10" in page
+    assert "RR@10" in page
+    assert "Who beats whom</h2>" not in page
+
+
+@pytest.mark.parametrize("name", ["errors/errors.json", "bm25/results.json", "train/mlm/log.jsonl"])
+def test_a_file_that_is_not_what_its_stage_wrote_is_refused(tmp_path: Path, name: str) -> None:
+    world = make_world(tmp_path / "in")
+    (world / name).write_bytes(b"\xff[]")
+    with pytest.raises(CorruptError, match="does not match the manifest"):
+        make_report([world], tmp_path / "out")
 
 
 def test_a_folder_without_stages_is_an_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from liebig.errors import DataError
 from liebig.progress import duration
-from liebig.workspace import MANIFEST, Manifest, read_manifest
+from liebig.workspace import MANIFEST, Manifest, digest, read_manifest
 
 SKIPPED = {"report"}
 DEPTH = 4
@@ -47,15 +47,23 @@ class Ran:
             ["liebig", self.manifest.kind, *map(shlex.quote, words), "--out", shlex.quote(self.name)]
         )
 
+    def file(self, name: str) -> Path | None:
+        """A file of the folder, held against its manifest; none if it has no such file."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        digest(path)
+        return path
+
     def json(self, name: str) -> Any:
         """A JSON file of the folder; none if it has no such file."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        path = self.file(name)
+        return json.loads(path.read_text(encoding="utf-8")) if path else None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """A file of JSON lines; empty if there is none. A last line cut off is left out."""
-        path = self.path / name
-        if not path.is_file():
+        path = self.file(name)
+        if path is None:
             return []
         text = path.read_text(encoding="utf-8")
         return [

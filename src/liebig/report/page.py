@@ -154,7 +154,7 @@ def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
 
 def _stored_plots(stage: Ran) -> list[Plot]:
     """Plots that an analysis drew."""
-    found = [(kind, stage.path / f"{kind}.svg") for kind in CAPTIONS]
+    found = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
     return [
         Plot(
             _slug(f"{stage.name}-{kind}"),
@@ -163,7 +163,7 @@ def _stored_plots(stage: Ran) -> list[Plot]:
             path.read_text("utf-8"),
         )
         for kind, path in found
-        if path.is_file()
+        if path
     ]
 
 

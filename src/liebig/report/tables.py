@@ -72,7 +72,7 @@ def task_tables(stages: Sequence[Ran]) -> list[TaskTable]:
     """One table a task, in the order the tasks were first evaluated."""
     by_task: dict[str, list[Entry]] = {}
     for stage in stages:
-        if (stage.path / RESULTS).is_file():
+        if stage.file(RESULTS):
             results: Results = read_results(stage.path)
             for task in results.tasks:
                 by_task.setdefault(task.label, []).append(Entry(results.system, stage, task))
@@ -118,9 +118,14 @@ def _recall_plot(label: str, entries: Sequence[Entry]) -> str | None:
 
 
 def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
-    """Paired tests between the systems of a task, where all have values for the same queries."""
-    rows = {e.system: read_per_query(e.stage.path, e.task) for e in table.entries if e.task.kind != "pairs"}
-    if len(rows) < 2 or len({per_query.queries for per_query in rows.values()}) > 1:
+    """Paired tests between the systems of a task, where all have values of a measure for the same queries."""
+    rows = {
+        e.system: read_per_query(e.stage.path, e.task)
+        for e in table.entries
+        if e.task.kind != "pairs" and e.stage.file(e.task.values)
+    }
+    common = set.intersection(*(set(per_query.measures) for per_query in rows.values())) if rows else set()
+    if len(rows) < 2 or not common or len({per_query.queries for per_query in rows.values()}) > 1:
         return []
     systems, queries = gather(list(rows), rows.values())
     found = compare_systems(systems, queries, test="randomisation", baseline=None, samples=samples, seed=seed)
