@@ -11,12 +11,13 @@ import pytest
 import liebig
 from liebig import pipeline, workspace
 from liebig.errors import CorruptError, DataError, RecipeError
-from liebig.records import Passage
+from liebig.records import Passage, Query
 from liebig.retriever.embedding import Embedder
+from liebig.retriever.filters import Filtered
 from liebig.retriever.folder import NAME, Described, read, write
 from liebig.retriever.retriever import Result, Retriever
 from liebig.search.fuse import weighted_by
-from liebig.search.systems import open_system
+from liebig.search.systems import System, open_system
 from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits the growth of barley"
@@ -74,6 +75,23 @@ def test_a_filter_leaves_the_ranking_of_what_passes(retriever, system):
     assert {r.metadata["language"] for r in german} == {"de"}
     if system != "hybrid":
         assert [r.id for r in german] == [r.id for r in everything if r.metadata["language"] == "de"]
+
+
+def test_a_filter_looks_deeper_until_enough_pass_or_there_are_no_more():
+    class Ranked(System):
+        name, depths = "ranked", []
+
+        def search(self, queries, k):
+            self.depths.append((len(queries), k))
+            return [[(f"{query.text}{i}", -i) for i in range(min(k, 100))] for query in queries]
+
+    def passes(ids):
+        return [id in ("a0", "a1", "a2", "b40", "b41", "b42", "c99") for id in ids]
+
+    ranked = Ranked()
+    found = Filtered(ranked, passes, 100).search([Query("", name) for name in "abc"], 2)
+    assert [[id for id, _ in hits] for hits in found] == [["a0", "a1"], ["b40", "b41"], ["c99"]]
+    assert ranked.depths == [(3, 8), (2, 32), (2, 100)]
 
 
 def test_filters_take_several_values_and_fields(retriever):

@@ -144,6 +144,18 @@ def test_explanations_do_not_pile_up(serving, retriever, monkeypatch):
         assert sorted(answer.result().status_code for answer in asked) == [200] * 8 + [503]
 
 
+def test_more_requests_than_are_served_at_once_are_refused(serving, retriever, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(type(retriever), "explain", lambda *args: go_on.wait(20) and [])
+    with serving(retriever, Limits(requests=2)) as address, ThreadPoolExecutor(3) as pool:
+        body = {"query": "a", "id": "comet#0"}
+        asked = [pool.submit(httpx.post, f"{address}/explain", json=body, timeout=30) for _ in range(3)]
+        first = next(as_completed(asked)).result()
+        go_on.set()
+        assert (first.status_code, first.headers["retry-after"]) == (503, "1")
+        assert sorted(answer.result().status_code for answer in asked) == [200, 200, 503]
+
+
 def test_a_mistake_of_ours_is_json_too(serving, retriever, monkeypatch, caplog):
     monkeypatch.setattr(type(retriever), "explain", lambda *args: 1 / 0)
     with serving(retriever) as address:

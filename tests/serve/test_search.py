@@ -156,6 +156,24 @@ def test_info_health_and_metrics_say_what_is_served(client):
     assert "liebig_generation 1.0" in metrics
 
 
+def test_metrics_count_tokens_batches_and_the_line(client):
+    before = _metrics(client)
+    usage = client.post("/v1/embeddings", json={"input": ["a text", "one more"]}).json()["usage"]
+    client.post("/search", json={"query": "a comet"})
+    after = _metrics(client)
+    grown = {name: after[name] - before.get(name, 0) for name in after}
+    assert grown["liebig_tokens_total"] == usage["total_tokens"]
+    assert grown['liebig_batch_items_sum{work="embed"}'] == 2
+    assert grown['liebig_batch_items_sum{work="search"}'] == 1
+    assert grown['liebig_batch_seconds_sum{work="search"}'] > 0
+    assert after['liebig_waiting_items{work="embed"}'] == 0
+
+
+def _metrics(client):
+    lines = client.get("/metrics").text.splitlines()
+    return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if not x.startswith("#"))}
+
+
 def test_openapi_lists_every_route(client):
     paths = client.get("/openapi.json").json()["paths"]
     wanted = {
