@@ -216,6 +216,19 @@ def literal(text: str) -> Any:
         return [word.strip() for word in text[1:-1].split(",")] if is_list else text
 
 
+def as_literal(value: Any) -> str:
+    """What `literal` reads as this value: text as it stands where it can, else TOML; None in tables is left out."""
+    if isinstance(value, str) and literal(value) == value:
+        return value
+    return _value(_said(value))
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _said(part) for name, part in value.items() if part is not None}
+    return [_said(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def dump(config: Config) -> str:
     """The recipe as TOML, so that load(dump(config)) == config. Fields that are None by default are left out."""
     lines = list(_table(_tree(config), ()))

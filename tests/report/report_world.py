@@ -88,7 +88,9 @@ def make_stage(
     seed: int | None = None,
     **task: Any,
 ) -> None:
-    recipe = {"name": "it's", "sizes": [1, 2], "nested": {"on": True, "none": None}}
+    stores = [{"path": "runs/store", "weight": None}, {"path": "b", "weight": 0.5}]
+    nested = {"on": True, "none": None}
+    recipe = {"name": "it's", "number": "12", "sizes": [1, 2], "stores": stores, "nested": nested}
     with stage(out, kind=kind, recipe=recipe, inputs={}, seed=seed) as folder:
         for name, tree in files.items():
             folder.write_json(name, tree)

@@ -148,12 +148,24 @@ def test_a_command_gives_back_the_recipe(world: Path) -> None:
     class Nested(Config):
         on: bool
 
+    class Store(Config):
+        path: str
+        weight: float | None = None
+
     class Recipe(Config):
         name: str
+        number: str
         sizes: tuple[int, ...]
+        stores: tuple[Store, ...]
         nested: Nested
 
-    assert load(Recipe, overrides=words[2:-2]) == Recipe(name="it's", sizes=(1, 2), nested=Nested(on=True))
+    assert load(Recipe, overrides=words[2:-2]) == Recipe(
+        name="it's",
+        number="12",
+        sizes=(1, 2),
+        stores=(Store(path="runs/store"), Store(path="b", weight=0.5)),
+        nested=Nested(on=True),
+    )
 
 
 @pytest.mark.parametrize("same", [True, False])

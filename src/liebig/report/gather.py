@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from liebig.config import as_literal
 from liebig.errors import DataError
 from liebig.progress import duration
 from liebig.workspace import MANIFEST, Manifest, digest, read_manifest
@@ -42,7 +43,7 @@ class Ran:
     @property
     def command(self) -> str:
         """The command that makes this folder again: every value of the recipe that is set."""
-        words = [f"{key}={_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
+        words = [f"{key}={as_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
         return " ".join(
             ["liebig", self.manifest.kind, *map(shlex.quote, words), "--out", shlex.quote(self.name)]
         )
@@ -106,11 +107,3 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{key}.")
         elif value is not None and value != [] and value != "":
             yield prefix + key, value
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(json.dumps(item, ensure_ascii=False) for item in value) + "]"
-    return json.dumps(value)
