@@ -9,11 +9,11 @@ from liebig import workspace
 from liebig.cli import main
 from liebig.errors import DataError, RecipeError, WorkspaceError
 from liebig.records import Passage
-from liebig.retriever import Retriever, check, training
+from liebig.retriever import Retriever, check, questions, training
 from liebig.retriever.build import Wish, build
-from liebig.retriever.folder import read
-from liebig.retriever.questions import bare
-from liebig.retriever.update import update
+from liebig.retriever.folder import Described, read
+from liebig.retriever.questions import Question, bare
+from liebig.retriever.update import _wish, update
 from liebig.stages import STAGES
 
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
@@ -153,6 +153,77 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     assert (len(index.shards), len(index)) == (2, 8)
     made(source, tmp_path / "again")
     assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
+
+
+def test_vectors_that_are_mostly_deleted_are_put_together(tmp_path):
+    source = write_documents(tmp_path / "source", TOPICS[:3])
+    made(source, tmp_path / "out")
+    for topic in TOPICS[:2]:
+        (source / f"{topic}.md").unlink()
+    refresh(tmp_path / "out")
+    assert len(Retriever.from_folder(tmp_path / "out").opened.index.deleted()) == 4
+    write_documents(source, ["quince"])
+    refresh(tmp_path / "out")
+    index = Retriever.from_folder(tmp_path / "out").opened.index
+    assert (len(index.deleted()), len(index)) == (0, 4)
+
+
+def test_metadata_that_changed_are_taken_over_without_encoding_anything(tmp_path):
+    source, rows = (
+        tmp_path / "notes.jsonl",
+        [{"id": "a", "text": "Barley and rye.", "metadata": {"year": "1840"}}],
+    )
+    source.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+    made(source, tmp_path / "out")
+    before = read(tmp_path / "out")
+    rows[0]["metadata"]["year"] = "1841"
+    source.write_text(json.dumps(rows[0]) + "\n", encoding="utf-8")
+    counts, _ = refresh(tmp_path / "out")
+    now = read(tmp_path / "out")
+    assert (counts.changed, counts.passages, counts.gone) == (1, 0, 0)
+    assert (now.bm25, now.index) == (before.bm25, before.index)
+    found = Retriever.from_folder(tmp_path / "out").search("barley", filters={"year": "1841"})
+    assert [result.metadata for result in found] == [{"year": "1841"}]
+
+
+def test_an_update_reads_in_the_language_of_the_build(tmp_path):
+    described = Described(1, "hybrid", "c", "b", "i", "m", more={"sources": ["notes"], "language": "de"})
+    assert _wish(described, tmp_path, []) == Wish(("notes",), language="de")
+
+
+def test_many_vectors_are_indexed_approximately(tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.retriever.build.EXACT", 5)
+    made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")
+    assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_text_is_both_asked_and_trained_on(seed, monkeypatch):
+    def of(kind, *texts):
+        return lambda *given: [Question(text, (f"{kind} {text}",), kind) for text in texts]
+
+    class Few:
+        def count(self, kind):
+            return 6
+
+    for name, make in (("_generated", of("generated")), ("_headings", of("heading", "a", "b"))):
+        monkeypatch.setattr(questions, name, make)
+    monkeypatch.setattr(questions, "_titles", of("title", "a", "b", "c", "d", "e", "f"))
+    monkeypatch.setattr(questions, "LEAST", 1)
+    asked, rest = questions.choose(Few(), 100, seed)
+    assert {"a", "b"} <= {q.text for q in asked}
+    assert rest
+    assert not {q.text for q in asked} & {q.text for q in rest}
+
+
+def test_what_the_choice_is_worth_is_said_by_the_questions_that_did_not_choose():
+    asked = [Question(f"q{i}", (f"p{i}",), "title") for i in range(40)]
+    choosing, judging = list(range(20)), list(range(20, 40))
+    right = [[(f"p{i}", 1.0)] if i >= 20 else [("other", 1.0)] for i in range(40)]
+    wrong = [[("other", 1.0)] for _ in range(40)]
+    judge = check.Judge(asked, {"bm25": right, "start": wrong})
+    rows = check._judged(judge, ["start"], choosing, judging)["rows"]
+    assert [row["value"] for row in rows if row["name"] == "BM25"] == [1.0]
 
 
 def test_pieces_of_changed_passages_go(tmp_path):
