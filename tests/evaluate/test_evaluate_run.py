@@ -18,7 +18,7 @@ from liebig.evaluate.questions import Found, found_in, ranked_in
 from liebig.evaluate.results import TaskResult, read_per_query, read_results
 from liebig.evaluate.run import group_means
 from liebig.evaluate.suites import FORUMS
-from liebig.evaluate.table import rich_table
+from liebig.evaluate.table import published_notes, rich_table
 from liebig.statistics import Interval
 
 
@@ -93,13 +93,17 @@ def test_a_question_without_an_answer_is_left_out_of_files_and_collections_alike
         assert "1 questions have no answer to match and are left out." in task.notes
 
 
-def test_papers_figures_stand_beside_judgements_of_the_same_number(tmp_path: Path) -> None:
+def test_papers_figures_stand_beside_judgements_of_the_same_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     qrels = tmp_path / "2019qrels-pass.txt"
     qrels.write_text("".join(f"{query} 0 d{query} 3\n" for query in range(43)))
     run = write_run(tmp_path / "run.trec", {str(query): {f"d{query}": 1.0} for query in range(43)})
     out = run_evaluate(tmp_path / "out", collections=[run, qrels])
     assert read_results(out).tasks[0].same_as_published
     assert "coCondenser" in (out / "results.md").read_text()
+    notes = len(published_notes(read_results(out).tasks[0]))
+    assert f"results.md has {notes} notes on the papers' figures" in capsys.readouterr().out
 
 
 def test_a_run_over_other_passages_cannot_be_matched(tmp_path: Path, collection: Path) -> None:

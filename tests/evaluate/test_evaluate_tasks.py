@@ -52,6 +52,24 @@ def test_sick_and_sts_benchmark_are_read_from_their_own_files(tmp_path: Path) ->
     assert list(read_task(benchmark).pairs) == [ScoredPair("A girl.", "A boy.", 2.5)]
 
 
+def test_a_sick_file_of_all_sets_gives_the_pairs_of_the_split(tmp_path: Path) -> None:
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tSemEval_set"
+    rows = [f"{n}\ta {n}\tb\t{n}.5\t{name}" for n, name in enumerate(("TRAIN", "TEST", "TRIAL", "TEST"))]
+    path = tmp_path / "SICK.txt"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    assert [pair.score for pair in read_task(path).pairs] == [1.5, 3.5]
+    assert [pair.score for pair in read_task(path, split="dev").pairs] == [2.5]
+    with pytest.raises(DataError, match="no scored pairs of the split 'all'"):
+        read_task(path, split="all")
+
+
+def test_a_wrong_score_of_a_year_is_named_in_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "STS.input.x.txt").write_text("a\tb\nc\td\n")
+    (tmp_path / "STS.gs.x.txt").write_text("1\nwhat\n")
+    with pytest.raises(DataError, match=r"STS\.gs\.x\.txt, line 2"):
+        read_task(tmp_path)
+
+
 def test_pairs_of_the_plain_csv_are_read(tmp_path: Path) -> None:
     path = tmp_path / "test.csv"
     path.write_text('"A, b.",C d.,3.0\nE.,F.,1.0\n')

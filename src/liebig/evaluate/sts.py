@@ -1,8 +1,9 @@
 """Similarity files as their tasks publish them: STS 2012–2016, SICK, and STS benchmark's own csv.
 
 STS years: `STS.input.NAME.txt` (two sentences, tab) beside `STS.gs.NAME.txt` (a score a line, blank where not judged).
-SICK: tab-separated with a header, `relatedness_score` from 1 to 5. STS benchmark: tab-separated genre, file, year,
-number, score, sentence, sentence. (The csv of sentence,sentence,score is read by `liebig.data`.)
+SICK: tab-separated with a header, `relatedness_score` from 1 to 5; the file of all pairs names the set of each. STS
+benchmark: tab-separated genre, file, year, number, score, sentence, sentence. (The csv of sentence,sentence,score is
+read by `liebig.data`.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from liebig.errors import DataError
 from liebig.records import ScoredPair
 
 SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
+SICK_SET = "SemEval_set"
+SICK_SETS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
 
 
 def is_sts_folder(path: Path) -> bool:
@@ -27,13 +30,13 @@ def is_sts_folder(path: Path) -> bool:
     return path.is_file() and path.suffix in (".txt", ".csv") and (_is_sick(path) or _is_benchmark(path))
 
 
-def read_folder(path: Path) -> Iterator[ScoredPair]:
-    """The scored pairs of any of them."""
+def read_folder(path: Path, split: str = "test") -> Iterator[ScoredPair]:
+    """The scored pairs of any of them; of SICK's file of all pairs, those of a split."""
     if path.is_dir():
         for inputs in sorted(path.glob("STS.input.*.txt")):
             yield from read_year(inputs, inputs.with_name(inputs.name.replace("STS.input.", "STS.gs.")))
     elif _is_sick(path):
-        yield from read_sick(path)
+        yield from read_sick(path, split)
     else:
         yield from read_benchmark(path)
 
@@ -52,24 +55,26 @@ def read_year(inputs: Path, gold: Path) -> Iterator[ScoredPair]:
     for (number, line), (_, score) in zip(texts, scores):
         if score.strip():
             fields = line.split("\t")
-            where = Where(str(inputs), number)
             if len(fields) < 2:
+                where = Where(str(inputs), number)
                 where.refuse("the line has no two sentences with a tab between", "copy the file again")
-            yield ScoredPair(fields[0], fields[1], as_score(score.strip(), where))
+            yield ScoredPair(fields[0], fields[1], as_score(score.strip(), Where(str(gold), number)))
 
 
-def read_sick(path: Path) -> Iterator[ScoredPair]:
-    """The pairs of a SICK file."""
+def read_sick(path: Path, split: str) -> Iterator[ScoredPair]:
+    """The pairs of a SICK file; where it has all sets in one, those of the split."""
     rows = text_lines(DiskSource(path))
     header = next(rows)[1].split("\t")
     first, second, score = (header.index(name) for name in SICK_COLUMNS)
+    place = header.index(SICK_SET) if SICK_SET in header else None
     for number, line in rows:
         fields, where = line.split("\t"), Where(str(path), number)
         if len(fields) != len(header):
             where.refuse(
                 f"the line has {len(fields)} columns instead of {len(header)}", "copy the file again"
             )
-        yield ScoredPair(fields[first], fields[second], as_score(fields[score], where))
+        if place is None or fields[place] == SICK_SETS.get(split):
+            yield ScoredPair(fields[first], fields[second], as_score(fields[score], where))
 
 
 def read_benchmark(path: Path) -> Iterator[ScoredPair]:

@@ -96,6 +96,10 @@ def show_results(results: Results) -> None:
         show(f"{task.remarks}.")
         for note in task.notes:
             show(f"Note: {note}")
+        if found := published_notes(task):
+            show(
+                f"Note: results.md has {len(found)} notes on the papers' figures: other corpora, what does not agree."
+            )
     for name, means in results.means.items():
         show(f"{name}: " + ", ".join(f"{measure} {value:.4f}" for measure, value in means.items()))
 

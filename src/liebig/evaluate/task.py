@@ -141,8 +141,11 @@ def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | 
 
 
 def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
-    suite = suite or recognise(path, ["pairs"])
-    return Task(path.name, path, split or "test", "pairs", suite, pairs=list(sts.read_folder(path)))
+    suite, split = suite or recognise(path, ["pairs"]), split or "test"
+    pairs = list(sts.read_folder(path, split))
+    if not pairs:
+        raise DataError(f"there are no scored pairs of the split {split!r}", file=path, fix="split=test")
+    return Task(path.name, path, split, "pairs", suite, pairs=pairs)
 
 
 def _read(path: Path) -> _Records:
