@@ -128,6 +128,17 @@ def test_a_curve_needs_one_size_a_result(world: Path) -> None:
         run_curve(world / "curve", results=[world, world], sizes=["1000"])
 
 
+def test_a_curve_has_one_result_a_system_and_size(world: Path) -> None:
+    folders = [
+        run_evaluate(
+            world / f"again-{name}", collections=[world / f"{name}.trec", world / "cities"], name="x"
+        )
+        for name in ("bad", "good")
+    ]
+    with pytest.raises(RecipeError, match="x has two results of size 10 on cities test"):
+        run_curve(world / "curve", results=folders, sizes=["10", "10"])
+
+
 def test_a_measure_that_was_not_evaluated_cannot_be_shown(world: Path) -> None:
     folders = [
         run_evaluate(world / name, collections=[world / f"{name}.trec", world / "cities"], measures=["RR@10"])

@@ -80,6 +80,18 @@ def test_the_run_of_a_model_is_kept_and_gives_the_same_values(
     ).read_bytes()
 
 
+def test_runs_on_two_sets_of_one_name_are_both_kept(tmp_path: Path, model: Path, collection: Path) -> None:
+    other = beir_folder(tmp_path / "elsewhere" / "cities", {"p1": PASSAGES["p1"]})
+    out = run_evaluate(tmp_path / "a", collections=[model, collection, other], measures=MEASURES)
+    for folder in ("runs", "queries"):
+        assert sorted(path.stem for path in (out / folder).iterdir()) == ["cities-test", "cities-test-2"]
+    [first, second] = [
+        (out / "runs" / name).read_text() for name in ("cities-test.trec", "cities-test-2.trec")
+    ]
+    assert "p2" in first
+    assert "p2" not in second
+
+
 def test_pairs_and_triplets_need_no_search(tmp_path: Path, model: Path) -> None:
     pairs = tmp_path / "test.csv"
     pairs.write_text("Berlin is.,Berlin was.,5.0\nBananas.,The Seine.,0.0\nRome.,Vienna.,2.0\n")

@@ -61,6 +61,13 @@ def read_points(folders: Sequence[Path], sizes: Sequence[str], names: Sequence[s
         results: Results = read_results(folder)
         system = names[i] if names else results.system
         points += [Point(system, sizes[i], task.label, dict(task.measures)) for task in results.tasks]
+    places = [(point.system, point.size, point.task) for point in points]
+    twice = next((place for place in places if places.count(place) > 1), None)
+    if twice:
+        raise RecipeError(
+            f"{twice[0]} has two results of size {twice[1]} on {twice[2]}",
+            fix="give one a size, or other names; liebig compare averages seeds",
+        )
     return points
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,8 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
 def write(folder: Folder, system: str, scored: Sequence[Scored]) -> Results:
     """The files of an evaluation."""
     entries: list[TaskResult] = []
-    for item in scored:
-        values = f"queries/{_unique(item.task.label, [entry.values for entry in entries])}.jsonl"
+    for item, label in zip(scored, _labels(item.task for item in scored)):
+        values = f"queries/{label}.jsonl"
         (folder.path / "queries").mkdir(exist_ok=True)
         write_lines(folder.path / values, query_lines(item.per_query, item.extra))
         entries.append(item.result(values))
@@ -148,25 +149,24 @@ def _exclude_self(config: EvaluateConfig, task: Task) -> bool:
 
 
 def _score_model(
-    config: EvaluateConfig, tasks: Iterable[Task], how: Bootstrap, folder: Folder
+    config: EvaluateConfig, tasks: Sequence[Task], how: Bootstrap, folder: Folder
 ) -> list[Scored]:
     from liebig.evaluate.model import ModelScorer  # loads torch, which a run file does not need
 
     scorer = ModelScorer(config.system, config.device, config.depth)
     return [
-        _score_searched(config, scorer, task, how, folder)
+        _score_searched(config, scorer, task, how, folder.path / "runs" / f"{label}.trec")
         if task.kind in ("judgements", "answers")
         else scorer.score(task, measures_for(task, config.measures), config.distance, how)
-        for task in tasks
+        for task, label in zip(tasks, _labels(tasks))
     ]
 
 
 def _score_searched(
-    config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, folder: Folder
+    config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, path: Path
 ) -> Scored:
     """Search with the model, keep the run, and evaluate it like any other."""
     _need_texts(task)
-    path = folder.path / "runs" / f"{task.label}.trec"
     scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)
     return _score_run(config, path, task, how)
 
@@ -184,7 +184,10 @@ def _need_texts(task: Task) -> None:
         raise DataError("there are no passages to search", file=task.path, fix="name some with --passages")
 
 
-def _unique(label: str, taken: Sequence[str]) -> str:
-    if f"queries/{label}.jsonl" not in taken:
-        return label
-    return next(f"{label}-{n}" for n in range(2, len(taken) + 3) if f"queries/{label}-{n}.jsonl" not in taken)
+def _labels(tasks: Iterable[Task]) -> list[str]:
+    """What the files of each task are called; sets of one name are numbered."""
+    found: list[str] = []
+    for task in tasks:
+        names = chain([task.label], (f"{task.label}-{n}" for n in count(2)))
+        found.append(next(name for name in names if name not in found))
+    return found
