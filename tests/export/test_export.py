@@ -1,12 +1,15 @@
 """Exports read back: the same passages, the same vectors, in every form."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from liebig import workspace
 from liebig.errors import DataError, LiebigError, RecipeError
 from liebig.export import milvus
+from liebig.export.card import card
 from liebig.export.models import difference
 from liebig.export.run import export
 from liebig.export.target import Target
@@ -112,6 +115,24 @@ def test_the_card_says_data_recipe_results_use_and_limits(built, tmp_path):
     assert "3 documents" in card
     assert "has not been trained on" in card
     assert str(tmp_path) not in card
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"), [(True, "was trained on it"), (False, "has not been trained on it")]
+)
+def test_the_card_speaks_of_training_only_where_the_trained_encoder_was_kept(built, tmp_path, kept, said):
+    shutil.copytree(built, tmp_path / "out")
+    target = Target.of(tmp_path / "out")
+    weights = (target.model / "model.safetensors").read_bytes()
+    recipe = {"loop": {"minutes": 6}}
+    with workspace.stage(
+        target.folder / "work" / "trained", kind="pretrain", recipe=recipe, inputs={}
+    ) as stage:
+        (stage.path / "model").mkdir()
+        (stage.path / "model" / "model.safetensors").write_bytes(weights if kept else b"others")
+    text = card(target, Encoder.load(target.model))
+    assert said in text
+    assert ('"minutes": 6' in text) == kept
 
 
 def test_a_model_alone_has_no_rows(built, tmp_path):
