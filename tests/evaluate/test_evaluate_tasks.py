@@ -14,7 +14,7 @@ from liebig.evaluate.candidates import draw_groups
 from liebig.evaluate.encoded import pair_similarities, rank_candidates, search_all, triplet_values
 from liebig.evaluate.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluate.task import Task, read_task
-from liebig.evaluate.triplets import build
+from liebig.evaluate.triplets import build, usable_sentences
 from liebig.measures import judgements, parse_all
 from liebig.measures.engine import evaluate
 from liebig.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
@@ -105,6 +105,13 @@ def test_triplets_pair_a_section_with_itself_and_against_another() -> None:
         assert triplet.positive in home
         assert triplet.negatives[0] in away
         assert triplet.anchor != triplet.positive
+
+
+def test_sentences_of_a_triplet_have_5_to_50_words_and_stand_under_a_heading_that_says_something() -> None:
+    kept = [" ".join(["word"] * count) + "." for count in (5, 50)]
+    others = [" ".join(["word"] * count) + "." for count in (4, 51)]
+    for heading, expected in (("History", kept), ("References", []), (" ", [])):
+        assert usable_sentences(Section(heading, (*kept, *others))) == expected
 
 
 def test_documents_without_two_sections_give_no_triplet() -> None:
