@@ -101,7 +101,7 @@ def texts_of(
     if missing := found - texts.keys():
         raise DataError(
             f"{len(missing)} passages of the run are not in the collection, for example {min(missing)!r}",
-            fix="evaluate the run against the collection it was searched in",
+            fix="name the collection that the run was searched in, with passages=DIR where the questions lie elsewhere",
         )
     return texts
 
