@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from liebig import workspace
-from liebig.errors import DataError, LiebigError, RecipeError
+from liebig.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.export import milvus
 from liebig.export.card import card
 from liebig.export.models import difference
+from liebig.export.pgvector import copy_line
 from liebig.export.run import export
-from liebig.export.target import Target
+from liebig.export.target import Row, Target
 from liebig.model.encoder import Encoder
 from liebig.retriever import Retriever
 
@@ -52,6 +53,18 @@ def test_pgvector_rows_read_back(built, tmp_path):
     assert expected == {}
     assert "CREATE TABLE docs" in (tmp_path / "pg" / "schema.sql").read_text()
     assert f"vector({Target.of(built).vectors.width})" in (tmp_path / "pg" / "schema.sql").read_text()
+
+
+def test_pgvector_leaves_out_the_character_that_postgresql_refuses():
+    row = Row("a", "a", "t\0t", "x\0", "d", {"k": "v\0"}, np.zeros(1, np.float32))
+    assert copy_line(row) == 'a\ta\ttt\tx\td\t{"k": "v"}\t[0]'
+
+
+def test_a_graph_that_differs_from_torch_is_not_exported(built, tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.export.models.difference", lambda *given: 2e-4)
+    with pytest.raises(ModelError, match=r"differ from torch's by 2\.0e-04"):
+        export(built, "onnx", tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
 
 
 def test_opensearch_lines_read_back(built, tmp_path):
