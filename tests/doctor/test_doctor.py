@@ -156,13 +156,15 @@ def test_passages_that_are_in_no_index_are_counted(folder):
     }
 
 
-def test_recall_of_an_approximate_index_is_measured(folder):
+def test_recall_of_an_approximate_index_is_measured(folder, monkeypatch):
     with workspace.stage(folder / "faiss", kind="index", recipe={}, inputs={}) as stage:
         config = {"vectors": str(folder / "index"), "index": {"kind": "faiss", "factory": "HNSW8"}}
         run_index(IndexConfig.model_validate(config), stage)
     write(folder, Described(1, "hybrid", "collection", "bm25", "faiss", "model"))
     said = {finding.name: finding.what for finding in examine(folder)}
     assert said["recall"].startswith("1.000 of the 10 best are found")
+    monkeypatch.setattr("liebig.index.recall.measure", lambda *given: 0.5)
+    assert [(f.name, f.fix) for f in ill(folder)] == [("recall", "index again")]
 
 
 @pytest.mark.parametrize(
