@@ -15,22 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from liebig.config import as_literal
+
 HERE = Path(__file__).parent
-
-
-def inline(value: Any) -> str:
-    """A value as TOML in one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {inline(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(inline, value)) + "]"
-    return json.dumps(value)
 
 
 def overrides(trial: dict[str, Any]) -> list[str]:
     """What of a trial goes into `stages.unsupervised`."""
     return [
-        f"stages.unsupervised.source={inline(trial['source'])}",
+        f"stages.unsupervised.source={as_literal(trial['source'])}",
         f"stages.unsupervised.objective.temperature={trial['objective']['temperature']}",
     ]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.errors import DataError
-from liebig.evaluate.runfile import naming, open_run
+from liebig.evaluate.runfile import of_run
 from liebig.measures.answers import (
     accuracy_at,
     first_match,
@@ -24,7 +24,7 @@ from liebig.measures.answers import (
     token_matcher,
     with_title,
 )
-from liebig.measures.blocks import Block, regroup
+from liebig.measures.blocks import Block
 from liebig.measures.engine import Ungrouped, found_twice
 from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
@@ -44,11 +44,7 @@ class Found:
 
 def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, Found]:
     """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
-    with naming(run):
-        try:
-            return _found(open_run(run), depth, wanted)
-        except Ungrouped:
-            return _found([regroup(list(open_run(run)))], depth, wanted)
+    return of_run(run, lambda blocks: _found(blocks, depth, wanted))[0]
 
 
 def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> Ranked:

@@ -8,12 +8,11 @@ which are JSON, come through `liebig.data`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -24,9 +23,11 @@ from liebig.data.sources import DAMAGE, Source, source_of
 from liebig.errors import DataError
 from liebig.evaluate.parse import AGAIN, BAD_RANK, BAD_SCORE, FEW_COLUMNS, MANY_COLUMNS, parse_lines
 from liebig.measures.arrays import Bytes, Hits, Longs
-from liebig.measures.blocks import Block, from_mapping
+from liebig.measures.blocks import Block, from_mapping, regroup
+from liebig.measures.engine import Ungrouped
 from liebig.records import Hit
 
+T = TypeVar("T")
 RunFormat = Literal["trec", "marco", "scores"]
 PIECE = 4 << 20
 
@@ -108,11 +109,16 @@ def _detected(path: Path) -> formats.Found:
         ) from None
 
 
-@contextmanager
-def naming(run: Path) -> Iterator[None]:
-    """What is refused in a run is said with its file, since several runs may be compared."""
+def of_run(run: Path, use: Callable[[Iterable[Block]], T]) -> tuple[T, bool]:
+    """What `use` makes of a run, and whether the lines of a query lay apart and had to be brought together first.
+
+    What is refused is said with the run's file, since several runs may be compared.
+    """
     try:
-        yield
+        try:
+            return use(open_run(run)), False
+        except Ungrouped:
+            return use([regroup(list(open_run(run)))]), True
     except DataError as error:
         if error.file is not None:
             raise

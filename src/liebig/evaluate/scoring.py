@@ -12,11 +12,11 @@ import numpy as np
 from liebig.errors import DataError, RecipeError
 from liebig.evaluate.questions import answer_scores, found_in, match_ranks
 from liebig.evaluate.results import PerQuery, TaskResult
-from liebig.evaluate.runfile import naming, open_run
+from liebig.evaluate.runfile import of_run, open_run
 from liebig.evaluate.suites import DEFAULTS, is_same
 from liebig.evaluate.task import Task
-from liebig.measures.blocks import Block, regroup
-from liebig.measures.engine import Ungrouped, evaluate
+from liebig.measures.blocks import Block
+from liebig.measures.engine import evaluate
 from liebig.measures.judgements import from_mapping
 from liebig.measures.names import Measure, parse_all
 from liebig.measures.scores import Scores
@@ -240,13 +240,9 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
 
 
 def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
-    assert task.judgements is not None
-    with naming(run):
-        try:
-            return evaluate(open_run(run), task.judgements, measures, exclude_self=exclude_self), False
-        except Ungrouped:
-            whole = regroup(list(open_run(run)))
-            return evaluate([whole], task.judgements, measures, exclude_self=exclude_self), True
+    judgements = task.judgements
+    assert judgements is not None
+    return of_run(run, lambda blocks: evaluate(blocks, judgements, measures, exclude_self=exclude_self))
 
 
 def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
