@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import splits
 
-from liebig import pipeline
+from liebig import encoders, pipeline
 from liebig.data.collection import Collection
 from liebig.lexical.bm25 import BM25
 from liebig.measures import parse
@@ -85,7 +85,8 @@ class Dense:
     def __init__(self, path: str, device: str) -> None:
         from liebig.evaluate.model import ModelScorer
 
-        self.scorer = ModelScorer(Path(path), device, DEPTH)
+        folder = encoders.folder(path) if path.startswith(encoders.PREFIX) else Path(path)
+        self.scorer = ModelScorer(folder, device, DEPTH)
 
     def search(self, one: Set) -> list[Found]:
         """The best passages of every query, by exact search."""
@@ -169,7 +170,7 @@ def write(results: Results, sets: Sequence[Set], split: str, measures: Sequence[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="+", metavar="NAME=FOLDER")
+    parser.add_argument("models", nargs="+", metavar="NAME=FOLDER", help="a folder, or liebig:NAME")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--split", default="dev")
