@@ -20,7 +20,7 @@ import tasks
 import torch
 from numpy.typing import NDArray
 
-from liebig import config as recipes, encoders
+from liebig import config as recipes
 from liebig.data.batch_row import Frame
 from liebig.data.store import TokenStore
 from liebig.finetune.batches import Choice, Maker as LabelledMaker
@@ -73,6 +73,7 @@ class Settings:
 class Bench:
     """What all runs of a process share."""
 
+    start: Path
     prepared: Path
     work: Path
     settings: Settings
@@ -80,7 +81,7 @@ class Bench:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_folder(encoders.folder())
+        return Tokenizer.from_folder(self.start)
 
     @cached_property
     def store(self) -> TokenStore:
@@ -103,7 +104,7 @@ class Bench:
 
     @cached_property
     def _start(self) -> tuple[Backbone, Mapping[str, torch.Tensor]]:
-        backbone = Backbone.load(encoders.folder()).to(self.device)
+        backbone = Backbone.load(self.start).to(self.device)
         if self.settings.compile and self.device.type == "cuda":
             backbone.compile()
         return backbone, {name: x.detach().clone() for name, x in backbone.state_dict().items()}
@@ -122,7 +123,7 @@ def recipe(bench: Bench, arm: str, seed: int) -> PretrainConfig:
     asked: Tree = {"kind": "queries", "collection": str(bench.prepared)}
     mixed = {"kind": "mixture", "parts": [{"weight": 0.5, "source": asked}, {"weight": 0.5, "source": spans}]}
     tree: Tree = {
-        "model": {"kind": "folder", "path": str(encoders.folder())},
+        "model": {"kind": "folder", "path": str(bench.start)},
         "objective": {"kind": objective},
         "source": {"spans": spans, "mixed": mixed}.get(kind, asked),
         "max_length": LENGTH,

@@ -5,11 +5,12 @@
     python experiments/queries/comparison.py speed PREPARED --queries runs/queries/wiki --out runs/comparison
     python experiments/queries/comparison.py table runs/comparison                 no GPU
 
-Every arm starts from `liebig:mini-v0` and sees the same number of tokens of the same articles: coCondenser and CoT-MAE
-on two spans, on a passage and one of its five queries, on its one query, and on both kinds. Each is tested as it is and
-after tuning on the same labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run
-leaves OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is
-not done again. `table` averages seeds and tests the arms against spans, document by document.
+Every arm starts from one encoder (`--start`, as a rule what `liebig run recipes/encoders/mini-v0.toml` makes, masked
+words alone) and sees the same number of tokens of the same articles: coCondenser and CoT-MAE on two spans, on a passage
+and one of its five queries, on its one query, and on both kinds. Each is tested as it is and after tuning on the same
+labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run leaves
+OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is not done
+again. `table` averages seeds and tests the arms against spans, document by document.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import pool
 import results
 
 Tree = dict[str, Any]
+BEGIN = Path("runs/mini-v0/model/model")
 SPEED = ("cocondenser-spans", "cocondenser-queries", "cotmae-spans", "cotmae-queries")
 
 
@@ -43,7 +45,7 @@ def prepare(given: argparse.Namespace) -> None:
     """Articles as a store, labelled collections as arrays."""
     import tasks
 
-    from liebig import encoders, pipeline
+    from liebig import pipeline
     from liebig.data.collection import Collection
     from liebig.lexical.bm25 import BM25
     from liebig.stages import STAGES
@@ -53,13 +55,13 @@ def prepare(given: argparse.Namespace) -> None:
     articles: Tree = {"kind": "init", "paths": [str(data / "wiki" / "articles-0.jsonl.xz")]}
     stages: dict[str, Tree] = {
         "articles": articles | ({"limit": given.most} if given.most else {}),
-        "store": {"kind": "prepare", "collection": "@articles", "tokenizer": str(encoders.folder())},
+        "store": {"kind": "prepare", "collection": "@articles", "tokenizer": str(given.start)},
         **{name: {"kind": "init", "paths": [str(data / name)]} for name in ("squad", "medquad", "scifact")},
         "labelled": {"kind": "init", "paths": [str(data / "squad"), str(data / "medquad")]},
         "bm25": {"collection": "@labelled"},
     }
     pipeline.run(pipeline.plan_stages(STAGES, stages, made), say)
-    tokenizer = Tokenizer.from_folder(encoders.folder())
+    tokenizer = Tokenizer.from_folder(given.start)
     sets = {name: Collection(made / name) for name in ("squad", "medquad", "scifact")}
     both = {name: sets[name] for name in ("squad", "medquad")}
     tasks.save(tasks.make(both, BM25.open(made / "bm25"), tokenizer, given.most), out / "labelled.npz")
@@ -73,7 +75,6 @@ def pairs(given: argparse.Namespace) -> None:
     """Passages and their queries as arrays, once for each file of queries."""
     import arms
 
-    from liebig import encoders
     from liebig.queries.run_generate import labels_of
     from liebig.text.tokenizer import Tokenizer
 
@@ -83,7 +84,7 @@ def pairs(given: argparse.Namespace) -> None:
     made_of = hashlib.sha256(generated.read_bytes()).hexdigest()
     if path.exists() and arms.made_of(path) == made_of:
         return
-    tokenizer = Tokenizer.from_folder(encoders.folder())
+    tokenizer = Tokenizer.from_folder(given.start)
     passages = given.passages or given.queries / "passages.jsonl"
     found = arms.read_pairs(passages, generated, tokenizer)
     arms.save_pairs(found, path, made_of, labels_of(given.queries) or ["labels not known"])
@@ -147,7 +148,7 @@ def new_bench(given: argparse.Namespace, name: str) -> Any:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     folder = home(given, name)
     folder.mkdir(parents=True, exist_ok=True)
-    return arms.Bench(given.prepared, folder, arms.Settings(**told), device)
+    return arms.Bench(given.start, given.prepared, folder, arms.Settings(**told), device)
 
 
 def home(given: argparse.Namespace, name: str) -> Path:
@@ -186,7 +187,18 @@ def say(said: str) -> None:
 
 def main() -> None:
     given = arguments()
+    if "start" in given and not (given.start / "config.json").exists():
+        raise SystemExit(
+            f"{given.start} is no encoder's folder: `liebig run recipes/encoders/mini-v0.toml` makes {BEGIN}, "
+            "and --start names another"
+        )
     given.does(given)
+
+
+def add_start(one: argparse.ArgumentParser) -> None:
+    one.add_argument(
+        "--start", type=Path, default=BEGIN, help="the encoder that all begin with [%(default)s]"
+    )
 
 
 def arguments() -> argparse.Namespace:
@@ -204,10 +216,12 @@ def arguments() -> argparse.Namespace:
         "--most", type=int, help="articles and questions of a split at the most, to try things out"
     )
     one.set_defaults(does=prepare)
+    add_start(one)
     for name, does in (("run", run), ("work", work), ("speed", speed)):
         one = commands.add_parser(name)
         one.set_defaults(does=does)
         one.add_argument("prepared", type=Path)
+        add_start(one)
         one.add_argument(
             "--queries", type=Path, help="folder of `liebig queries generate`; not needed for spans"
         )

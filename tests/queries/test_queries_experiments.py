@@ -68,7 +68,7 @@ def test_other_queries_make_other_pairs(home, tmp_path):
     import comparison
 
     write_generated(tmp_path)
-    given = Namespace(prepared=tmp_path, queries=tmp_path, passages=None)
+    given = Namespace(prepared=tmp_path, queries=tmp_path, passages=None, start=encoders.folder())
     frame = Frame.of(Tokenizer.from_folder(encoders.folder()))
     comparison.pairs(given)
     first = (tmp_path / arms.PAIRS).stat().st_mtime_ns
@@ -86,17 +86,28 @@ def test_an_arm_knows_its_labels_also_through_the_generator(home, tmp_path):
 
     write_generated(tmp_path)
     (tmp_path / "generation.json").write_text('{"labels": ["squad, train: 9 pairs"]}')
-    comparison.pairs(Namespace(prepared=tmp_path, queries=tmp_path, passages=None))
+    comparison.pairs(Namespace(prepared=tmp_path, queries=tmp_path, passages=None, start=encoders.folder()))
     shape = Shape(Tokenizer.from_folder(encoders.folder()), 16)
     asked = tasks.Questions(Texts.of(["one", "two"], shape), Ragged.of([[0], [1]]), np.arange(2))
     task = tasks.Task(asked.texts, np.arange(2), asked, Ragged.of([[1], [0]]), {"squad": asked})
     for name in ("labelled", "scifact"):
         tasks.save(task, tmp_path / f"{name}.npz")
-    bench = arms.Bench(tmp_path, tmp_path, arms.Settings(), torch.device("cpu"))
+    bench = arms.Bench(encoders.folder(), tmp_path, tmp_path, arms.Settings(), torch.device("cpu"))
     spans, asking = (arms.labels(bench, f"cotmae-{kind}") for kind in ("spans", "queries"))
     assert spans == {"zero-shot": [], "tuned": ["squad, train: 2 questions"]}
     assert asking["zero-shot"] == ["squad, train: 9 pairs (through the generator)"]
     assert asking["tuned"] == [*asking["zero-shot"], *spans["tuned"]]
+
+
+def test_a_start_that_is_not_there_is_said_with_what_makes_it(home, tmp_path, monkeypatch):
+    import comparison
+
+    monkeypatch.setattr(
+        sys, "argv", ["", "prepare", str(tmp_path / "made"), "--start", str(tmp_path / "gone")]
+    )
+    with pytest.raises(SystemExit, match=r"gone is no encoder's folder: .*mini-v0.toml"):
+        comparison.main()
+    assert not (tmp_path / "made").exists()
 
 
 def test_passages_are_whole_or_not_there(home, tmp_path, monkeypatch):
