@@ -175,14 +175,15 @@ def pretrain(bench: Bench, arm: str, seed: int, steps: int | None = None) -> Tra
     rows = sources.batches(found, told.batch, seed, config.mix or "batch")
     folder = _empty(bench.work / "pretraining")
     loop = _loop(steps=steps, batch=told.batch, seed=seed, log_every=max(1, steps // 20))
-    began = time.monotonic()
+    began, processor = time.monotonic(), time.process_time()
     done = train(
         built.objective, Maker(rows, build.shape(config.objective, bench.tokenizer), world), folder,
         loop=loop, optim=AdamWConfig(lr=told.lr), schedule=ScheduleConfig(), world=world, label=f"{arm} {seed}",
     )  # fmt: skip
     about = {
         "steps": steps, "tokens_an_example": round(each, 1), "tokens": done.tokens,
-        "seconds": round(time.monotonic() - began, 2), "log": _lines(folder / "log.jsonl"),
+        "seconds": round(time.monotonic() - began, 2),
+        "processor_seconds": round(time.process_time() - processor, 3), "log": _lines(folder / "log.jsonl"),
         "timing": _lines(folder / "timing.jsonl"),
     }  # fmt: skip
     return Trained(_encoder(bench, backbone), about)

@@ -4,13 +4,14 @@
     python experiments/queries/comparison.py run PREPARED --queries runs/queries/wiki --out runs/comparison --jobs 6
     python experiments/queries/comparison.py speed PREPARED --queries runs/queries/wiki --out runs/comparison
     python experiments/queries/comparison.py table runs/comparison                 no GPU
+    python experiments/queries/comparison.py keep runs/comparison KEPT             all runs in two small files
 
 Every arm starts from one encoder (`--start`, as a rule what `liebig run recipes/encoders/mini-v0.toml` makes, masked
 words alone) and sees the same number of tokens of the same articles: coCondenser and CoT-MAE on two spans, on a passage
 and one of its five queries, on its one query, and on both kinds. Each is tested as it is and after tuning on the same
 labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run leaves
 OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is not done
-again. `table` averages seeds and tests the arms against spans, document by document.
+again. `table` averages seeds and tests the arms against spans, document by document; it reads what `keep` wrote, too.
 """
 
 from __future__ import annotations
@@ -157,28 +158,45 @@ def home(given: argparse.Namespace, name: str) -> Path:
 
 
 def speed(given: argparse.Namespace) -> None:
-    """Tokens, pairs and steps a second of pre-training, one arm after the other, with nothing beside it."""
-    import arms
-
+    """Pre-training timed with nothing beside it: the arms in turn, round after round, the median round of each."""
     pairs(given)
     given.out.mkdir(parents=True, exist_ok=True)
     bench = new_bench(given, "speed")
-    found: dict[str, Tree] = {}
-    for arm in [one for one in given.arms if one in SPEED]:
-        arms.pretrain(bench, arm, 1, steps=3)  # compiles, and fills caches
-        about = arms.pretrain(bench, arm, 1, steps=given.steps).about
-        lines = [line for line in about["timing"] if line["step"] > given.steps // 3]
-        per_step = float(np.mean([line["seconds_per_step"] for line in lines]))
-        found[arm] = {
-            "tokens_an_example": about["tokens_an_example"],
-            "ms_a_step": round(1000 * per_step, 2),
-            "pairs_a_second": round(bench.settings.batch / per_step),
-            "tokens_a_second": round(about["tokens"] / given.steps / per_step),
-            "waiting": round(float(np.mean([line["waiting"] for line in lines])), 3),
-        }
-        say(f"{arm}: {found[arm]}")
-        (given.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    rounds: dict[str, list[Tree]] = {arm: [] for arm in given.arms if arm in SPEED}
+    for _ in range(given.rounds):
+        for arm, made in rounds.items():
+            made.append(timed(bench, arm, given.steps))
+            say(f"{arm}: {made[-1]}")
+    found = {
+        arm: {name: float(np.median([one[name] for one in made])) for name in made[0]}
+        for arm, made in rounds.items()
+    }
+    for arm in found:
+        spans = f"{arm.partition('-')[0]}-spans"
+        if arm != spans and spans in found:
+            for name in ("ms_a_step", "processor_ms_a_step"):
+                found[arm][f"spans_{name}_over_these"] = round(found[spans][name] / found[arm][name], 2)
+    (given.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(bench.work, ignore_errors=True)
+
+
+def timed(bench: Any, arm: str, steps: int) -> Tree:
+    """Tokens, pairs and steps a second, without the first third of the steps; processor time is of all threads."""
+    import arms
+
+    first = arms.pretrain(bench, arm, 1, steps=3).about  # compiles, and fills caches
+    about = arms.pretrain(bench, arm, 1, steps=steps).about
+    lines = [line for line in about["timing"] if line["step"] > steps // 3]
+    per_step = float(np.mean([line["seconds_per_step"] for line in lines]))
+    processor = (about["processor_seconds"] - first["processor_seconds"]) / (steps - 3)
+    return {
+        "tokens_an_example": about["tokens_an_example"],
+        "ms_a_step": round(1000 * per_step, 2),
+        "processor_ms_a_step": round(1000 * processor, 2),
+        "pairs_a_second": round(bench.settings.batch / per_step, 1),
+        "tokens_a_second": round(about["tokens"] / steps / per_step),
+        "waiting": round(float(np.mean([line["waiting"] for line in lines])), 3),
+    }
 
 
 def say(said: str) -> None:
@@ -203,7 +221,7 @@ def add_start(one: argparse.ArgumentParser) -> None:
 
 def arguments() -> argparse.Namespace:
     from arms import ARMS, START, Settings
-    from table import write
+    from table import keep, write
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -233,11 +251,16 @@ def arguments() -> argparse.Namespace:
         one.add_argument("--jobs", type=int, default=1, help="processes on one device")
         one.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
         one.add_argument("--steps", type=int, default=60, help="of `speed`, a third of them to warm up")
+        one.add_argument("--rounds", type=int, default=1, help="of `speed`")
         one.add_argument("--no-compile", dest="compile", action="store_false")
         for field in fields(replace(Settings())):
             if field.name != "compile":
                 kind = type(field.default)
                 one.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
+    one = commands.add_parser("keep")
+    one.add_argument("out", type=Path)
+    one.add_argument("kept", type=Path)
+    one.set_defaults(does=lambda given: keep(given.out, given.kept))
     one = commands.add_parser("table")
     one.add_argument("out", type=Path)
     one.set_defaults(does=lambda given: write(given.out))

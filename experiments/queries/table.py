@@ -1,13 +1,15 @@
 """The table of the comparison: means over seeds, each arm against spans (`experiments/results.py` has the statistics).
 
-Questions of one document (an article of SQuAD, a document of MedQuAD) count together.
+Questions of one document (an article of SQuAD, a document of MedQuAD) count together. Runs are read from OUT/results,
+a pair of files each, or from the two small files that `keep` makes of them all: runs.npz and runs.jsonl.xz.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,24 +24,64 @@ import results
 from results import Line, Values
 
 STATES = ("zero-shot", "zero-shot-dot", "tuned")
+VALUES, FACTS = "runs.npz", "runs.jsonl.xz"
+BESIDE = (
+    ("cocondenser-queries", "cocondenser-one-query"),
+    ("cocondenser-mixed", "cocondenser-queries"),
+    ("cotmae-queries", "cocondenser-queries"),
+    ("cocondenser-spans", START),
+    ("cocondenser-queries", START),
+    ("cotmae-spans", START),
+    ("cotmae-queries", START),
+)
+"""What else one may ask: the first arm against the second, without correction."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """The runs of an arm: values by `state|test` (seeds x questions x measures), and what is said of the first."""
+    """The runs of an arm: values by `state|test` (seeds x questions x measures), and what is said of each run."""
 
-    values: dict[str, Values]
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, paths: Sequence[Path]) -> Arm:
-        return cls(results.load(paths), json.loads(paths[0].read_text(encoding="utf-8")))
+    values: Mapping[str, Values]
+    facts: list[dict[str, Any]]
 
 
 def read(out: Path) -> dict[str, Arm]:
     """The arms that have runs."""
-    facts = {arm: sorted((out / "results").glob(f"{arm}-[0-9]*.json")) for arm in (*ARMS, START)}
-    return {arm: Arm.of(paths) for arm, paths in facts.items() if paths}
+    if (out / VALUES).exists():
+        return _kept(out)
+    found = {arm: sorted((out / "results").glob(f"{arm}-[0-9]*.json")) for arm in (*ARMS, START)}
+    return {
+        arm: Arm(results.load(paths), [json.loads(path.read_text(encoding="utf-8")) for path in paths])
+        for arm, paths in found.items()
+        if paths
+    }
+
+
+def keep(out: Path, kept: Path) -> None:
+    """All runs in two small files of the folder `kept`; documents, the same for all, once."""
+    found = read(out)
+    values = {
+        f"{arm}|{name}": results.in_short(v) for arm, one in found.items() for name, v in one.values.items()
+    }
+    documents = next(one.facts[0]["documents"] for one in found.values())
+    values |= {f"documents|{test}": np.array(numbers, np.int32) for test, numbers in documents.items()}
+    np.savez_compressed(kept / VALUES, **values)
+    with lzma.open(kept / FACTS, "wt", encoding="utf-8") as file:
+        for facts in (facts for one in found.values() for facts in one.facts):
+            file.write(json.dumps({name: v for name, v in facts.items() if name != "documents"}) + "\n")
+
+
+def _kept(folder: Path) -> dict[str, Arm]:
+    """What `keep` wrote."""
+    values = dict(np.load(folder / VALUES).items())
+    split = {name: name.split("|", 1) for name in values}
+    documents = {rest: values[name].tolist() for name, (arm, rest) in split.items() if arm == "documents"}
+    found = {arm: Arm({}, []) for arm in (*ARMS, START)}
+    with lzma.open(folder / FACTS, "rt", encoding="utf-8") as file:
+        for facts in map(json.loads, file):
+            found[facts["arm"]].facts.append(facts | {"documents": documents})
+    made = {arm: {rest: values[n] / 10_000 for n, (a, rest) in split.items() if a == arm} for arm in found}
+    return {arm: Arm(made[arm], one.facts) for arm, one in found.items() if one.facts}
 
 
 def baseline(arm: str) -> str | None:
@@ -50,17 +92,22 @@ def baseline(arm: str) -> str | None:
 
 def lines(found: Mapping[str, Arm]) -> list[Line]:
     """Every arm, state and test."""
-    names = [name for one in islice(found.values(), 1) for name in one.values]
-    names.sort(key=lambda name: STATES.index(name.split("|")[0]))
-    made = [_line(name, arm, found) for name in names for arm in found]
+    made = [_line(name, arm, found) for name in _names(found) for arm in found]
     results.correct(made)
     return made
 
 
+def _names(found: Mapping[str, Arm]) -> list[str]:
+    """`state|test` in order."""
+    names = [name for one in islice(found.values(), 1) for name in one.values]
+    return sorted(names, key=lambda name: STATES.index(name.split("|")[0]))
+
+
 def _line(name: str, arm: str, found: Mapping[str, Arm]) -> Line:
     state, test = name.split("|")
-    values, documents = found[arm].values[name], np.array(found[arm].facts["documents"][test])
-    seen = found[arm].facts["labels"]["tuned" if state == "tuned" else "zero-shot"]
+    facts = found[arm].facts[0]
+    values, documents = found[arm].values[name], np.array(facts["documents"][test])
+    seen = facts["labels"]["tuned" if state == "tuned" else "zero-shot"]
     line = {"state": state, "test": test, "arm": arm, **results.levels(values, documents)}
     line["labels"] = "; ".join(seen) or "none"
     base = baseline(arm)
@@ -69,21 +116,38 @@ def _line(name: str, arm: str, found: Mapping[str, Arm]) -> Line:
     return line
 
 
-def arms_rows(out: Path) -> Iterator[str]:
+def beside_rows(found: Mapping[str, Arm]) -> Iterator[str]:
+    """Other differences in nDCG@10."""
+    names = _names(found)
+    yield f"| not corrected | {' | '.join(name.replace('|', ': ') for name in names)} |"
+    yield "| --- |" + " --- |" * len(names)
+    for one, other in BESIDE:
+        if one in found and other in found:
+            cells = (_difference(name, found[one], found[other]) for name in names)
+            yield f"| {one} less {other} | {' | '.join(cells)} |"
+
+
+def _difference(name: str, one: Arm, other: Arm) -> str:
+    documents = np.array(one.facts[0]["documents"][name.split("|")[1]])
+    made = results.against(one.values[name][:, :, 0], other.values[name][:, :, 0], documents)
+    return f"{results.difference(made['difference'])}, p {made['p']:.4f}"
+
+
+def arms_rows(found: Mapping[str, Arm]) -> Iterator[str]:
     """Steps, tokens and seconds of the pre-trainings; seconds with other runs beside them."""
     yield "| run | steps | tokens | tokens a pair | seconds | tuning, s | testing, s |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for path in sorted((out / "results").glob("*.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        made = about["pretraining"]
-        if made:
-            yield (
-                f"| {path.stem} | {made['steps']:,} | {made['tokens']:,} | {made['tokens_an_example']} | "
-                f"{made['seconds']} | {about['tuning']['seconds']} | {about['testing']} |"
-            )
+    for about in (facts for one in found.values() for facts in one.facts if facts["pretraining"]):
+        run, made = f"{about['arm']}-{about['seed']}", about["pretraining"]
+        yield (
+            f"| {run} | {made['steps']:,} | {made['tokens']:,} | {made['tokens_an_example']} | "
+            f"{made['seconds']} | {about['tuning']['seconds']} | {about['testing']} |"
+        )
 
 
 def write(out: Path) -> None:
     """results.json and results.md, printed too."""
-    made = lines(read(out))
-    results.write(out, made, [*results.table(made, "state", "arm", "spans"), "", *arms_rows(out)])
+    found = read(out)
+    made = lines(found)
+    table = results.table(made, "state", "arm", "spans")
+    results.write(out, made, [*table, "", *beside_rows(found), "", *arms_rows(found)])
