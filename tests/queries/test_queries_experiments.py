@@ -19,7 +19,7 @@ from liebig.train.labelled.examples import Ragged
 from liebig.train.labelled.texts import Shape, Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
-OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages")
+OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages", "figures")
 
 
 @pytest.fixture
@@ -165,6 +165,41 @@ def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_pat
     (row,) = [row for row in capsys.readouterr().out.splitlines() if "| cocondenser-queries |" in row]
     assert row.startswith("| tuned | squad (30) | cocondenser-queries | 2 | 0.6000 ")
     assert row.endswith("| squad, train: 5 questions |"), "a row states which labels it used"
+
+
+def test_kept_runs_make_the_table_and_figure_of_the_runs(home, tmp_path):
+    import figures
+    import results
+    import table
+
+    random = np.random.default_rng(0)
+    for arm in ("cocondenser-spans", "cocondenser-queries", "start"):
+        for seed in (1, 2):
+            values = {f"{state}|squad": random.random((8, 3)) for state in table.STATES}
+            facts = {
+                "arm": arm,
+                "seed": seed,
+                "documents": {"squad": [0, 0, 1, 1, 2, 2, 3, 3]},
+                "testing": 1.0,
+            }
+            made = (
+                {"steps": 5, "tokens": 90, "tokens_an_example": 9, "seconds": 2.0} if arm != "start" else {}
+            )
+            facts |= {
+                "labels": {"zero-shot": [], "tuned": ["l"]},
+                "pretraining": made,
+                "tuning": {"seconds": 1.0},
+            }
+            results.store(tmp_path / "results" / f"{arm}-{seed}.json", values, facts)
+    (tmp_path / "kept").mkdir()
+    table.keep(tmp_path, tmp_path / "kept")
+    for out in (tmp_path, tmp_path / "kept"):
+        table.write(out)
+    for name in ("results.json", "results.md"):
+        assert (tmp_path / "kept" / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert "| cocondenser-queries less start | " in (tmp_path / "results.md").read_text()
+    figures.main([str(tmp_path / "results.json"), str(tmp_path)])
+    assert "squad, tuned" in (tmp_path / "arms.svg").read_text()
 
 
 def test_a_run_that_was_cut_off_is_not_in_the_table(home, tmp_path):
