@@ -84,6 +84,32 @@ def test_an_epoch_visits_every_example_at_most_once_and_nearly_all(source):
         assert seen.max() < len(source)
 
 
+@pytest.mark.parametrize("together", [3, 5])
+def test_neighbours_stay_together_and_every_example_still_comes_at_most_once(source, together):
+    batches = Batches(source, 2 * together, seed=0, together=together)
+    cuts = set()
+    for epoch in range(6):
+        steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
+        seen = np.concatenate([batches.examples(step) for step in steps])
+        assert len(np.unique(seen)) == len(seen) > len(source) - 3 * together
+        groups = seen.reshape(-1, together)
+        assert ((groups[:, 1:] - groups[:, :1]) % len(source) == np.arange(1, together)).all()
+        cuts.add(int(groups[0, 0] % together))
+        parts = [batches.examples(steps[0], rank, 2) for rank in range(2)]
+        assert np.array_equal(np.concatenate(parts), batches.examples(steps[0]))
+    assert len(cuts) > 1, "groups are cut elsewhere in each epoch"
+
+
+def test_a_mixture_keeps_neighbours_together_too(pair):
+    mixed = MixedBatches(pair, [0.5, 0.5], 40, seed=5, per="example", together=4)
+    drawn = mixed._draws(0, 40)
+    for number, each in enumerate(mixed._each):
+        examples = each.ordered(np.arange((drawn == number).sum() // 4 * 4), 0).reshape(-1, 4)
+        assert ((examples - examples[:, :1]) % len(each.source) == np.arange(4)).all()
+    apart = MixedBatches(pair, [0.5, 0.5], 40, seed=5, per="example")
+    assert not same(mixed(0), apart(0))
+
+
 def test_epochs_differ_in_order_and_in_what_an_example_looks_like(world):
     batches = Batches(SpanSource(world, 24), 8, seed=0)
     assert not np.array_equal(batches.examples(0), batches.examples(batches.steps_per_epoch))

@@ -203,3 +203,11 @@ def test_pairs_are_those_of_the_split_and_as_many_a_passage_as_asked_for(smoke, 
     ]
     passages = len({j.passage for j in Collection(smoke / "collection").judgements("generated")})
     assert partners[0] > partners[1] == passages
+
+
+def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, store):
+    asked = recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=4)
+    examples = read(asked, [store], store.tokenizer, ALONE, lambda _: None).batches.rows.examples(0)
+    assert (np.diff(examples.reshape(2, 4)) == 1).all()
+    with pytest.raises(RecipeError, match="keeps them from it"):
+        recipe(smoke, {"kind": "simclr", "distinct_documents": True}, {"kind": "cloze"}, neighbours=4)

@@ -2,7 +2,8 @@
 
 The order of an epoch is a bijection computed index by index, so no list of examples exists; what an example looks
 like is drawn from its own key. Resuming at a step or dividing a batch over processes therefore cannot change it.
-Every batch is full; the few examples left over at the end of an epoch wait for the next order.
+Every batch is full; the few examples left over at the end of an epoch wait for the next order. Examples next to each
+other can be kept together: then groups of them are what is put in order, cut elsewhere in each epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = [
     "share", "weights",
 ]  # fmt: skip
 
-ORDER, MIX = 1, 2
+ORDER, MIX, SHIFT = 1, 2, 3
 STRIDE = 1 << 16
 
 
@@ -45,38 +46,45 @@ def share(size: int, rank: int, world: int) -> tuple[int, int]:
 
 
 class Batches:
-    """Batches of `size` examples of one source, epoch after epoch."""
+    """Batches of `size` examples of one source, epoch after epoch, `together` of them neighbours in the source."""
 
-    def __init__(self, source: Source, size: int, seed: int) -> None:
-        if len(source) < size:
+    def __init__(self, source: Source, size: int, seed: int, together: int = 1) -> None:
+        self.used = len(source) // together * together  # examples of an epoch
+        if self.used < size:
+            groups = f" in groups of {together}" if together > 1 else ""
             raise DataError(
-                f"a batch of {size:,} examples is more than the {len(source):,} there are",
+                f"a batch of {size:,} examples is more than the {self.used:,} there are{groups}",
                 fix="take a smaller batch or more documents",
             )
-        self.source, self.size, self.seed = source, size, seed
-        self.steps_per_epoch = len(source) // size
+        self.source, self.size, self.seed, self.together = source, size, seed, together
+        self.steps_per_epoch = self.used // size
 
     def examples(self, step: int, rank: int = 0, world: int = 1) -> Ints:
         """Which examples are in the batch of a step, in their order."""
         begin, end = share(self.size, rank, world)
         epoch, place = divmod(step, self.steps_per_epoch)
-        return _order(place * self.size + np.arange(begin, end), len(self.source), epoch, self.seed)
+        return self.ordered(place * self.size + np.arange(begin, end), epoch)
+
+    def ordered(self, places: Ints, epoch: int) -> Ints:
+        """The examples at these places of an epoch's order."""
+        key, shift = rng.key(self.seed, ORDER, epoch), 0
+        if self.together > 1:
+            shift = int(
+                rng.integers(rng.key(self.seed, SHIFT, epoch), np.zeros(1, np.int64), self.together)[0]
+            )
+        return np.asarray(_permuted(places % self.used, len(self.source), self.together, shift, key))
 
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> Row:
         """The batch of a step."""
         return self.source.draw(self.examples(step, rank, world), step // self.steps_per_epoch, self.seed)
 
 
-def _order(places: Ints, n: int, epoch: int, seed: int) -> Ints:
-    """The examples at these places of an epoch's order."""
-    return np.asarray(_permuted(places, n, rng.key(seed, ORDER, epoch)))
-
-
 @njit(nogil=True, cache=True)
-def _permuted(places: Any, n: Any, key: Any) -> Any:
+def _permuted(places: Any, n: Any, together: Any, shift: Any, key: Any) -> Any:
     out = np.empty(len(places), np.int64)
     for i in range(len(places)):
-        out[i] = rng.permute(places[i], n, key)
+        group = rng.permute(places[i] // together, n // together, key)
+        out[i] = (group * together + places[i] % together + shift) % n
     return out
 
 
@@ -100,11 +108,12 @@ class MixedBatches:
         size: int,
         seed: int,
         per: Literal["batch", "example"] = "batch",
+        together: int = 1,
     ) -> None:
         total = sum(probabilities)
         if len(probabilities) != len(sources) or min(probabilities) < 0 or total <= 0:
             raise DataError(f"{list(probabilities)} are not probabilities of {len(sources)} sources")
-        self._each = [Batches(source, size, _seed(seed, i)) for i, source in enumerate(sources)]
+        self._each = [Batches(source, size, _seed(seed, i), together) for i, source in enumerate(sources)]
         self._bounds = np.cumsum(np.array(probabilities, np.float64) / total)
         self._key = rng.key(seed, MIX)
         self._marks: tuple[tuple[int, NDArray[np.int64]], ...] = ((0, np.zeros(len(sources), np.int64)),)
@@ -142,9 +151,9 @@ class MixedBatches:
         for number, each in enumerate(self._each):
             owner = np.flatnonzero(drawn == number)
             place = before[number] + np.arange(len(owner))
-            for epoch in np.unique(place // len(each.source)):
-                here = place // len(each.source) == epoch
-                examples = _order(place[here] % len(each.source), len(each.source), int(epoch), each.seed)
+            for epoch in np.unique(place // each.used):
+                here = place // each.used == epoch
+                examples = each.ordered(place[here], int(epoch))
                 rows.append(each.source.draw(examples, int(epoch), each.seed))
                 owners.append(owner[here])
         return joined(rows, owners)

@@ -56,6 +56,12 @@ class PretrainConfig(Config):
         description="Draw the store or source for each batch or each example [default: the preset; single texts "
         "for each example].",
     )
+    neighbours: int = Field(
+        default=1,
+        ge=1,
+        description="Examples that lie next to each other and are drawn together: passages of a document then meet "
+        "in a batch, as each other's negatives.",
+    )
     coefficient: float = Field(
         default=1.0, ge=0, description="Stores and sources without a weight count size^coefficient."
     )
@@ -147,6 +153,14 @@ def _documents_are_of_one_source(config: PretrainConfig) -> None:
         )
 
 
+def _neighbours_may_meet(config: PretrainConfig) -> None:
+    if config.neighbours > 1 and getattr(config.objective, "distinct_documents", False):
+        raise ValueError(
+            "neighbours are drawn together to be each other's negatives, and distinct_documents keeps them from it: "
+            "give one of the two"
+        )
+
+
 def _shares_in_order(config: PretrainConfig) -> None:
     for source in parts(config.source):
         if not isinstance(source, CropsConfig | ClozeConfig) or source.shortest is None:
@@ -182,6 +196,7 @@ CHECKS = (
     _a_teacher_for_vectors,
     _once_where_it_works,
     _documents_are_of_one_source,
+    _neighbours_may_meet,
     _shares_in_order,
     _a_weight_of_something,
     _texts_fit_a_new_model,

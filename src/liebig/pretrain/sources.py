@@ -170,11 +170,13 @@ def tokens_per_example(found: Sequence[Weighted]) -> float:
     return total
 
 
-def batches(found: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"]) -> Stepped:
-    """Batches of `size` examples from all sources."""
+def batches(
+    found: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"], together: int = 1
+) -> Stepped:
+    """Batches of `size` examples from all sources, `together` of them neighbours."""
     if len(found) == 1:
-        return Batches(found[0].source, size, seed)
-    return MixedBatches([w.source for w in found], [w.share for w in found], size, seed, per)
+        return Batches(found[0].source, size, seed, together)
+    return MixedBatches([w.source for w in found], [w.share for w in found], size, seed, per, together)
 
 
 def epoch_steps(found: Sequence[Weighted], size: int) -> int:
