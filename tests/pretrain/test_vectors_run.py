@@ -15,15 +15,19 @@ from liebig import pipeline
 from liebig.data.store import TokenStore
 from liebig.errors import DataError, RecipeError
 from liebig.model.encoder import Encoder
+from liebig.model.packed import Packed
+from liebig.pretrain import presets
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.objective_config import SimclrConfig
+from liebig.pretrain.objective_config import MocoConfig, SimclrConfig
 from liebig.pretrain.run import pretrain, start
+from liebig.pretrain.simclr import SimCLR
 from liebig.pretrain.source_config import CropsConfig
 from liebig.pretrain.texts import Taught, TextSource, vectors_of
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
+from liebig.train.batch import Batch, Side, unweave
 from liebig.train.distributed import ALONE
 
 
@@ -96,9 +100,37 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
     kept = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
     pretrain(kept, tmp_path / "same", ALONE)
     assert "is left out" not in capsys.readouterr().err
-    other = kept.model_copy(update={"objective": SimclrConfig(), "source": CropsConfig(window=16)})
+    other = kept.model_copy(
+        update={"objective": SimclrConfig(pooling="cls"), "source": CropsConfig(window=16)}
+    )
     pretrain(other, tmp_path / "other", ALONE)
     assert "the start's 2_Dense is left out" in capsys.readouterr().err
+    assert not (tmp_path / "other" / "model" / "2_Dense").exists()
+
+
+@pytest.mark.parametrize("wanted", [SimclrConfig(similarity="cosine"), MocoConfig(queue=8, momentum=0.5)])
+def test_a_contrast_starts_from_the_encoders_own_vectors_and_trains_its_projection(
+    world, tmp_path, capsys, wanted
+):
+    folder = world / "model" / "model"
+    short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=2, batch=4}")
+    config = short.model_copy(update={"objective": wanted, "source": CropsConfig(window=16)})
+    encoder = Encoder.load(folder)
+    made = start(presets.resolve(config), encoder.tokenizer).built.objective
+    row = Packed.from_lists(encoder.tokenize(["where is the harbour", "families live by the sea"]))
+    batch = Batch({side: Side(row, torch.arange(2)) for side in ("query", "key")}, 2)
+    with torch.no_grad():
+        found = made.represent(batch).vectors
+        queries = unweave(batch, found, ("query", "key"))["query"] if isinstance(made, SimCLR) else found
+        torch.testing.assert_close(queries, encoder(row))
+    pretrain(config, tmp_path / "trained", ALONE)
+    assert "is left out" not in capsys.readouterr().err
+    before, after = (
+        load_file(place / "2_Dense" / "model.safetensors")["linear.weight"]
+        for place in (folder, tmp_path / "trained" / "model")
+    )
+    assert before.shape == after.shape
+    assert not torch.equal(before, after)
 
 
 class Interrupted(Exception):

@@ -73,6 +73,18 @@ class Normalize(nn.Module):
         return F.normalize(x_BD, dim=-1)
 
 
+def through(tail: Iterable[nn.Module], x_BD: Tensor) -> Tensor:
+    """Pooled vectors through what follows the pooling."""
+    for part in tail:
+        x_BD = part(x_BD)
+    return x_BD
+
+
+def width_after(tail: Iterable[nn.Module], width: int) -> int:
+    """How many numbers a vector has then."""
+    return [width, *(part.linear.out_features for part in tail if isinstance(part, Dense))][-1]
+
+
 class Encoder(nn.Module):
     """Backbone, tokenizer, pooling and what follows: text in, vectors out."""
 
@@ -124,8 +136,7 @@ class Encoder(nn.Module):
     @property
     def width(self) -> int:
         """D, the length of a vector."""
-        dense = [part.linear.out_features for part in self.tail if isinstance(part, Dense)]
-        return dense[-1] if dense else self.backbone.width
+        return width_after(self.tail, self.backbone.width)
 
     @property
     def device(self) -> torch.device:
@@ -137,10 +148,7 @@ class Encoder(nn.Module):
 
     def vectors(self, states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
         """Vectors from states that are there already, B x D."""
-        x_BD = pool(states_TD, packed, self.pooling, skip)
-        for part in self.tail:
-            x_BD = part(x_BD)
-        return x_BD
+        return through(self.tail, pool(states_TD, packed, self.pooling, skip))
 
     def describe(self) -> str:
         said = f"{self.pooling} pooling, {self.width} numbers a vector, compared by {self.similarity}"

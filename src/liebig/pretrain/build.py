@@ -17,7 +17,7 @@ from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
 from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Dense, Normalize
-from liebig.model.folder import read_modules, read_tail
+from liebig.model.folder import read_modules, read_pooling, read_tail
 from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder
 from liebig.model.loading import local_folder
 from liebig.pretrain import objective_config as recipes
@@ -138,14 +138,16 @@ def cotmae_decoder(
 
 def _simclr(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
     wanted = cast(recipes.SimclrConfig, config.objective)
+    tail = start_tail(config, wanted.pooling)
     made = SimCLR(
         backbone,
+        tail,
         temperature=wanted.temperature,
         similarity=wanted.similarity,
         pooling=wanted.pooling,
         distinct_documents=wanted.distinct_documents,
     )
-    return Built(made, {}, wanted.pooling, wanted.similarity)
+    return Built(made, {}, wanted.pooling, wanted.similarity, tail)
 
 
 def _moco(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
@@ -153,8 +155,10 @@ def _moco(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Mod
     assert wanted.queue is not None, "the recipe is resolved"
     assert wanted.momentum is not None, "the recipe is resolved"
     check_queue(wanted.queue, config.loop.batch)
+    tail = start_tail(config, wanted.pooling)
     made = MoCo(
         backbone,
+        tail,
         queue=wanted.queue,
         momentum=wanted.momentum,
         temperature=wanted.temperature,
@@ -164,7 +168,7 @@ def _moco(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Mod
         label_smoothing=wanted.label_smoothing,
         seed=config.seed,
     )
-    return Built(made, {}, wanted.pooling, wanted.similarity)
+    return Built(made, {}, wanted.pooling, wanted.similarity, tail)
 
 
 def _vectors(config: PretrainConfig, backbone: Backbone, heads: Mapping[str, nn.Module]) -> Built:
@@ -197,6 +201,15 @@ def projection(config: PretrainConfig, backbone: Backbone, width: int) -> Dense:
             if isinstance(dense, Dense) and (dense.linear.in_features, dense.linear.out_features) == shape:
                 return dense
     return Dense(backbone.width, width)
+
+
+def start_tail(config: PretrainConfig, pooling: str) -> list[nn.Module]:
+    """What follows the pooling in the starting folder; nothing where the recipe pools in another way."""
+    folder = start_folder(config)
+    if folder is None or not (folder / "modules.json").is_file():
+        return []
+    modules = read_modules(folder)
+    return [read_tail(*entry) for entry in modules[2:]] if read_pooling(modules[1][1])[0] == pooling else []
 
 
 def start_folder(config: PretrainConfig) -> Path | None:

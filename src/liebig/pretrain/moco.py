@@ -12,17 +12,18 @@ n examples, D width, K queue.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.errors import RecipeError
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
+from liebig.model.encoder import through, width_after
 from liebig.model.pooling import pool
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
@@ -38,6 +39,7 @@ class MoCo(Objective):
     def __init__(
         self,
         backbone: Backbone,
+        tail: Sequence[nn.Module] = (),
         *,
         queue: int = 131_072,
         momentum: float = 0.9995,
@@ -50,7 +52,9 @@ class MoCo(Objective):
     ) -> None:
         super().__init__()
         self.backbone = backbone
+        self.tail = nn.ModuleList(tail)
         self.key_encoder = copy.deepcopy(backbone).requires_grad_(False)
+        self.key_tail = copy.deepcopy(self.tail).requires_grad_(False)
         self.momentum, self.temperature = momentum, temperature
         self.similarity: Similarity = similarity
         self.pooling = pooling
@@ -58,7 +62,7 @@ class MoCo(Objective):
         self.label_smoothing = label_smoothing
         # Random unit rows stand in for keys until real ones have filled the queue, as in the released code.
         random = torch.Generator().manual_seed(seed)
-        rows = normalize(torch.randn(queue, backbone.width, generator=random), dim=1)
+        rows = normalize(torch.randn(queue, width_after(tail, backbone.width), generator=random), dim=1)
         self.register_buffer("queue", rows.to(backbone.dtype))
         self.register_buffer("oldest", torch.zeros((), dtype=torch.long))
         self._fresh: Tensor | None = None
@@ -76,11 +80,11 @@ class MoCo(Objective):
 
     def represent(self, chunk: Batch) -> Represented:
         packed = chunk.sides["query"].packed
-        return Represented(pool(self.backbone(packed).last, packed, self.pooling))
+        return Represented(through(self.tail, pool(self.backbone(packed).last, packed, self.pooling)))
 
     def constants(self, chunk: Batch) -> Tensor:
         packed = chunk.sides["key"].packed
-        return pool(self.key_encoder(packed).last, packed, self.pooling)
+        return through(self.key_tail, pool(self.key_encoder(packed).last, packed, self.pooling))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         assert constants is not None, "MoCo's keys are its constants"
@@ -117,7 +121,8 @@ class MoCo(Objective):
         self.queue.index_copy_(0, places, self._fresh.to(self.queue.dtype))
         self.oldest.add_(n).remainder_(size)
         self._fresh = None
-        follow(self.key_encoder.parameters(), self.backbone.parameters(), self.momentum)
+        keys = [*self.key_encoder.parameters(), *self.key_tail.parameters()]
+        follow(keys, [*self.backbone.parameters(), *self.tail.parameters()], self.momentum)
 
     def in_order(self) -> Tensor:
         """The queue from the oldest key to the newest."""

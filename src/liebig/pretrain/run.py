@@ -66,7 +66,7 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     say(made.backbone.describe())
     if made.lacks_head:
         say(NO_HEAD)
-    if left := left_out(full):
+    if left := left_out(full, made.built):
         say(
             f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
         )
@@ -118,12 +118,10 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
     return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
 
 
-def left_out(config: PretrainConfig) -> str:
+def left_out(config: PretrainConfig, built: build.Built) -> str:
     """What the starting folder has behind its pooling that this objective does not train."""
     folder = build.start_folder(config)
-    if isinstance(config.objective, VectorsConfig) or folder is None:
-        return ""
-    if not (folder / "modules.json").is_file():
+    if built.tail or folder is None or not (folder / "modules.json").is_file():
         return ""
     return " and ".join(path.name for name, path in read_modules(folder)[2:] if name == "Dense")
 
@@ -174,7 +172,7 @@ def read(
     size = batch_size(config, kept)
     shape = build.shape(config.objective, tokenizer)
     per = config.mix or "batch"
-    rows = sources.batches(kept, size, config.seed, per)
+    rows = sources.batches(kept, size, config.seed, per, config.neighbours)
     say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
     extras = _extras(config)
     evaluation = _evaluation(config, held, size, shape, world, extras)

@@ -1,17 +1,21 @@
 """SimCLR as Contriever uses it: two views of a text, every other text's view in the batch a negative.
 
-The encoder runs over both views; the gradient flows through queries and keys, and keys come from all processes.
+The encoder runs over both views, with what its folder has behind the pooling; the gradient flows through queries and
+keys, and keys come from all processes.
 Cost: the encoder on both views, and one more pass without gradient when the batch is cut into chunks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
+from liebig.model.encoder import through
 from liebig.model.pooling import pool
 from liebig.pretrain.partners import same_text
 from liebig.train.batch import Batch, joined, unweave, woven
@@ -27,6 +31,7 @@ class SimCLR(Objective):
     def __init__(
         self,
         backbone: Backbone,
+        tail: Sequence[nn.Module] = (),
         *,
         temperature: float = 0.05,
         similarity: Similarity = "dot",
@@ -35,6 +40,7 @@ class SimCLR(Objective):
     ) -> None:
         super().__init__()
         self.backbone = backbone
+        self.tail = nn.ModuleList(tail)
         self.temperature = temperature
         self.similarity: Similarity = similarity
         self.pooling = pooling
@@ -42,7 +48,8 @@ class SimCLR(Objective):
 
     def represent(self, chunk: Batch) -> Represented:
         views = joined(chunk, SIDES)
-        return Represented(woven(chunk, pool(self.backbone(views).last, views, self.pooling), SIDES))
+        pooled = pool(self.backbone(views).last, views, self.pooling)
+        return Represented(woven(chunk, through(self.tail, pooled), SIDES))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         views = unweave(batch, vectors, SIDES)

@@ -15,7 +15,7 @@ from typing import Any
 from liebig.data.batches import ClozeSource
 from liebig.data.collection import Collection
 from liebig.data.store import TokenStore
-from liebig.model.encoder import Dense, Encoder
+from liebig.model.encoder import Encoder
 from liebig.retriever.questions import PAIRS
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
@@ -30,7 +30,6 @@ class Start:
 
     pooling: str
     max_length: int
-    has_projection: bool
     cuda: bool
 
     @property
@@ -44,8 +43,7 @@ class Start:
         import torch
 
         encoder = Encoder.load(model)
-        projection = any(isinstance(part, Dense) for part in encoder.tail)
-        return cls(encoder.pooling, encoder.max_length, projection, torch.cuda.is_available())
+        return cls(encoder.pooling, encoder.max_length, torch.cuda.is_available())
 
 
 def why_not(start: Start, store: Path) -> str | None:
@@ -55,8 +53,6 @@ def why_not(start: Start, store: Path) -> str | None:
         return f"{len(opened):,} documents with {len(opened.tokens):,} tokens are too little to train on"
     if start.pooling not in ("mean", "cls"):
         return f"an encoder with {start.pooling} pooling is not trained further"
-    if start.has_projection:
-        return "an encoder with a projection behind its pooling is not trained further"
     return None
 
 
