@@ -1,8 +1,8 @@
-"""The best trial of contrast.toml by dev, as overrides for liebig-small's recipe.
+"""The best trial of contrast.toml or neighbours.toml by dev, as overrides for liebig-small's recipe.
 
-    python experiments/encoders/choose.py runs/contrast/dev/results.json [--measure RR@10] [--set squad-wiki]
+    python experiments/encoders/choose.py runs/contrast/dev/results.json [--trials FILE] [--measure RR@10]
 
-prints what `run.py --set` takes, a line each: the source and the temperature of the trial with the highest value.
+prints what `run.py --set` takes, a line each: source, temperature and neighbours of the trial with the highest value.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def overrides(trial: dict[str, Any]) -> list[str]:
     return [
         f"stages.unsupervised.source={as_literal(trial['source'])}",
         f"stages.unsupervised.objective.temperature={trial['objective']['temperature']}",
+        f"stages.unsupervised.neighbours={trial.get('neighbours', 1)}",
     ]
 
 
@@ -36,10 +37,11 @@ def best(values: Mapping[str, float], trials: Mapping[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--trials", type=Path, default=HERE / "contrast.toml")
     parser.add_argument("--measure", default="RR@10")
     parser.add_argument("--set", default="squad-wiki")
     asked = parser.parse_args()
-    trials = tomllib.loads((HERE / "contrast.toml").read_text())["stages"]
+    trials = tomllib.loads(asked.trials.read_text())["stages"]
     means = json.loads(asked.results.read_text())["means"]
     values = {name: by_set[asked.set][asked.measure] for name, by_set in means.items()}
     chosen = best(values, trials)
