@@ -1,13 +1,15 @@
 """BM25: equal to bm25s on the same text, and the same however the index came about."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from liebig import workspace
 from liebig.errors import CorruptError, DataError, RecipeError
-from liebig.lexical.analysis import Analyzer, language_name
+from liebig.lexical.analysis import Analyzer, language_name, stop_words
 from liebig.lexical.bm25 import BM25, Settings
 from liebig.lexical.build import plain
 from liebig.lexical.config import BM25Config
@@ -191,6 +193,17 @@ def test_other_scripts_find_their_passage(tmp_path, corpus, query, best):
     language = "german" if query.isascii() else "none"
     index = build(tmp_path / "ix", [Passage(str(i), t) for i, t in enumerate(corpus)], Settings(language))
     assert index.id(index.search([query], 3).row(0)[0][0]) == str(best)
+
+
+def test_stop_words_are_those_of_bm25s_and_nothing_else_of_it_is_imported():
+    from bm25s import stopwords
+
+    assert stop_words("english") == frozenset(stopwords.STOPWORDS_EN)
+    assert stop_words("german") == frozenset(stopwords.STOPWORDS_GERMAN)
+    assert stop_words("basque") == frozenset()
+    script = "import sys; from liebig.lexical.analysis import Analyzer; Analyzer().terms('a fish'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"bm25s", "jax"} & set(done.stdout.split())
 
 
 def test_analysis_folds_width_and_keeps_marks():

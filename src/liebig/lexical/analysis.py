@@ -7,9 +7,12 @@ every different word is looked up once and remembered.
 
 from __future__ import annotations
 
+import importlib.util
+import runpy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from liebig.errors import RecipeError
@@ -39,11 +42,16 @@ def language_name(language: str) -> str:
 
 
 def stop_words(language: str) -> frozenset[str]:
-    """bm25s' stop words of a language; none where it has no list."""
-    from bm25s import stopwords
+    """bm25s' stop words of a language; none where it has no list.
 
+    Only that one file of bm25s is run: the package as a whole starts JAX where there is one, and JAX takes most of a
+    GPU's memory for itself.
+    """
+    package = importlib.util.find_spec("bm25s")
+    assert package is not None, "bm25s is a dependency"
+    lists = runpy.run_path(str(Path(package.origin or "").with_name("stopwords.py")))
     name = "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}"
-    return frozenset(getattr(stopwords, name, ()))
+    return frozenset(lists.get(name, ()))
 
 
 def stemmer(language: str) -> Callable[[str], str]:
