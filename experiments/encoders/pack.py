@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 LARGEST = 16_000_000  # bytes of the folder
+SMALLEST = 0.01  # of the longest direction
 CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -70,8 +71,9 @@ that Wikipedia of 2015 hardly has are guessed from their pieces. The biases of i
 
 
 def halve(folder: Path, out: Path) -> None:
-    """Copy a model folder with its weights in half precision."""
+    """Copy a model folder with its weights in half precision, and vectors no longer than they must be."""
     shutil.copytree(folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("heads.safetensors"))
+    narrow(out)
     for path in out.rglob("*.safetensors"):
         halves = {name: value.to(torch.float16).contiguous() for name, value in load_file(path).items()}
         save_file(halves, path, metadata={"format": "pt"})
@@ -81,26 +83,51 @@ def halve(folder: Path, out: Path) -> None:
     (out / "config.json").write_text(text)
 
 
+def narrow(folder: Path) -> None:
+    """Shorten the vectors to the directions a projection to more numbers than the encoder has can reach.
+
+    Wx + c lies in the span of W's columns and c: its coordinates there have the same cosines. Directions of under
+    a hundredth of the longest one's size are dropped.
+    """
+    for path in folder.glob("*_Dense"):
+        config, kept = json.loads((path / "config.json").read_text()), load_file(path / "model.safetensors")
+        if not config["activation_function"].endswith("Identity"):
+            continue
+        weight, bias = kept["linear.weight"].double(), kept["linear.bias"].double()
+        directions, sizes, _ = torch.linalg.svd(
+            torch.cat([weight, bias[:, None]], dim=1), full_matrices=False
+        )
+        reached = directions[:, sizes >= SMALLEST * sizes[0]].T
+        shorter = {"linear.weight": (reached @ weight).float(), "linear.bias": (reached @ bias).float()}
+        save_file(shorter, path / "model.safetensors", metadata={"format": "pt"})
+        (path / "config.json").write_text(json.dumps({**config, "out_features": len(reached)}) + "\n")
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def stage_said(folder: Path) -> str:
-    """What a stage of training did, from its recipe and log."""
+    """What a stage of training did, from its recipe and log; its minutes where its times are there."""
     recipe = json.loads((folder / "manifest.json").read_text())["recipe"]
     log = lines(folder / "log.jsonl")
     last = [line for line in log if "tokens" in line][-1]
     held = [line["evaluation"] for line in log if "evaluation" in line][-1:]
-    rate = sorted(
-        line["tokens_per_second"] for line in lines(folder / "timing.jsonl") if "tokens_per_second" in line
-    )
-    speed = rate[len(rate) // 2]
     measured = ", ".join(f"{name} {value:.3f}" for name, value in (held[0] if held else {}).items())
     return (
-        f"- `{recipe['objective']['kind']}`: {last['step']:,} steps, {last['tokens'] / 1e6:,.0f} M tokens at "
-        f"{speed / 1e6:.1f} M tokens/s ({last['tokens'] / speed / 60:.1f} minutes), "
+        f"- `{recipe['objective']['kind']}`: {last['step']:,} steps, {last['tokens'] / 1e6:,.0f} M tokens"
+        f"{pace(folder / 'timing.jsonl', last['tokens'])}, "
         f"peak rate {recipe['optim']['lr']:g}, seed {recipe['loop']['seed']}; held out: {measured}."
     )
+
+
+def pace(times: Path, tokens: int) -> str:
+    """Tokens a second, the median of the log's, and what they make in minutes."""
+    if not times.exists():
+        return ""
+    rates = sorted(line["tokens_per_second"] for line in lines(times) if "tokens_per_second" in line)
+    speed = rates[len(rates) // 2]
+    return f" at {speed / 1e6:.1f} M tokens/s ({tokens / speed / 60:.1f} minutes)"
 
 
 def described(folder: Path) -> str:

@@ -29,8 +29,7 @@ from searching import values
 from sets import Set, Split, read
 from table import ROWS
 
-from liebig import encoders
-from prepare import SETS
+from prepare import SETS, START
 
 Arrays = dict[str, NDArray]
 
@@ -45,7 +44,7 @@ def main() -> None:
         if f"{name}-few" in ROWS:
             made |= seen(f"{name}-few", known.limited(FEW))
         if not args.no_untuned:
-            made |= untuned(name, known, args.encoder or encoders.folder(), args.out)
+            made |= untuned(name, known, args.encoder, args.out)
         for key, found in made.items():
             if key.startswith((f"{name}|bm25", f"{name}|untuned")):
                 print(key, (found.mean(axis=0) / 10_000).round(4).tolist(), flush=True)
@@ -105,7 +104,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="as for prepare.py")
     parser.add_argument("--prepared", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="as for run.py")
-    parser.add_argument("--encoder", type=Path, help="a model folder [default: liebig:mini-v0]")
+    parser.add_argument("--encoder", type=Path, default=START, help="a model folder [default: %(default)s]")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--distractors", type=int, default=50_000, help="as for prepare.py")
     parser.add_argument("--no-untuned", action="store_true", help="BM25 only")

@@ -17,17 +17,18 @@ import numpy as np
 from prepared import PASSAGE, QUERY, Asked, Prepared, dev_places, digest, drawn, save, tokenised
 from sets import Set, Split, read
 
-from liebig import encoders
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
 from liebig.train.labelled.texts import Shape
+
+START = Path("runs/mini-v0/model/model")  # what `liebig run recipes/encoders/mini-v0.toml` makes
 
 SETS = ("scifact", "medquad", "wiki")
 
 
 def main() -> None:
     args = arguments()
-    tokenizer = Tokenizer.from_folder(args.encoder or encoders.folder())
+    tokenizer = Tokenizer.from_folder(args.encoder)
     for name in args.sets:
         began = time.monotonic()
         found = read(name, args.data, args.work, args.distractors, args.most)
@@ -80,7 +81,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="collections and BM25: large")
-    parser.add_argument("--encoder", type=Path, help="whose tokenizer [default: liebig:mini-v0]")
+    parser.add_argument("--encoder", type=Path, default=START, help="whose tokenizer [default: %(default)s]")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--train", type=int, default=4_000, help="training questions of a set at the most")
     parser.add_argument("--test", type=int, default=3_000, help="questions of a test at the most")

@@ -30,7 +30,7 @@ from jobs import Task, do_all, work
 from methods import Plan
 from table import ROWS, write
 
-from liebig import encoders
+from prepare import START
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     for folder in (args.out, home):
         folder.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    plan = Plan(args.encoder or encoders.folder(), args.epochs, args.batch, device, home)
+    plan = Plan(args.encoder, args.epochs, args.batch, device, home)
     task = Task(args.prepared, args.out, plan, tuple(args.sets or ROWS), args.seeds, args.train)
     if args.worker:
         work(task)
@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prepared", type=Path, required=True, help="what prepare.py wrote")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, help="weights and teachers: 5 GB [default: work in --out]")
-    parser.add_argument("--encoder", type=Path, help="a model folder [default: liebig:mini-v0]")
+    parser.add_argument("--encoder", type=Path, default=START, help="a model folder [default: %(default)s]")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run that would end later")
     parser.add_argument("--no-table", action="store_true", help="only the runs")

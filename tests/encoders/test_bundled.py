@@ -1,10 +1,19 @@
 """Encoders that come with the package: found by name, small, and loaded by everyone."""
 
+import numpy as np
 import pytest
 
 from liebig import encoders
+from liebig.model.encoder import Encoder
 
 LARGEST = 16_000_000  # bytes of a folder
+QUESTIONS = ["what do bees make", "who wrote Hamlet", "how tall is mount Everest", "why is the sky blue"]
+ANSWERS = [
+    "Honey is gathered in the hive from the nectar of flowers and kept for the winter.",
+    "The tragedy of the prince of Denmark is a play by William Shakespeare, staged about 1600.",
+    "The highest peak of the Himalayas rises 8,849 metres above the sea.",
+    "Air scatters the short waves of sunlight more than the long ones, so colour reaches us from all sides.",
+]
 
 
 def test_the_default_is_there_and_found_with_and_without_its_prefix():
@@ -22,3 +31,33 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 def test_every_encoder_is_small_enough_for_the_package(name):
     files = [path for path in encoders.folder(name).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= LARGEST
+
+
+@pytest.mark.parametrize("name", encoders.names())
+def test_sentence_transformers_gives_the_same_vectors(name):
+    from sentence_transformers import SentenceTransformer
+
+    ours = Encoder.load(encoders.folder(name)).encode_texts([*QUESTIONS, *ANSWERS])
+    theirs = (
+        SentenceTransformer(str(encoders.folder(name)), device="cpu").float().encode([*QUESTIONS, *ANSWERS])
+    )
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_the_default_is_a_retriever_every_question_finds_its_answer():
+    encoder = Encoder.load(encoders.folder())
+    questions, answers = encoder.encode_texts(QUESTIONS), encoder.encode_texts(ANSWERS)
+    assert (questions @ answers.T).argmax(axis=1).tolist() == list(range(len(QUESTIONS)))
+
+
+def test_the_card_says_where_it_comes_from_and_what_it_is_worth():
+    card = (encoders.folder() / "README.md").read_text(encoding="utf-8")
+    for words in (
+        f"`{encoders.PREFIX}{encoders.DEFAULT}`",
+        "all-MiniLM-L6-v2",
+        "CC BY-SA",
+        "| bm25 |",
+        "| mini |",
+        "left out altogether",
+    ):
+        assert words in card

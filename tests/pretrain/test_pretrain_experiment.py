@@ -50,7 +50,7 @@ def test_the_recipe_compares_every_objective_from_one_encoder():
     kinds = {config.objective.kind for config in planned.values()}
     assert kinds == {"mlm", "condenser", "cocondenser", "cotmae", "simclr", "moco"}
     starts = {str(config.model.path) for name, config in planned.items() if name != "cocondenser"}
-    assert starts == {"runs/mini/start/model"}
+    assert starts == {"runs/mini-v0/model/model"}
     assert planned["cocondenser"].model.path == Path("runs/condenser/model")
     assert len({(str(c.stores), c.loop.minutes, c.optim.lr, c.loop.seed) for c in planned.values()}) == 1
 

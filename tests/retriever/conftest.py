@@ -42,10 +42,10 @@ def make_folder(out, documents=DOCUMENTS, generation=1, system="hybrid"):
     write_collection(out / "collection", documents)
     recipe = {
         "bm25": {"collection": str(out / "collection")},
-        "index": {"kind": "encode", "source": str(out / "collection"), "model": "liebig:mini-v0"},
+        "index": {"kind": "encode", "source": str(out / "collection"), "model": "liebig:mini-v1"},
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
-    (out / "model").symlink_to(encoders.folder("liebig:mini-v0"))
+    (out / "model").symlink_to(encoders.folder("liebig:mini-v1"))
     described = Described(generation, system, "collection", "bm25", "index", "model", weight=0.5)
     write(out, described)
     return out

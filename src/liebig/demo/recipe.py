@@ -18,7 +18,7 @@ MINUTES = 1.0
 LENGTH = 64  # tokens of a passage
 DEPTH = 100  # documents found for a question
 BATCH = 64  # pairs that meet
-LR = 1e-3  # for a start by masked words alone; an encoder that is a retriever already wants a tenth of it
+LR = 1e-4  # for an encoder that is a retriever already; a start by masked words alone wants ten times as much
 BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder as it comes", "after corpus-aware pre-training", "hybrid"
 
 OWN = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DEFAULT = "mini-v0"
+DEFAULT = "mini-v1"
 PREFIX = "liebig:"
 HOME = Path(__file__).parent
 

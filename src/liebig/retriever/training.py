@@ -20,7 +20,7 @@ from liebig.retriever.questions import PAIRS
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
-LR = 3e-4
+LR = 1e-4  # the bundled encoder is a retriever already: it is moved little (docs/demo.md has what was tried)
 LONGEST = 256  # tokens of a sequence in training
 
 
