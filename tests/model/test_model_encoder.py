@@ -12,6 +12,7 @@ from tiny_models import TEXTS, tiny, tokenizer
 from liebig.errors import ModelError
 from liebig.model.encoder import Dense, Encoder, Normalize, by_budget
 from liebig.model.packed import Packed
+from liebig.model.pooling import POOLINGS
 
 
 def small(**settings: Any) -> Encoder:
@@ -82,6 +83,14 @@ def test_half_precision_is_close_and_comes_back_as_float32() -> None:
     assert half.dtype == np.float32
     assert not np.array_equal(full, half)
     assert np.abs(full - half).max() < 0.1
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_vectors_are_never_in_half_precision_with_or_without_a_projection(pooling: str) -> None:
+    for tail in ([], [Dense(32, 8), Normalize()]):
+        encoder = small(pooling=pooling, tail=tail)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert encoder(Packed.from_lists(encoder.tokenize(TEXTS))).dtype == torch.float32
 
 
 def test_groups_hold_at_most_the_budget_longest_first() -> None:

@@ -74,9 +74,10 @@ class Normalize(nn.Module):
 
 
 def through(tail: Iterable[nn.Module], x_BD: Tensor) -> Tensor:
-    """Pooled vectors through what follows the pooling."""
-    for part in tail:
-        x_BD = part(x_BD)
+    """Pooled vectors through what follows the pooling; never in half precision, as pooled ones are not."""
+    with torch.autocast(x_BD.device.type, enabled=False):
+        for part in tail:
+            x_BD = part(x_BD)
     return x_BD
 
 
