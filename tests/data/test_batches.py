@@ -110,6 +110,36 @@ def test_a_mixture_keeps_neighbours_together_too(pair):
     assert not same(mixed(0), apart(0))
 
 
+class Counted:
+    """Numbers instead of text, and which of them were drawn in each epoch."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.drawn = n, {}
+
+    def __len__(self) -> int:
+        return self.n
+
+    def draw(self, examples, epoch, seed):
+        self.drawn.setdefault(epoch, []).extend(examples.tolist())
+        n = len(examples)
+        return Row(examples.astype(np.uint16), np.arange(n + 1), np.arange(n), examples.astype(np.uint64))
+
+
+@pytest.mark.parametrize(("size", "together"), [(7, 3), (3, 4), (5, 1), (11, 2), (8, 8)])
+def test_batches_that_cut_groups_repeat_nothing_within_an_epoch(size, together):
+    alone, pair = Counted(47), [Counted(29), Counted(38)]
+    batches = Batches(alone, size, seed=2, together=together)
+    mixed = MixedBatches(pair, [0.6, 0.4], size, seed=2, per="example", together=together)
+    for step in range(60):
+        batches(step), mixed(step)
+    for source in (alone, *pair):
+        for epoch, examples in source.drawn.items():
+            assert sorted(set(examples)) == sorted(examples)
+            assert max(examples) < source.n
+            if epoch < max(source.drawn):
+                assert len(examples) > source.n - together - (size if source is alone else 0)
+
+
 def test_epochs_differ_in_order_and_in_what_an_example_looks_like(world):
     batches = Batches(SpanSource(world, 24), 8, seed=0)
     assert not np.array_equal(batches.examples(0), batches.examples(batches.steps_per_epoch))
