@@ -1,4 +1,4 @@
-"""Two processes compute what one does: coCondenser with its masked terms, SimCLR, and MoCo's queue."""
+"""Two processes compute what one does: coCondenser with its masked terms, SimCLR, MoCo's queue, projections, shards."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import torch
 from pretrain_worlds import assert_same_gradients, backbone, batch, gradients, side, spans
 from processes import together
 
+from liebig.model.encoder import Dense, Normalize
 from liebig.model.heads import CondenserHead
 from liebig.pretrain.cocondenser import CoCondenser
 from liebig.pretrain.moco import MoCo
 from liebig.pretrain.simclr import SimCLR
 from liebig.train.distributed import ALONE, World
+from liebig.train.sharding import shard
+from liebig.train.state import take_module
 from liebig.train.step import step
 
 BUDGETS = (None, 30)
@@ -55,8 +58,34 @@ def queued(world: World) -> dict[str, Any]:
     return {"queue": objective.in_order(), "keys": dict(objective.key_encoder.state_dict())}
 
 
+def projected(world: World, divided: bool) -> dict[str, Any]:
+    """SimCLR and MoCo on an encoder with a projection after three steps of an optimiser."""
+    found = {}
+    for kind in ("simclr", "moco"):
+        torch.manual_seed(3)
+        model, tail = backbone(), [Dense(16, 6).double(), Normalize()]
+        made = SimCLR(model, tail) if kind == "simclr" else MoCo(model, tail, queue=12, momentum=0.9)
+        objective = made.double().eval()
+        if divided:
+            shard(objective, world)
+        optimiser = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=1e-2)
+        for number in range(3):
+            optimiser.zero_grad()
+            step(objective, world.slice(pairs(4, number)), world, chunk_tokens=40)
+            optimiser.step()
+            objective.after_step()
+        found[kind] = take_module(objective)
+    return found
+
+
 def everything(world: World) -> dict[str, Any]:
-    return {"contrasted": contrasted(world), "queued": queued(world)}
+    several = {"divided": projected(world, True)} if world.size > 1 else {}
+    return {
+        "contrasted": contrasted(world),
+        "queued": queued(world),
+        "projected": projected(world, False),
+        **several,
+    }
 
 
 @cache
@@ -92,3 +121,14 @@ def test_the_queue_and_the_momentum_encoder_are_the_same_in_two_processes(two):
         torch.testing.assert_close(process["queued"]["queue"], expected["queue"], rtol=0, atol=1e-10)
         for name, value in expected["keys"].items():
             torch.testing.assert_close(process["queued"]["keys"][name], value, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["simclr", "moco"])
+@pytest.mark.parametrize("how", ["projected", "divided"])
+def test_a_projection_is_trained_alike_in_two_processes_and_in_shards(two, kind, how):
+    expected = alone()["projected"][kind]
+    assert any(name.startswith("tail.0.") for name in expected)
+    for process in two:
+        assert process[how][kind].keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(process[how][kind][name], value, rtol=0, atol=1e-8, msg=name)

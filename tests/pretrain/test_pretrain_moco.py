@@ -6,6 +6,7 @@ import torch
 from pretrain_worlds import FAMILIES, assert_same_gradients, backbone, batch, gradients, plain_of, side, spans
 
 from liebig.errors import RecipeError
+from liebig.model.encoder import Dense, Normalize
 from liebig.pretrain.moco import MoCo, check_queue
 from liebig.train.step import step
 
@@ -61,6 +62,21 @@ def test_the_queue_holds_the_last_keys_in_order_and_the_encoder_follows_its_form
             follows = 0.9 * before[name] + 0.1 * objective.backbone.get_parameter(name)
             torch.testing.assert_close(parameter, follows, rtol=0, atol=1e-12)
     torch.testing.assert_close(objective.in_order(), torch.cat(seen)[-QUEUE:], rtol=0, atol=1e-9)
+
+
+def test_keys_go_through_a_momentum_projection_that_follows_too():
+    projection = Dense(16, 6).double()
+    objective = moco(backbone(), tail=[projection, Normalize()], momentum=0.9)
+    objective.key_tail[0].linear.weight.data.mul_(-1)
+    _, keys, pair = pairs(4, 0)
+    before = [p.clone() for p in objective.key_tail.parameters()]
+    pooled = plain.mean_vectors(plain_of(objective.key_encoder), keys)
+    expected = torch.nn.functional.normalize(pooled @ before[0].T + before[1], dim=1)
+    take(objective, pair)
+    torch.testing.assert_close(objective.in_order()[-4:], expected, rtol=0, atol=1e-9)
+    for old, key, query in zip(before, objective.key_tail.parameters(), projection.parameters(), strict=True):
+        assert query.grad is not None
+        torch.testing.assert_close(key, 0.9 * old + 0.1 * query, rtol=0, atol=1e-12)
 
 
 def test_queue_and_momentum_encoder_are_in_the_state():

@@ -209,5 +209,12 @@ def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, 
     asked = recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=4)
     examples = read(asked, [store], store.tokenizer, ALONE, lambda _: None).batches.rows.examples(0)
     assert (np.diff(examples.reshape(2, 4)) == 1).all()
+    alone, near = (
+        recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=n, evaluation={"share": 0.2})
+        for n in (1, 4)
+    )
+    objective = start(alone, store.tokenizer).built.objective
+    judged = [read(one, [store], store.tokenizer, ALONE, lambda _: None).evaluate for one in (alone, near)]
+    assert judged[0](objective) == judged[1](objective), "what is held out is judged alike"
     with pytest.raises(RecipeError, match="keeps them from it"):
         recipe(smoke, {"kind": "simclr", "distinct_documents": True}, {"kind": "cloze"}, neighbours=4)
