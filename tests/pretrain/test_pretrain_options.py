@@ -218,3 +218,21 @@ def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, 
     assert judged[0](objective) == judged[1](objective), "what is held out is judged alike"
     with pytest.raises(RecipeError, match="keeps them from it"):
         recipe(smoke, {"kind": "simclr", "distinct_documents": True}, {"kind": "cloze"}, neighbours=4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "source", "sentence"),
+    [
+        ({"kind": "mlm"}, {"kind": "blocks"}, "are not of the batch"),
+        ({"kind": "cotmae"}, {"kind": "spans"}, "are not of the batch"),
+        ({"kind": "moco", "queue": 8}, {"kind": "cloze"}, "those of moco are not of the batch"),
+        ({"kind": "simclr"}, {"kind": "pairs", "collection": "collection"}, "its own negative"),
+    ],
+)
+def test_neighbours_are_refused_where_they_would_be_no_negatives_or_false_ones(
+    smoke, objective, source, sentence
+):
+    given = {key: smoke / value if key == "collection" else value for key, value in source.items()}
+    rest = {"stores": [], "tokenizer": smoke / "tokenizer"} if "collection" in source else {}
+    with pytest.raises(RecipeError, match=sentence):
+        recipe(smoke, objective, given, neighbours=2, **rest)

@@ -28,6 +28,7 @@ from liebig.pretrain.source_config import (
     BlocksConfig,
     ClozeConfig,
     CropsConfig,
+    PairsConfig,
     Source,
     SpansConfig,
     StoreConfig,
@@ -154,7 +155,19 @@ def _documents_are_of_one_source(config: PretrainConfig) -> None:
 
 
 def _neighbours_may_meet(config: PretrainConfig) -> None:
-    if config.neighbours > 1 and getattr(config.objective, "distinct_documents", False):
+    if config.neighbours == 1:
+        return
+    if is_local(config.objective) or isinstance(config.objective, MocoConfig):
+        raise ValueError(
+            "neighbours are drawn together to be each other's negatives, and those of "
+            f"{config.objective.kind} are not of the batch: leave neighbours out"
+        )
+    if any(isinstance(source, PairsConfig) for source in parts(config.source)):
+        raise ValueError(
+            "queries next to each other often have one passage, which neighbours would make its own negative: "
+            "leave neighbours out, or take the source queries, whose examples are passages"
+        )
+    if getattr(config.objective, "distinct_documents", False):
         raise ValueError(
             "neighbours are drawn together to be each other's negatives, and distinct_documents keeps them from it: "
             "give one of the two"
