@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from liebig import workspace
+from liebig import encoders, workspace
 from liebig.cli import main
 from liebig.errors import DataError, RecipeError, WorkspaceError
+from liebig.model.encoder import Encoder
 from liebig.records import Passage
 from liebig.retriever import Retriever, check, questions, training
 from liebig.retriever.build import Wish, build
@@ -288,8 +290,31 @@ def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
     assert "encoder trained here" in {row["name"] for row in checks["rows"]}
     assert "trained - as it came" in checks["compared"]
     kept = workspace.read_manifest(tmp_path / "out" / described.model).outputs["model.safetensors"]
-    trained = workspace.read_manifest(tmp_path / "out/work/trained").outputs["model/model.safetensors"]
+    last = "mean" if checks["fair"] else "trained"
+    trained = workspace.read_manifest(tmp_path / "out/work" / last).outputs["model/model.safetensors"]
     assert (kept == trained) == (checks["choice"]["encoder"] == "trained")
+
+
+@pytest.mark.parametrize("fair", [0.0, 2.0])
+def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_all_of_it(
+    tmp_path, monkeypatch, fair
+):
+    monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
+    monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
+    monkeypatch.setattr(check, "FAIR", fair)
+    lines = made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    work = tmp_path / "out" / "work"
+    assert ("work/mean: mean ..." in lines) == (work / "mean").is_dir() == (fair == 0.0)
+    encoded = workspace.read_manifest(work / "pool-trained").recipe["model"]
+    assert encoded == str(work / ("mean" if fair == 0.0 else "trained") / "model")
+    if fair == 0.0:
+        before, after, between = (
+            Encoder.load(folder).state_dict()
+            for folder in (encoders.folder(), work / "trained" / "model", work / "mean" / "model")
+        )
+        for name, value in between.items():
+            torch.testing.assert_close(value, (before[name] + after[name]) / 2)
+        assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
 def test_what_is_not_ours_is_not_built_over(tmp_path):

@@ -61,18 +61,22 @@ def _recipe(target: Target) -> str:
 
 
 def _trained(target: Target) -> dict[str, Any] | None:
-    """The recipe of the training, where the model in use is the one it made."""
+    """The recipe of the training, where the model in use is the one it made, or its mean with the start."""
+    name = "model.safetensors"
     try:
         manifest = workspace.read_manifest(target.folder / WORK / "trained")
-        ours = workspace.read_manifest(target.model)
+        ours = workspace.read_manifest(target.model).outputs.get(name)
+        mean = target.folder / WORK / "mean"
+        halved = mean.is_dir() and workspace.read_manifest(mean).outputs.get(f"model/{name}") == ours
     except LiebigError:
         return None
-    name = "model.safetensors"
-    if manifest.outputs.get(f"model/{name}") != ours.outputs.get(name):
+    if not halved and manifest.outputs.get(f"model/{name}") != ours:
         return None
-    recipe = dict(manifest.recipe)
+    recipe = {**manifest.recipe, **({"weights": "the mean of before and after"} if halved else {})}
     return {
-        key: recipe[key] for key in ("source", "objective", "loop", "optim", "max_length") if key in recipe
+        key: recipe[key]
+        for key in ("source", "objective", "loop", "optim", "max_length", "weights")
+        if key in recipe
     }
 
 

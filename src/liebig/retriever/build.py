@@ -30,6 +30,7 @@ from liebig.retriever.config import (
     ChangesConfig,
     CheckConfig,
     CompactConfig,
+    MeanConfig,
     ModelConfig,
     PassagesConfig,
     QuestionsConfig,
@@ -76,6 +77,12 @@ def _compact(config: CompactConfig, folder: Folder) -> None:
     run(config, folder)
 
 
+def _mean(config: MeanConfig, folder: Folder) -> None:
+    from liebig.retriever.mean import run
+
+    run(config, folder)
+
+
 def _model(config: ModelConfig, folder: Folder) -> None:
     skipped = shutil.ignore_patterns(workspace.MANIFEST)
     shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
@@ -89,6 +96,7 @@ OWN = {
         Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
         Stage("changes", ChangesConfig, _changes, "Find what is new, changed and gone.", ""),
         Stage("compact", CompactConfig, _compact, "Put the shards of many updates together.", ""),
+        Stage("mean", MeanConfig, _mean, "Put an encoder's weights before and after training together.", ""),
         Stage("model", ModelConfig, _model, "Take a model into the folder.", ""),
     )
 }
@@ -211,7 +219,10 @@ def cutting(wish: Wish, model: Path) -> dict[str, Any]:
 
 
 def _checked(works: Works, wish: Wish, start: Path, collection: Path) -> tuple[Path, Path]:
-    """The folder of the check, and the trained model's, which is there if the check knows it."""
+    """The folder of the check, and the trained model's, which is there if the check knows it.
+
+    Of an encoder that is a retriever already, the mean of before and after is what training gives.
+    """
     questions = works.work("questions", {"collection": str(collection), "seed": wish.seed})
     trained = works.out / WORK / "trained" / "model"
     fields = {
@@ -222,6 +233,9 @@ def _checked(works: Works, wish: Wish, start: Path, collection: Path) -> tuple[P
         "start": str(_encoded(works, "pool-start", questions, start)),
     }
     if _trains(works, wish, start, collection, questions):
+        before = works.work("check-start", {"kind": "check", "seed": wish.seed, **fields})
+        if json.loads((before / "checks.json").read_text(encoding="utf-8"))["fair"]:
+            trained = works.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
         fields["trained"] = str(_encoded(works, "pool-trained", questions, trained))
     return works.part("checks", {"kind": "check", "seed": wish.seed, **fields}), trained
 

@@ -140,6 +140,7 @@ def _nothing(questions: Sequence[Question], names: Sequence[str]) -> dict[str, A
         "rows": [],
         "compared": {},
         "encoders": names,
+        "fair": False,
     }
 
 
@@ -159,6 +160,7 @@ def _judged(
         "judging": len(judging),
         "measure": str(MEASURE),
         "encoders": list(names),
+        "fair": is_fair(values[_dense("start")][choosing], values["BM25"][choosing]),
         "weights": weights,
         "choice": asdict(choice),
         "chosen": _name(choice),

@@ -43,6 +43,13 @@ class ModelConfig(Config):
     model: InputPath = Field(description="The model's folder.")
 
 
+class MeanConfig(Config):
+    """The mean of an encoder's weights before and after training."""
+
+    start: InputPath = Field(description="The model before.")
+    trained: InputPath = Field(description="The same model after.")
+
+
 class ChangesConfig(Config):
     """What is new, changed and gone between two generations of a collection."""
 
