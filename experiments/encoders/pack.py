@@ -67,6 +67,7 @@ MedQuAD, SciFact, Cranfield and the Windows API documentation were left out alto
 
 English, lower-cased; texts of {length} tokens, the rest is cut off. A small model of a small corpus: names and terms
 that Wikipedia of 2015 hardly has are guessed from their pieces. The biases of its sources and of its teacher are in it.
+Its masked-LM head is left from the first stage and no longer fits: it fills no masks.
 """
 
 

@@ -19,7 +19,7 @@ from liebig.model.packed import Packed
 from liebig.pretrain import presets
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.objective_config import MocoConfig, SimclrConfig
+from liebig.pretrain.objective_config import MlmConfig, MocoConfig, SimclrConfig
 from liebig.pretrain.run import pretrain, start
 from liebig.pretrain.simclr import SimCLR
 from liebig.pretrain.source_config import CropsConfig
@@ -106,6 +106,14 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
     pretrain(other, tmp_path / "other", ALONE)
     assert "the start's 2_Dense is left out" in capsys.readouterr().err
     assert not (tmp_path / "other" / "model" / "2_Dense").exists()
+
+
+def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(world, tmp_path, capsys):
+    for folder, warned in ((world / "model" / "model", True), (world / "start" / "model", False)):
+        short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
+        config = short.model_copy(update={"objective": MlmConfig(), "source": CropsConfig(window=16)})
+        pretrain(config, tmp_path / str(warned), ALONE)
+        assert ("may no longer fit" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize("wanted", [SimclrConfig(similarity="cosine"), MocoConfig(queue=8, momentum=0.5)])

@@ -26,7 +26,7 @@ from liebig.pretrain import build, presets, sources
 from liebig.pretrain.batches import Maker
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.evaluation import evaluate
-from liebig.pretrain.objective_config import CocondenserConfig, VectorsConfig, is_local
+from liebig.pretrain.objective_config import CocondenserConfig, CotmaeConfig, Masking, VectorsConfig, is_local
 from liebig.pretrain.partners import DOCUMENT
 from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
@@ -48,6 +48,12 @@ NO_HEAD = (
 )
 
 
+WORN_HEAD = (
+    "WARNING: the starting model was trained for its vectors, and its masked-LM head may no longer fit its states. "
+    "A masked language model is the better start for this objective."
+)
+
+
 def run(config: PretrainConfig, folder: Folder) -> None:
     """Pre-train, and save the model."""
     with joined() as world:
@@ -66,6 +72,8 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     say(made.backbone.describe())
     if made.lacks_head:
         say(NO_HEAD)
+    if is_retriever(full) and isinstance(full.objective, Masking | CotmaeConfig):
+        say(WORN_HEAD)
     if left := left_out(full, made.built):
         say(
             f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
@@ -116,6 +124,12 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
         built = build.objective(config, backbone, heads)
     wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
     return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+
+
+def is_retriever(config: PretrainConfig) -> bool:
+    """Whether something follows the pooling in the starting folder: then vectors, not masked words, were its end."""
+    folder = build.start_folder(config)
+    return folder is not None and (folder / "modules.json").is_file() and len(read_modules(folder)) > 2
 
 
 def left_out(config: PretrainConfig, built: build.Built) -> str:
