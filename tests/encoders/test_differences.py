@@ -23,7 +23,7 @@ def test_questions_are_paired_by_their_ids_and_every_difference_is_corrected(
     differences, tmp_path, capsys, monkeypatch
 ):
     ids = [f"q{i}" for i in range(40)]
-    systems = {"a": dict.fromkeys(ids, [0.75, 1.0]), "b": dict.fromkeys(reversed(ids), [0.5, 1.0])}
+    systems = {"a": {id: [0.75, 1.0] for id in ids}, "b": {id: [0.5, 1.0] for id in reversed(ids)}}
     with lzma.open(tmp_path / "queries.jsonl.xz", "wt") as file:
         for name, queries in systems.items():
             row = {
