@@ -56,7 +56,7 @@ def test_long_texts_are_cut_unless_that_is_refused(client, retriever):
     assert np.allclose(cut.json(), retriever.encode([long], "passage"), atol=1e-4)
     refused = client.post("/embed", json={"inputs": ["short", long], "truncate": False})
     assert refused.status_code == 413
-    assert "Text 1 of inputs is longer than the 128 tokens" in refused.json()["error"]
+    assert "Text 1 of inputs is longer than the 256 tokens" in refused.json()["error"]
 
 
 def test_the_openai_client_gets_the_same_vectors_as_numbers_and_as_bytes(server, retriever):
