@@ -92,8 +92,8 @@ def narrow(folder: Path) -> None:
     """
     for path in folder.glob("*_Dense"):
         config, kept = json.loads((path / "config.json").read_text()), load_file(path / "model.safetensors")
-        if not config["activation_function"].endswith("Identity"):
-            continue
+        if not (config["activation_function"].endswith("Identity") and config["bias"]):
+            continue  # vectors that do not lie in that span, or with no constant to keep
         weight, bias = kept["linear.weight"].double(), kept["linear.bias"].double()
         directions, sizes, _ = torch.linalg.svd(
             torch.cat([weight, bias[:, None]], dim=1), full_matrices=False

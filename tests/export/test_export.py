@@ -148,6 +148,22 @@ def test_the_card_speaks_of_training_only_where_the_trained_encoder_was_kept(bui
     assert ('"minutes": 6' in text) == kept
 
 
+def test_the_card_says_where_training_went_half_the_way(built, tmp_path):
+    shutil.copytree(built, tmp_path / "out")
+    target = Target.of(tmp_path / "out")
+    kept = {"trained": b"others", "mean": (target.model / "model.safetensors").read_bytes()}
+    for name, weights in kept.items():
+        with workspace.stage(
+            target.folder / "work" / name, kind=name, recipe={"loop": {"minutes": 6}}, inputs={}
+        ) as stage:
+            (stage.path / "model").mkdir()
+            (stage.path / "model" / "model.safetensors").write_bytes(weights)
+    text = card(target, Encoder.load(target.model))
+    assert "was trained on it" in text
+    assert '"minutes": 6' in text
+    assert "the mean of before and after" in text
+
+
 def test_a_model_alone_has_no_rows(built, tmp_path):
     model = Target.of(built).model
     export(model, "sentence-transformers", tmp_path / "st")

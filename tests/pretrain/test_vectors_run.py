@@ -19,8 +19,8 @@ from liebig.model.packed import Packed
 from liebig.pretrain import presets
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.objective_config import MlmConfig, MocoConfig, SimclrConfig
-from liebig.pretrain.run import pretrain, start
+from liebig.pretrain.objective_config import CocondenserConfig, MlmConfig, MocoConfig, SimclrConfig
+from liebig.pretrain.run import masks, pretrain, start
 from liebig.pretrain.simclr import SimCLR
 from liebig.pretrain.source_config import CropsConfig
 from liebig.pretrain.texts import Taught, TextSource, vectors_of
@@ -114,6 +114,8 @@ def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(wo
         config = short.model_copy(update={"objective": MlmConfig(), "source": CropsConfig(window=16)})
         pretrain(config, tmp_path / str(warned), ALONE)
         assert ("may no longer fit" in capsys.readouterr().err) == warned
+    assert masks(CocondenserConfig())
+    assert not masks(CocondenserConfig(mlm=False))
 
 
 @pytest.mark.parametrize("wanted", [SimclrConfig(similarity="cosine"), MocoConfig(queue=8, momentum=0.5)])

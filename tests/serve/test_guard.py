@@ -12,7 +12,7 @@ import pytest
 from openai import AuthenticationError, InternalServerError, OpenAI
 
 from liebig.errors import LiebigError, RecipeError
-from liebig.serve.limits import Limits
+from liebig.serve.limits import Limits, is_loopback
 from liebig.serve.run import check_token, listen
 
 JSON = {"Content-Type": "application/json"}
@@ -204,11 +204,13 @@ def test_the_openai_client_sends_the_token(locked):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
 def test_loopback_needs_no_token(host):
+    assert is_loopback(host)
     check_token(host, None)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", "example.org", "localhost.example.org"])
 def test_any_other_address_needs_one(host):
+    assert not is_loopback(host)
     with pytest.raises(RecipeError, match="needs a token"):
         check_token(host, None)
     check_token(host, "s3cret")

@@ -49,7 +49,8 @@ def stop_words(language: str) -> frozenset[str]:
     """
     package = importlib.util.find_spec("bm25s")
     assert package is not None, "bm25s is a dependency"
-    lists = runpy.run_path(str(Path(package.origin or "").with_name("stopwords.py")))
+    assert package.origin is not None, "it is a package with a file of its own"
+    lists = runpy.run_path(str(Path(package.origin).with_name("stopwords.py")))
     name = "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}"
     return frozenset(lists.get(name, ()))
 

@@ -26,7 +26,14 @@ from liebig.pretrain import build, presets, sources
 from liebig.pretrain.batches import Maker
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.evaluation import evaluate
-from liebig.pretrain.objective_config import CocondenserConfig, CotmaeConfig, Masking, VectorsConfig, is_local
+from liebig.pretrain.objective_config import (
+    CocondenserConfig,
+    CotmaeConfig,
+    Masking,
+    Objective as AnyObjective,
+    VectorsConfig,
+    is_local,
+)
 from liebig.pretrain.partners import DOCUMENT
 from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
@@ -72,7 +79,7 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     say(made.backbone.describe())
     if made.lacks_head:
         say(NO_HEAD)
-    if is_retriever(full) and isinstance(full.objective, Masking | CotmaeConfig):
+    if is_retriever(full) and masks(full.objective):
         say(WORN_HEAD)
     if left := left_out(full, made.built):
         say(
@@ -124,6 +131,11 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
         built = build.objective(config, backbone, heads)
     wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
     return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+
+
+def masks(objective: AnyObjective) -> bool:
+    """Whether masked words are asked for."""
+    return isinstance(objective, Masking | CotmaeConfig) and getattr(objective, "mlm", True)
 
 
 def is_retriever(config: PretrainConfig) -> bool:

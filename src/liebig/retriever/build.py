@@ -4,7 +4,8 @@
     work/questions   known-item questions and their pool   bm25-1           of all passages
     work/store       tokens, for training                  checks-1         which encoder and system, and why
     work/trained     the encoder after its minutes         model-1          the encoder chosen
-    work/pool-*      the pool, indexed for the check       index-1          vectors of all passages
+    work/mean        half the way, of a good start         index-1          vectors of all passages
+    work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is good
 
 Every stage is skipped when it is up to date, so an interrupted build goes on, and one that is repeated changes nothing.
 The corpus is encoded once, by the encoder chosen. `retriever.json` comes last. Time: the minutes of training, and what

@@ -2,7 +2,8 @@
 
 Where an encoder is a retriever already, a corpus teaches it the corpus and takes away some of what it knew: titles are
 answered better, questions unlike titles sometimes worse. A model and what a short training made of it lie in one
-valley, so their mean is a model too, and keeps more of both (Wortsman et al. 2022). Cost: both models in memory.
+valley, so their mean is a model too, and keeps more of both (Wortsman et al. 2022). `liebig average` takes folders of
+one form; a start may have any that loads, so both are loaded here. Cost: both models in memory.
 """
 
 from __future__ import annotations
