@@ -3,8 +3,10 @@
     python experiments/encoders/evaluate.py --out DIR --data data mini=runs/mini/model/model teacher=models/minilm
 
 Every passage is encoded as title and text, searched exactly, and fused two ways: by ranks (RRF, weight one half) and
-by scores (min-max, weight one half). Writes DIR/results.json, DIR/results.md and DIR/queries.jsonl.xz with the values
-of every query. Intervals are 95 % bootstrap intervals over queries; those of the mean over sets resample each set.
+by scores (min-max, weight one half). After every model DIR/results.json and DIR/queries.jsonl.xz, the values of every
+query, are written; at the end DIR/results.md. Intervals are 95 % bootstrap intervals over queries; those of the mean
+over sets resample each set. They take longer than the search on a GPU: `--later` leaves them out, and the same command
+without models makes the table of the values that are there.
 """
 
 from __future__ import annotations
@@ -150,44 +152,70 @@ def _cell(values: NDArray[np.float64]) -> str:
     return f"{found.mean:.3f} ({found.low:.3f}–{found.high:.3f})"
 
 
-def write(results: Results, sets: Sequence[Set], split: str, measures: Sequence[str], out: Path) -> str:
-    """The tables, the means, and the values of every query."""
-    text = "\n".join(table(results, split, measure) for measure in measures)
-    (out / "results.md").write_text(text, encoding="utf-8")
+def save(results: Results, sets: Mapping[str, Sequence[str]], split: str, out: Path) -> None:
+    """The means, and the values of every query; `sets` has the ids of each set's queries."""
     means = {
         system: {name: dict(zip(MEASURES, values.mean(axis=0).tolist())) for name, values in by_set.items()}
         for system, by_set in results.items()
     }
     (out / "results.json").write_text(json.dumps({"split": split, "means": means}, indent=1) + "\n")
     with lzma.open(out / "queries.jsonl.xz", "wt", encoding="utf-8") as file:
-        for one in sets:
+        for name, queries in sets.items():
             for system, by_set in results.items():
-                values = dict(zip(one.judgements.queries, by_set[one.name].round(6).tolist()))
-                line = {"set": one.name, "split": split, "system": system, "measures": MEASURES}
+                values = dict(zip(queries, by_set[name].round(6).tolist()))
+                line = {"set": name, "split": split, "system": system, "measures": MEASURES}
                 file.write(json.dumps({**line, "queries": values}) + "\n")
+
+
+def read_back(out: Path) -> tuple[Results, str]:
+    """The values that `save` wrote, and their split."""
+    results: dict[str, dict[str, Values]] = {}
+    split = ""
+    with lzma.open(out / "queries.jsonl.xz", "rt", encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            results.setdefault(row["system"], {})[row["set"]] = np.array(list(row["queries"].values()))
+            split = row["split"]
+    return results, split
+
+
+def write_table(out: Path, measures: Sequence[str]) -> str:
+    """The tables of the values in a folder."""
+    results, split = read_back(out)
+    text = "\n".join(table(results, split, measure) for measure in measures)
+    (out / "results.md").write_text(text, encoding="utf-8")
     return text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="+", metavar="NAME=FOLDER", help="a folder, or liebig:NAME")
-    parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--split", default="dev")
-    parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--measures", nargs="+", default=["nDCG@10"], choices=MEASURES)
-    parser.add_argument("--device", default="auto")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
+def search_all(asked: argparse.Namespace) -> None:
+    """Search every set with every model."""
     sets = [read_set(asked.data, name, asked.split, asked.out / "work") for name in asked.sets]
+    named = {one.name: one.judgements.queries for one in sets}
     results: dict[str, dict[str, Values]] = {"bm25": {one.name: values_of(one, one.bm25) for one in sets}}
     for name, path in (given.split("=", 1) for given in asked.models):
         began, model = time.monotonic(), Dense(path, asked.device)
         for one in sets:
             for system, values in systems(name, one, model.search(one)):
                 results.setdefault(system, {})[one.name] = values
+        save(results, named, asked.split, asked.out)
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    print(write(results, sets, asked.split, asked.measures, asked.out))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="NAME=FOLDER", help="a folder, or liebig:NAME")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--measures", nargs="+", default=["nDCG@10"], choices=MEASURES)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--later", action="store_true", help="no table now")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if asked.models:
+        search_all(asked)
+    if not asked.later:
+        print(write_table(asked.out, asked.measures))
 
 
 if __name__ == "__main__":
