@@ -1,12 +1,11 @@
 """Questions without labels: pieces of a passage's sentences, which have to find their passage again.
 
-    python experiments/encoders/cuts.py WIKI OUT [--passages 350000] [--hard 150000]
+    python experiments/encoders/cuts.py WIKI OUT [--passages 350000]
 
-reads WIKI/corpus.jsonl (of open.py) and writes OUT, a BEIR folder of the same passages with questions, each judged to
-be answered by the passage it was cut from: two of so many passages (split `cuts`), and one of about `hard` others
-(split `hard`), for which BM25 is to say what is hard to tell from the right passage. The hash of its id draws a
-passage. A question is a stretch of 6 to 16 words of one sentence, some left out, half of the time after a question
-word, at times with the article's title.
+reads WIKI/corpus.jsonl (of open.py) and writes OUT, a BEIR folder of so many of the passages, drawn by the hashes of
+their ids, with three questions each, which are judged to be answered by the passage they were cut from (split `cuts`).
+A question is a stretch of 6 to 16 words of one sentence, some left out, half of the time after a question word, at
+times with the article's title.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import splits
 from liebig.text.sentences import split
 
 SHORTEST, LONGEST, LEFT_OUT, ABOUT = 6, 16, 0.15, 0.3
-EACH = 2
+EACH = 3
 ASKING = ("what", "what", "who", "when", "where", "which", "how", "how many", "why")
 HEADER = "query-id\tcorpus-id\tscore\n"
 
@@ -48,22 +47,13 @@ def question(title: str, text: str, draw: random.Random) -> str | None:
     return " ".join([*asking, *kept]).strip(" ,.;:") + ("?" if asking else "")
 
 
-def kinds(name: str, drawn: float, shares: tuple[float, float]) -> list[tuple[str, str]]:
-    """Split and id of each question that a passage gets."""
-    cuts, hard = shares
-    if drawn < cuts:
-        return [("cuts", f"c{number}-{name}") for number in range(EACH)]
-    return [("hard", f"h-{name}")] if drawn < cuts + hard else []
-
-
-def questions(corpus: Path, shares: tuple[float, float]) -> Iterator[tuple[str, str, str, str]]:
-    """Split, id, passage and text of every question."""
+def chosen(corpus: Path, share: float) -> Iterator[tuple[dict, random.Random]]:
+    """A share of the passages, and what draws their questions."""
     with corpus.open(encoding="utf-8") as file:
         for row in map(json.loads, file):
-            draw, name = random.Random(splits.order(row["_id"])), row["_id"]
-            for kind, key in kinds(name, draw.random(), shares):
-                if asked := question(row["title"], row["text"], draw):
-                    yield kind, key, name, asked
+            draw = random.Random(splits.order(row["_id"]))
+            if draw.random() < share:
+                yield row, draw
 
 
 def main() -> None:
@@ -71,23 +61,25 @@ def main() -> None:
     parser.add_argument("wiki", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--passages", type=int, default=350_000)
-    parser.add_argument("--hard", type=int, default=150_000)
     asked = parser.parse_args()
-    corpus, out = (asked.wiki / "corpus.jsonl").resolve(), asked.out
-    (out / "qrels").mkdir(parents=True, exist_ok=True)
-    if not (out / "corpus.jsonl").exists():
-        (out / "corpus.jsonl").symlink_to(corpus)
+    corpus, out = asked.wiki / "corpus.jsonl", asked.out
     with corpus.open("rb") as file:
-        total = sum(1 for _ in file)
-    shares = asked.passages / total, asked.hard / total
-    judged: dict[str, list[str]] = {"cuts": [HEADER], "hard": [HEADER]}
-    with (out / "queries.jsonl").open("w", encoding="utf-8") as queries:
-        for kind, key, passage, text in questions(corpus, shares):
-            queries.write(json.dumps({"_id": key, "text": text}, ensure_ascii=False) + "\n")
-            judged[kind].append(f"{key}\t{passage}\t1\n")
-    for kind, rows in judged.items():
-        (out / "qrels" / f"{kind}.tsv").write_text("".join(rows), encoding="utf-8")
-        print(f"{kind}: {len(rows) - 1:,} questions")
+        share = asked.passages / sum(1 for _ in file)
+    (out / "qrels").mkdir(parents=True, exist_ok=True)
+    judgements = [HEADER]
+    with (
+        (out / "corpus.jsonl").open("w", encoding="utf-8") as passages,
+        (out / "queries.jsonl").open("w", encoding="utf-8") as queries,
+    ):
+        for row, draw in chosen(corpus, share):
+            passages.write(json.dumps(row, ensure_ascii=False) + "\n")
+            for number in range(EACH):
+                if text := question(row["title"], row["text"], draw):
+                    key = f"c{number}-{row['_id']}"
+                    queries.write(json.dumps({"_id": key, "text": text}, ensure_ascii=False) + "\n")
+                    judgements.append(f"{key}\t{row['_id']}\t1\n")
+    (out / "qrels" / "cuts.tsv").write_text("".join(judgements), encoding="utf-8")
+    print(f"{len(judgements) - 1:,} questions")
 
 
 if __name__ == "__main__":

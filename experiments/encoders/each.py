@@ -1,6 +1,6 @@
 """Each recipe without labels from one masked language model, then the same fine-tuning: what differs is the recipe.
 
-    python experiments/encoders/each.py --start runs/small/start/model --store runs/small/wiki_store --out runs/each-small
+    python experiments/encoders/each.py --start runs/small/start/model --store runs/small/wiki_store --out runs/each
 
 Condenser, coCondenser (from that Condenser), cloze and crops see about as many tokens each (50 M); every one of them,
 and the start itself, is fine-tuned on SQuAD's and NQ's training questions like liebig-small's first round. Two rows of

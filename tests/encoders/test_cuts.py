@@ -38,7 +38,7 @@ def wiki(tmp_path):
 
 def cut(monkeypatch, wiki, out):
     cuts = load(monkeypatch, "cuts")
-    words = ["cuts.py", str(wiki), str(out), "--passages", "200", "--hard", "100"]
+    words = ["cuts.py", str(wiki), str(out), "--passages", "200"]
     monkeypatch.setattr(sys, "argv", words)
     cuts.main()
     return cuts
@@ -51,18 +51,18 @@ def test_questions_are_words_of_one_sentence_of_their_passage(wiki, tmp_path, mo
     collection = Collection(stage[0].out)
     texts = {passage.id: passage for passage in collection.passages()}
     asking = sorted({*cuts.ASKING}, key=len, reverse=True)
-    seen = {}
-    for split in ("cuts", "hard"):
-        questions = {query.id: query.text for query in collection.queries(split)}
-        for judgement in collection.judgements(split):
-            passage = texts[judgement.passage]
-            said = questions[judgement.query].removesuffix("?").removesuffix(passage.title).lower()
-            said = re.sub(rf"^({'|'.join(asking)}) ", "", said).split()
-            assert any(is_part(said, sentence) for sentence in passage.text.lower().split(". "))
-            seen.setdefault(split, []).append(passage.id)
-    assert not {*seen["cuts"]} & {*seen["hard"]}
-    assert {seen["cuts"].count(passage) for passage in seen["cuts"]} <= {1, 2}
-    assert 150 < len({*seen["cuts"]}) < 250 and 60 < len(seen["hard"]) < 140
+    questions = {query.id: query.text for query in collection.queries("cuts")}
+    seen = []
+    for judgement in collection.judgements("cuts"):
+        passage = texts[judgement.passage]
+        said = questions[judgement.query].removesuffix("?").removesuffix(passage.title).lower()
+        said = re.sub(rf"^({'|'.join(asking)}) ", "", said).split()
+        assert any(is_part(said, sentence) for sentence in passage.text.lower().split(". "))
+        seen.append(passage.id)
+    assert {*map(seen.count, seen)} <= {1, 2, 3}
+    assert 150 < len({*seen}) < 250
+    assert len(seen) > 2.5 * len({*seen})
+    assert len(questions) == len({*questions.values()}) == len(seen)
 
 
 def is_part(some, sentence):
@@ -74,7 +74,7 @@ def is_part(some, sentence):
 def test_questions_are_the_same_again(wiki, tmp_path, monkeypatch):
     for name in ("one", "two"):
         cut(monkeypatch, wiki, tmp_path / name)
-    for file in ("queries.jsonl", "qrels/cuts.tsv", "qrels/hard.tsv"):
+    for file in ("corpus.jsonl", "queries.jsonl", "qrels/cuts.tsv"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
