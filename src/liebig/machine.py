@@ -1,4 +1,4 @@
-"""What this machine lets a process use: its cores, and the device a person names."""
+"""What this machine lets a process use: its cores, and the device a person names or would name."""
 
 from __future__ import annotations
 
@@ -23,3 +23,10 @@ def checked(name: str | None) -> str | None:
     if kind != "cuda" or (colon and not number.isdecimal()) or int(number or 0) >= count:
         raise RecipeError(f"device = {name}: this machine has no such device", fix="use cpu, or leave it out")
     return name
+
+
+def chosen(name: str | None) -> str:
+    """The device that is named, if it is there; without a name the GPU if there is one, else the CPU."""
+    import torch
+
+    return checked(name) or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -347,3 +347,18 @@ def test_a_weight_is_not_looked_for_without_judgements(tmp_path, collection, bm2
 def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, collection, dense):
     with pytest.raises(RecipeError, match="no such device"):
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device="cuda:99")
+
+
+@pytest.mark.parametrize(("gpus", "named", "device"), [(1, None, "cuda"), (1, "cpu", "cpu"), (0, None, "cpu")])
+def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypatch, gpus, named, device):
+    class SeenError(Exception):
+        pass
+
+    def opened(path, *, threads, device):
+        raise SeenError(device)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("liebig.search.run.open_index", opened)
+    with pytest.raises(SeenError, match=f"^{device}$"):
+        searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device=named)

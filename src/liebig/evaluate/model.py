@@ -23,7 +23,7 @@ from liebig.evaluate.encoded import (
 )
 from liebig.evaluate.scoring import Bootstrap, Scored, score_candidates, score_pairs, score_triplets
 from liebig.evaluate.task import Task
-from liebig.machine import checked
+from liebig.machine import chosen
 from liebig.measures.blocks import Block
 from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
@@ -39,8 +39,7 @@ class ModelScorer:
     """An encoder, the device it runs on, and how deep it searches."""
 
     def __init__(self, path: Path, device: str, depth: int) -> None:
-        named = checked(None if device == "auto" else device)
-        self.device = torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = torch.device(chosen(None if device == "auto" else device))
         self.encoder = Encoder.load(path).to(self.device).eval()
         self.depth = depth
 

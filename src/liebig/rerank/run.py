@@ -14,7 +14,7 @@ from liebig.data.output import json_line
 from liebig.data.sources import DiskSource
 from liebig.data.trec import read_run, run_lines
 from liebig.errors import DataError
-from liebig.machine import checked
+from liebig.machine import chosen
 from liebig.measures.judgements import from_mapping
 from liebig.measures.names import parse_all
 from liebig.model.build import make_backbone
@@ -141,7 +141,7 @@ def _dev(config: RerankTrainConfig, collection: Collection, shapes: tuple[Shape,
 
 def run_score(config: RerankScoreConfig, folder: Folder) -> None:
     """Write `run.trec` and, without the hits below the depth, `scores.trec`; or `groups/SPLIT.jsonl` with scores."""
-    device = checked(config.device) or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = chosen(config.device)
     models = [CrossEncoder.load(path).to(device) for path in config.models]
     score, collection = scorer(models, config.title), Collection(config.collection)
     if config.run is not None:

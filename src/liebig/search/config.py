@@ -55,7 +55,7 @@ class SearchConfig(Config):
         False, description="Leave out the hit whose id is the query's own (ArguAna, Quora)."
     )
     threads: int | None = Field(None, ge=1, description="Threads; all cores if not given.")
-    device: str | None = Field(None, description="Device of model and exact search, such as cuda.")
+    device: str | None = Field(None, description="Device of model and exact search; the GPU if there is one.")
     tag: str = Field("liebig", description="The last column of the runs.")
 
     @model_validator(mode="after")

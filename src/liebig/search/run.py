@@ -15,7 +15,7 @@ from liebig.data.vectors import Vectors
 from liebig.errors import DataError
 from liebig.index.opening import open_index
 from liebig.lexical.bm25 import BM25
-from liebig.machine import checked, cores
+from liebig.machine import chosen, cores
 from liebig.measures import parse
 from liebig.measures.blocks import from_mapping
 from liebig.measures.engine import Evaluator
@@ -86,9 +86,10 @@ def _systems(config: SearchConfig, collection: Collection) -> list[System]:
         lexical = Lexical(BM25.open(config.bm25, k1=config.k1, b=config.b), config.threads or cores())
         systems.append(_folded(lexical, config.fold, collection))
     if config.dense is not None:
-        index = open_index(config.dense, threads=config.threads, device=checked(config.device))
+        device = chosen(config.device)
+        index = open_index(config.dense, threads=config.threads, device=device)
         given = Vectors.open(config.vectors) if config.vectors is not None else None
-        dense = Dense(index, config.model, config.device) if given is None else Given(index, given)
+        dense = Dense(index, config.model, device) if given is None else Given(index, given)
         systems.append(_folded(dense, config.fold, collection, pieces=bool(index.about.get("pieces"))))
     return systems
 
