@@ -1,11 +1,14 @@
 """Losses of retrievers equal plain ones, whole or in chunks, and marks are those worked out by hand."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
 from liebig.finetune import similarity as tasks
-from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.batches import Choice, Maker, marked
 from liebig.finetune.contrastive import InfoNCE, Retriever
 from liebig.finetune.distill import MarginMSE, SoftLabels
 from liebig.finetune.ltr import Ltr
@@ -91,6 +94,37 @@ def test_a_passage_judged_relevant_or_of_the_positives_text_is_no_negative():
     scores[0, 3] = scores[1, 5] = -torch.inf
     expected = -scores.log_softmax(1)[torch.arange(3), torch.arange(3) * 2].mean()
     assert_same(Retriever(encoder), encoder, batch, expected, None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_are_what_looking_at_every_passage_gives(seed):
+    """Any number of positives, negatives, further relevant passages and equal texts, drawn at random."""
+    draw = random.Random(seed)
+    passages, count = 30, 12
+    content = [draw.randrange(20) for _ in range(passages)]
+    positives = [draw.sample(range(passages), draw.randint(1, 3)) for _ in range(count)]
+    negatives = [
+        draw.sample([p for p in range(passages) if p not in own], draw.randint(0, 4)) for own in positives
+    ]
+    relevant = [sorted({*own, *draw.sample(range(passages), draw.randint(0, 3))}) for own in positives]
+    data = examples(positives, negatives, passages, relevant=relevant, content=content)
+    chosen = np.array(draw.sample(range(count), count))
+    choice = Choice(negatives=2, positives=2, seed=seed)
+    groups = [choice.group(data, int(i), 0) for i in chosen]
+    marks = marked(data, chosen, groups)
+    columns = [(row, int(p)) for row, group in enumerate(groups) for p in group.passages]
+    for row, (example, group) in enumerate(zip(chosen.tolist(), groups)):
+        own = [column for column, (of, _) in enumerate(columns) if of == row]
+        known = {content[p] for p in relevant[example]}
+        like = [column for column, (_, p) in enumerate(columns) if content[p] in known]
+        targets = own[: group.positives]
+        assert kept(marks["targets"][row]) == targets
+        assert kept(marks["members"][row]) == own
+        assert kept(marks["exclude"][row]) == [column for column in like if column not in targets]
+
+
+def kept(row):
+    return [column for column in row.tolist() if column >= 0]
 
 
 def test_the_mask_can_be_left_out():
