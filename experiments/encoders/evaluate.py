@@ -39,6 +39,7 @@ from liebig.search.fuse import ranks_by, weighted_by
 from liebig.search.systems import Found
 from liebig.stages import STAGES
 from liebig.statistics import bootstrap
+from liebig.workspace import atomic_write
 
 SETS = ("medquad", "scifact", "cranfield", "squad")
 HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package never saw
@@ -158,13 +159,22 @@ def save(results: Results, sets: Mapping[str, Sequence[str]], split: str, out: P
         system: {name: dict(zip(MEASURES, values.mean(axis=0).tolist())) for name, values in by_set.items()}
         for system, by_set in results.items()
     }
-    (out / "results.json").write_text(json.dumps({"split": split, "means": means}, indent=1) + "\n")
-    with lzma.open(out / "queries.jsonl.xz", "wt", encoding="utf-8") as file:
-        for name, queries in sets.items():
-            for system, by_set in results.items():
-                values = dict(zip(queries, by_set[name].round(6).tolist()))
-                line = {"set": name, "split": split, "system": system, "measures": MEASURES}
-                file.write(json.dumps({**line, "queries": values}) + "\n")
+    lines = [
+        {
+            "set": name,
+            "split": split,
+            "system": system,
+            "measures": MEASURES,
+            "queries": dict(zip(queries, by_set[name].round(6).tolist())),
+        }
+        for name, queries in sets.items()
+        for system, by_set in results.items()
+    ]
+    packed = lzma.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+    atomic_write(out / "queries.jsonl.xz", packed)
+    atomic_write(
+        out / "results.json", (json.dumps({"split": split, "means": means}, indent=1) + "\n").encode()
+    )
 
 
 def read_back(out: Path) -> tuple[Results, str]:

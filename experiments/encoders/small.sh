@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # liebig-small on one GPU, in three calls of under ten minutes each: `small.sh start`, `unsupervised`, `finetune`.
-# PYTHON, DATA, TEACHER (for comparison), RUNS, OPEN (what open.py writes) and OUT may be set; words after the part
-# override the recipe.
+# PYTHON, DATA, TEACHER (for comparison), RUNS, OPEN (what open.py and cuts.py write) and OUT may be set; words after
+# the part override the recipe.
 set -euo pipefail
 part=$1
 shift
@@ -16,7 +16,7 @@ recipe=${RECIPE:-$here/../../recipes/encoders/small.toml}
 
 words=(
   "stages.collection.paths=[$data/wiki,$data/novels]" "stages.wiki.paths=[$data/wiki]"
-  "stages.open.paths=[$open/train]" "$@"
+  "stages.open.paths=[$open/train]" "stages.cuts.paths=[$open/cuts]" "$@"
 )
 
 run() {
@@ -32,19 +32,25 @@ judge() {
   done
 }
 
+questions() {
+  if [ ! -f "$open/train/qrels/dev.tsv" ]; then "$python" "$here/open.py" "$data" "$open"; fi
+  if [ ! -f "$open/cuts/qrels/cuts.tsv" ]; then "$python" "$here/cuts.py" "$open/wiki" "$open/cuts"; fi
+}
+
 mkdir -p "$out/logs"
 case $part in
 start)
-  if [ ! -f "$open/train/qrels/dev.tsv" ]; then "$python" "$here/open.py" "$data" "$open" >"$out/logs/open.txt" 2>&1 & fi
+  questions >"$out/logs/questions.txt" 2>&1 &
   run --stages collection tokenizer --beside wiki
   run --stages store start --beside wiki_store
   cp "$runs/start/log.jsonl" "$out/logs/start.jsonl"
-  wait
+  wait $!
   ;;
 unsupervised)
-  run --stages unsupervised --beside open bm25 bm25-run bm25-negatives
-  cp "$runs/unsupervised/log.jsonl" "$out/logs/unsupervised.jsonl"
-  judge zero-shot mlm="$runs/start/model" unsupervised="$runs/unsupervised/model" teacher="$teacher"
+  run --stages unsupervised --beside cuts
+  run --stages asked --beside open bm25 bm25-run bm25-negatives
+  for stage in unsupervised asked; do cp "$runs/$stage/log.jsonl" "$out/logs/$stage.jsonl"; done
+  judge zero-shot mlm="$runs/start/model" contrast="$runs/unsupervised/model" cuts="$runs/asked/model" teacher="$teacher"
   ;;
 finetune)
   run --stages retriever-1 vectors-1 run-1 mined-negatives retriever-2

@@ -72,7 +72,7 @@ class ClozeConfig(Views):
 
     kind: Literal["cloze"] = "cloze"
     keep: float = Field(
-        default=0.1, ge=0, lt=1, description="How often the sentence stays in the block as well."
+        default=0.1, ge=0, le=1, description="How often the sentence stays in the block as well."
     )
     shortest: float | None = Field(
         default=None, gt=0, le=1, description="With `longest`: a span instead of a sentence, by its share."
