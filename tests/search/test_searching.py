@@ -349,7 +349,9 @@ def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, collection, dens
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device="cuda:99")
 
 
-@pytest.mark.parametrize(("gpus", "named", "device"), [(1, None, "cuda"), (1, "cpu", "cpu"), (0, None, "cpu")])
+@pytest.mark.parametrize(
+    ("gpus", "named", "device"), [(1, None, "cuda"), (1, "cpu", "cpu"), (0, None, "cpu")]
+)
 def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypatch, gpus, named, device):
     class SeenError(Exception):
         pass
