@@ -147,3 +147,24 @@ def test_tokens_on_disk_are_those_in_memory(tmp_path):
     assert memory.tokens.tolist() == disk.tokens.tolist()
     assert max(np.diff(disk.offsets)) == 40
     assert disk.sequences([1])[0].count(tokenizer.sep) == 2
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+@pytest.mark.parametrize(
+    "how", [{}, {"bare": True}, {"title": "separator"}, {"lowercase": True, "prompt": "stone: "}]
+)
+def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
+    tokenizer = Tokenizer.train(["stone river bread cloud"] * 4, kind, 300, True)
+    shape = Shape(tokenizer, 12, **how)
+    records = [Passage(str(i), "river Bread " * (i % 9), "cloud" if i % 2 else "") for i in range(40)]
+    texts = [shape.text(record) for record in records] + [""]
+    found = Texts.of(iter(texts), shape)
+    assert found.sequences(range(len(texts))) == [row for text in texts for row in shape.rows([text])]
+    assert max(np.diff(found.offsets)) == 12
+
+
+def test_no_texts_are_no_tokens(tmp_path):
+    shape = Shape(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
+    assert len(Texts.of((), shape)) == 0
+    write(tmp_path / "none", (), shape)
+    assert len(Texts.open(tmp_path / "none")) == 0

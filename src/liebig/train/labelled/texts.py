@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -54,6 +54,27 @@ class Shape:
         room = self.length - len(self.tokenizer.wrap([]))
         return [self.tokenizer.wrap(ids[:room]) for ids in rows]
 
+    def packed(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Longs]:
+        """The same as one row of ids, and the length of each text in it."""
+        if self.title == "separator":
+            rows = self.rows(texts)
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+            return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
+        ids, offsets = self.tokenizer.encode_packed(texts)
+        template = self.tokenizer.template
+        before, after = ((), ()) if self.bare else (template.before, template.after)
+        kept = np.minimum(np.diff(offsets), self.length - len(before) - len(after))
+        lengths = kept + len(before) + len(after)
+        ends = np.cumsum(lengths)
+        out = np.empty(int(lengths.sum()), np.int32)
+        for place, token in enumerate(before):
+            out[ends - lengths + place] = token
+        for place, token in enumerate(reversed(after), 1):
+            out[ends - place] = token
+        step = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
+        out[np.repeat(ends - lengths + len(before), kept) + step] = ids[np.repeat(offsets[:-1], kept) + step]
+        return out, lengths
+
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids without special tokens, but for the separator; text itself can never be one."""
         if self.title != "separator":
@@ -78,12 +99,12 @@ class Texts:
     @classmethod
     def of(cls, texts: Iterable[str], shape: Shape) -> Texts:
         """In memory, for few texts."""
-        parts, lengths, stream = [np.zeros(0, np.int32)], [0], iter(texts)
+        parts, lengths, stream = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)], iter(texts)
         while some := list(islice(stream, AT_ONCE)):
-            rows = shape.rows(some)
-            lengths.extend(map(len, rows))
-            parts.append(np.concatenate([np.asarray(row, np.int32) for row in rows]))
-        return cls(np.concatenate(parts), np.cumsum(lengths))
+            row, new = shape.packed(some)
+            parts.append(row)
+            lengths.append(new)
+        return cls(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
 
     @classmethod
     def open(cls, path: Path) -> Texts:
@@ -108,10 +129,10 @@ class Texts:
 def write(path: Path, texts: Iterable[str], shape: Shape) -> None:
     """Tokenise a stream into `path`.tokens and `path`.npy; the latter last, so it says that all is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lengths, stream = [0], iter(texts)
+    lengths, stream = [np.zeros(1, np.int64)], iter(texts)
     with path.with_suffix(".tokens").open("wb") as file:
         while some := list(islice(stream, AT_ONCE)):
-            rows = shape.rows(some)
-            lengths.extend(map(len, rows))
-            file.write(np.concatenate([np.asarray(row, np.int32) for row in rows]).tobytes())
-    np.save(path.with_suffix(".npy"), np.cumsum(lengths, dtype=np.int64))
+            row, new = shape.packed(some)
+            file.write(row.tobytes())
+            lengths.append(new)
+    np.save(path.with_suffix(".npy"), np.cumsum(np.concatenate(lengths)))
