@@ -16,6 +16,7 @@ from pathlib import Path
 DIVIDED = ("scifact", "cranfield")
 SCIFACT_SHARE = 5  # one of so many training claims is a dev claim
 CRANFIELD_DEV = 75  # queries
+HEADER = "query-id\tcorpus-id\tscore\n"  # of a BEIR folder's judgements
 
 
 def order(name: str) -> int:
@@ -43,7 +44,7 @@ def folder(data: Path, name: str, out: Path) -> Path:
         shutil.copyfile(source / file, made / file)
     for split, rows in _divided(source, name).items():
         (made / "qrels").mkdir(exist_ok=True)
-        text = "query-id\tcorpus-id\tscore\n" + "".join(row + "\n" for row in rows)
+        text = HEADER + "".join(row + "\n" for row in rows)
         (made / "qrels" / f"{split}.tsv").write_text(text, encoding="utf-8")
     return made
 

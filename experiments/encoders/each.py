@@ -10,11 +10,11 @@ stages run side by side; what is up to date is skipped. `--size` is the share of
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import beside
 
 from liebig import pipeline
 from liebig.stages import STAGES
@@ -125,13 +125,7 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=1.0)
     asked = parser.parse_args()
     tree = stages(asked.start, asked.store, asked.labelled, asked.size)
-    spawn = multiprocessing.get_context("spawn")
-    rows = [spawn.Process(target=row, args=(names, tree, asked.out)) for names in ROWS]
-    for process in rows:
-        process.start()
-    for process in rows:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in rows))
+    beside.run_and_exit(row, [(names, tree, asked.out) for names in ROWS])
 
 
 if __name__ == "__main__":

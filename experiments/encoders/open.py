@@ -31,7 +31,6 @@ from liebig.stages import STAGES
 
 WORDS, LEAST, DEPTH, BATCH = 100, 20, 100, 1024
 Row = Mapping[str, str]
-HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 def read(path: Path) -> Iterator[dict]:
@@ -104,7 +103,7 @@ def train(data: Path, wiki: Path, out: Path, work: Path) -> int:
     (out / "qrels").mkdir(exist_ok=True)
     own = (squad / "qrels" / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)[1:]
     rows = [*own, *(f"{query}\t{passage}\t1\n" for query, passage in positives)]
-    (out / "qrels" / "train.tsv").write_text(HEADER + "".join(rows), encoding="utf-8")
+    (out / "qrels" / "train.tsv").write_text(splits.HEADER + "".join(rows), encoding="utf-8")
     shutil.copyfile(squad / "qrels" / "dev.tsv", out / "qrels" / "dev.tsv")
     return len(positives)
 

@@ -9,12 +9,12 @@ while the GPU trains. `--set KEY=VALUE ...` overrides the recipe, as for `liebig
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import beside
 
 from liebig import pipeline
 from liebig.stages import STAGES
@@ -45,18 +45,9 @@ def main() -> None:
     parser.add_argument("--as", dest="last", help="another folder for the last stage")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides")
     asked = parser.parse_args()
-    spawn = multiprocessing.get_context("spawn")
     rows = [(asked.stages, asked.last), (asked.beside, None)]
-    running = [
-        spawn.Process(target=row, args=(asked.recipe, asked.out, names, asked.overrides, last))
-        for names, last in rows
-        if names
-    ]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-    sys.exit(max(abs(process.exitcode or 0) for process in running))
+    calls = [(asked.recipe, asked.out, names, asked.overrides, last) for names, last in rows if names]
+    beside.run_and_exit(row, calls)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def wiki(tmp_path):
     return folder
 
 
-def cut(monkeypatch, wiki, out):
+def cut(monkeypatch, wiki, out, *more):
     cuts = load(monkeypatch, "cuts")
-    words = ["cuts.py", str(wiki), str(out), "--passages", "200"]
+    words = ["cuts.py", str(wiki), str(out), "--passages", "200", *more]
     monkeypatch.setattr(sys, "argv", words)
     cuts.main()
     return cuts
@@ -76,6 +76,18 @@ def test_questions_are_the_same_again(wiki, tmp_path, monkeypatch):
         cut(monkeypatch, wiki, tmp_path / name)
     for file in ("corpus.jsonl", "queries.jsonl", "qrels/cuts.tsv"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_question_words_and_titles_can_be_left_out(wiki, tmp_path, monkeypatch):
+    shares = {"asking": "--asking", "titled": "--titled"}
+    with_ = {"asking": lambda text: text.endswith("?"), "titled": lambda text: "Title" in text}
+    for name, option in shares.items():
+        for share in ("0", "1"):
+            cut(monkeypatch, wiki, tmp_path / name / share, "--each", "1", option, share)
+            rows = (tmp_path / name / share / "queries.jsonl").read_text().splitlines()
+            found = [with_[name](json.loads(row)["text"]) for row in rows]
+            assert found == [share == "1"] * len(rows)
+            assert 150 < len(rows) < 250
 
 
 def test_a_passage_without_a_sentence_gives_no_question(monkeypatch):

@@ -22,7 +22,7 @@ from liebig.train.distributed import World
 from liebig.train.labelled import rotation
 from liebig.train.labelled.examples import Examples
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.texts import Texts
+from liebig.train.labelled.texts import Texts, counted
 
 Longs = NDArray[np.int64]
 TARGETS, EXCLUDE, MEMBERS, TEACHER = "targets", "exclude", "members", "teacher"
@@ -114,12 +114,6 @@ def marked(
         scores = np.concatenate([group.scores for group in groups if group.scores is not None])
         marks[TEACHER] = padded(scores, sizes, 0.0)
     return marks
-
-
-def counted(starts: Longs, sizes: Longs) -> Longs:
-    """The numbers from each start, so many of each, one after the other."""
-    before = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
 
 
 def false_negatives(

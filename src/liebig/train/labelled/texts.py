@@ -27,6 +27,12 @@ MARK = "\x1e"
 """Between title and text where a separator token is to stand; a character no text has."""
 
 
+def counted(starts: Longs, sizes: Longs) -> Longs:
+    """The numbers from each start, so many of each, one after the other."""
+    before = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
+
+
 @dataclass(frozen=True)
 class Shape:
     """How a query or a passage becomes one sequence of at most `length` tokens, special ones included."""
@@ -71,8 +77,7 @@ class Shape:
             out[ends - lengths + place] = token
         for place, token in enumerate(reversed(after), 1):
             out[ends - place] = token
-        step = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        out[np.repeat(ends - lengths + len(before), kept) + step] = ids[np.repeat(offsets[:-1], kept) + step]
+        out[counted(ends - lengths + len(before), kept)] = ids[counted(offsets[:-1], kept)]
         return out, lengths
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
