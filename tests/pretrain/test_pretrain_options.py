@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from pretrain_worlds import backbone
@@ -167,6 +169,16 @@ def test_views_are_cut_and_spoilt_as_the_recipe_says(smoke, store, monkeypatch, 
     assert found.source.ratio == (0.2, 0.4)
     exact = {name: getattr(found.source, name) for name in VIEWS[kind] if name in ("window", "keep")}
     assert exact.items() <= VIEWS[kind].items()
+
+
+def test_a_span_may_always_stay_in_its_block(smoke, store, monkeypatch):
+    asked = {"kind": "cloze", "keep": 1.0, "shortest": 0.1, "longest": 0.3, "delete": 0.0}
+    (found,) = sources_of(smoke, store, asked, monkeypatch)
+    row = found.draw(np.arange(20), 0, 0)
+    texts = [row.tokens[a:b].tolist() for a, b in pairwise(row.offsets)]
+    for query, block in zip(texts[::2], texts[1::2]):
+        inside = query[1:-1]  # without its special tokens
+        assert any(block[i : i + len(inside)] == inside for i in range(len(block)))
 
 
 OPENED = [
