@@ -41,7 +41,8 @@ from liebig.train.distributed import World
 from liebig.train.feed import Feed
 from liebig.train.labelled.examples import Examples, Ragged
 from liebig.train.labelled.samplers import random_batches
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts
 from liebig.train.optim import build
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import step

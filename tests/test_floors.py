@@ -9,7 +9,7 @@ ROOT = Path(liebig.__file__).parent
 
 FLOORS = [
     {"__init__", "records", "errors", "explain", "encoders"},
-    {"config", "workspace", "progress", "rng", "machine", "pipeline"},
+    {"config", "workspace", "progress", "rng", "machine", "processes", "pipeline"},
     {"text"},
     {"data"},
     {"losses", "measures", "statistics"},

@@ -19,7 +19,7 @@ from sets import Set, Split, read
 
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Shape
+from liebig.train.labelled.shape import Shape
 
 START = Path("runs/mini-v0/model/model")  # what `liebig run recipes/encoders/mini-v0.toml` makes
 

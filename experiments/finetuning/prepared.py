@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from liebig import rng
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
 QUERY, PASSAGE, PAIR = 32, 144, 192

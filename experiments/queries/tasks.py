@@ -27,7 +27,8 @@ from liebig.model.topk import topk
 from liebig.records import Query
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts
 
 Longs, Floats, Values = NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]
 MEASURES = ("nDCG@10", "RR@10", "R@100")

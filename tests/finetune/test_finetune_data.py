@@ -1,6 +1,8 @@
 """Training data: what is read, how it rotates, and what is refused with file and line."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,13 +11,16 @@ from finetune_worlds import examples, random_texts, write_collection
 from liebig.data.collection import Collection
 from liebig.errors import DataError
 from liebig.finetune.batches import Choice, Maker
+from liebig.processes import helpers
 from liebig.records import Passage
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
-from liebig.train.labelled import rotation
+from liebig.train.labelled import rotation, tokenise
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import random_batches, sequential_batches
-from liebig.train.labelled.texts import Shape, Texts, write
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts, write
+from liebig.train.labelled.tokenise import Named, tokenised
 
 
 def tevatron(positives, negatives, item, epoch, seed, n):
@@ -142,7 +147,7 @@ def test_tokens_on_disk_are_those_in_memory(tmp_path):
     tokenizer = Tokenizer.train(["stone river bread cloud"], "wordpiece", 100, True)
     shape = Shape(tokenizer, 40, prompt="stone: ", title="separator")
     texts = [shape.text(Passage(str(i), "river bread " * 3 * i, "cloud")) for i in range(5)]
-    write(tmp_path / "texts", texts, shape)
+    write(tmp_path / "texts", [shape.packed(texts[:2]), shape.packed(texts[2:])])
     memory, disk = Texts.of(texts, shape), Texts.open(tmp_path / "texts")
     assert memory.tokens.tolist() == disk.tokens.tolist()
     assert max(np.diff(disk.offsets)) == 40
@@ -163,8 +168,31 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
     assert max(np.diff(found.offsets)) == 12
 
 
+@pytest.mark.parametrize("kind", ["query", "passage"])
+def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, kind):
+    collection = Collection(write_collection(tmp_path / "c", queries=9))
+    records = list(collection.queries() if kind == "query" else collection.passages())[::-1]
+    shape = Shape(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
+    named = Named(collection.path, kind, [record.id for record in records])
+    monkeypatch.setattr(tokenise, "AT_ONCE", 2)
+    monkeypatch.setattr(tokenise, "LEAST", 1)
+    started, found = [], {}
+    for count in (1, 2):
+        monkeypatch.setattr(tokenise, "cores", lambda count=count: count)
+        monkeypatch.setattr(tokenise, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
+        found[count] = Texts.joined(tokenised(named, shape))
+    assert started == [2]
+    assert found[1].sequences(range(len(records))) == shape.rows([shape.text(record) for record in records])
+    assert found[2].sequences(range(len(records))) == found[1].sequences(range(len(records)))
+
+
+def test_processes_that_tokenise_start_without_torch():
+    code = "import sys, liebig.train.labelled.tokenise; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
 def test_no_texts_are_no_tokens(tmp_path):
     shape = Shape(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
     assert len(Texts.of((), shape)) == 0
-    write(tmp_path / "none", (), shape)
+    write(tmp_path / "none", ())
     assert len(Texts.open(tmp_path / "none")) == 0

@@ -181,7 +181,8 @@ def test_special_tokens_are_put_around_as_when_texts_are_tokenised(sets):
     import prepared
 
     from liebig.text.tokenizer import Tokenizer
-    from liebig.train.labelled.texts import Shape, Texts
+    from liebig.train.labelled.shape import Shape
+    from liebig.train.labelled.texts import Texts
 
     texts = ["", "one", "a few words of a longer text", "word " * 50]
     tokenizer = Tokenizer.train(texts * 3, vocab_size=60)

@@ -21,7 +21,7 @@ from liebig.finetune.run import run
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.records import Passage, Query
-from liebig.train.labelled.texts import Shape
+from liebig.train.labelled.shape import Shape
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
 

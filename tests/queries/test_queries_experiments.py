@@ -16,7 +16,8 @@ from liebig.data.collection import Collection
 from liebig.pretrain.pairs import read_pairs
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
 OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages", "figures")

@@ -9,14 +9,9 @@ Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a pro
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +20,8 @@ from typing import Any
 from liebig.corpus.prepare_pieces import Piece, cut
 from liebig.data.store import SUMMARY
 from liebig.data.store_write import Shard, build, join
-from liebig.errors import DataError, ResourceError
+from liebig.errors import DataError
+from liebig.processes import helpers
 from liebig.progress import Progress, quantity
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
@@ -104,36 +100,16 @@ def _in_order_of_completion(work: Work, tasks: Sequence[Task], processes: int) -
     if processes <= 1:
         yield from ((piece, work.make(piece, path)) for piece, path in tasks)
         return
-    spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of this process
-    pool = ProcessPoolExecutor(processes, mp_context=spawn, initializer=_begin, initargs=(work,))
-    try:
+    with helpers(processes, _set_up, work) as pool:
         futures = {pool.submit(_make, task): task[0] for task in tasks}
         yield from ((futures[future], future.result()) for future in as_completed(futures))
-    except BrokenProcessPool:
-        raise ResourceError(
-            "a process was killed, most likely for memory; what was finished is kept",
-            fix=f"run the same command again with fewer than {processes} processes; it goes on from here",
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 _work: list[Work] = []
 
 
-def _begin(work: Work) -> None:
-    """Set up a process: it ends with the one that started it, and leaves Ctrl-C to it."""
+def _set_up(work: Work) -> None:
     _work.append(work)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _make(task: Task) -> int:

@@ -7,10 +7,8 @@ order, so the bytes do not depend on how many processes there are. Cost: about 5
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from liebig.data.collection import Collection
 from liebig.data.output import json_line, write_lines
 from liebig.errors import DataError
 from liebig.machine import cores
+from liebig.processes import helpers
 from liebig.progress import Progress
 from liebig.records import Document
 from liebig.text.sentences import spans
@@ -84,7 +83,7 @@ def _all(tasks: Sequence[Task], processes: int) -> Iterator[Task]:
     if processes <= 1:
         yield from (task.make() for task in tasks)
         return
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with helpers(processes) as pool:
         yield from pool.map(Task.make, tasks)
 
 

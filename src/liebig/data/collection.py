@@ -100,15 +100,23 @@ class Collection:
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """The judgements of a split; none where it has none."""
+        return (judgement for _, judgement in self.placed_judgements(split))
+
+    def placed_judgements(self, split: str) -> Iterator[tuple[Where, Judgement]]:
+        """The same, each with its line."""
         path = self._split_file("judgements", split)
         for where, (query, passage, grade) in (
             tab_fields(DiskSource(path), 3, "query, passage, grade") if path else ()
         ):
-            yield Judgement(query, passage, as_grade(grade, where))
+            yield where, Judgement(query, passage, as_grade(grade, where))
 
     def groups(self, split: str) -> Iterator[Group]:
         """The training groups of a split; none where it has none."""
         return self._split("groups", split, _group)
+
+    def placed_groups(self, split: str) -> Iterator[tuple[Where, Group]]:
+        """The same, each with its line."""
+        return self._split("groups", split, lambda row, where: (where, _group(row, where)))
 
     def pairs(self, split: str) -> Iterator[ScoredPair]:
         """The scored pairs of a split; none where it has none."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.encode.rows import Window
 from liebig.encode.source import Item
+from liebig.processes import helpers
 from liebig.text.tokenizer import Tokenizer
 
 AHEAD = 2  # windows under way besides one for each worker
@@ -63,17 +65,18 @@ class Workers:
 
     def __init__(self, tokenizer: Tokenizer, folder: Path | None, count: int) -> None:
         self._tokenizer, self._count = tokenizer, count if folder is not None else 0
-        self._pool: Executor = (
-            ProcessPoolExecutor(count, get_context("spawn"), _load, (str(folder),))
-            if self._count
-            else ThreadPoolExecutor(1)
+        self._opened: AbstractContextManager[Executor] = (
+            helpers(count, _load, str(folder)) if self._count else ThreadPoolExecutor(1)
         )
 
     def __enter__(self) -> Workers:
+        self._pool = self._opened.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
 
     def windows(self, groups: Iterable[list[Item]], preparing: Preparing) -> Iterator[Batch]:
         """Each group of items as a window, in order."""

@@ -22,7 +22,8 @@ from liebig.train.distributed import World
 from liebig.train.labelled import rotation
 from liebig.train.labelled.examples import Examples
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.texts import Texts, counted
+from liebig.train.labelled.shape import counted
+from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
 TARGETS, EXCLUDE, MEMBERS, TEACHER = "targets", "exclude", "members", "teacher"

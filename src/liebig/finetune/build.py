@@ -24,7 +24,7 @@ from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Encoder, Similarity
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.texts import Shape
+from liebig.train.labelled.shape import Shape
 from liebig.train.objective import Objective
 
 

@@ -29,7 +29,9 @@ from liebig.model.topk import topk
 from liebig.records import Passage
 from liebig.train.distributed import World
 from liebig.train.labelled.examples import Draft, drafts, read_groups
-from liebig.train.labelled.texts import Shape, Texts, write
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts, cached
+from liebig.train.labelled.tokenise import Named
 from liebig.train.objective import Objective
 
 DEPTH = 100
@@ -128,7 +130,7 @@ def read_search(
         what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
-    stored = cached(cache, _searched(collection, judgements, passages), shapes[1], world)
+    stored = cached(cache, Named(collection.path, "passage", ids), shapes[1], world)
     asked = Texts.of((shapes[0].text(query) for query in texts.values()), shapes[0])
     return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
 
@@ -145,14 +147,6 @@ def _searched(collection: Collection, judgements: Judgements, passages: int | No
         for i, passage in enumerate(collection.passages())
         if passage.id in wanted or rng.uniform(key, np.int64(i)) < share
     )
-
-
-def cached(cache: Path, passages: Iterable[Passage], shape: Shape, world: World) -> Texts:
-    """Passages tokenised by the first process into files that all map."""
-    if world.first and not cache.with_suffix(".npy").exists():
-        write(cache, (shape.text(passage) for passage in passages), shape)
-    world.barrier()
-    return Texts.open(cache)
 
 
 def read_candidates(

@@ -25,14 +25,15 @@ from liebig.finetune.config import (
     FinetuneConfig,
     TripletConfig,
 )
-from liebig.finetune.evaluation import cached, read_candidates, read_search, too_small
+from liebig.finetune.evaluation import read_candidates, read_search, too_small
 from liebig.finetune.ltr import Ltr, evaluate_ltr
 from liebig.measures.names import parse_all
 from liebig.train.batch import Batch
 from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import cached
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
 from liebig.train.sharding import sharded
@@ -105,8 +106,8 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
         f"{len(examples.negatives.values) / len(examples):.1f} negatives a query"
     )
     query, passage = shapes(config, made.encoder)
-    queries = Texts.of((query.text(q) for q in read.query_texts()), query)
-    passages = cached(folder / CACHE / "passages", read.passage_texts(), passage, world)
+    queries = cached(folder / CACHE / "queries", read.queries, query, world)
+    passages = cached(folder / CACHE / "passages", read.passages, passage, world)
     sampler = sampler_of(config, made.objective, examples, queries, passages, folder / SCHEDULE, world)
     choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed)
     mask = getattr(config.objective, "mask", True)

@@ -27,7 +27,8 @@ from liebig.model.encoder import Encoder
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.texts import Shape, Texts
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts
 from liebig.train.objective import Objective, Represented
 
 Distance = Literal["euclidean", "cosine"]

@@ -31,7 +31,9 @@ from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import read_examples, read_groups
 from liebig.train.labelled.samplers import random_batches
-from liebig.train.labelled.texts import Shape, Texts, write
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.texts import Texts, cached
+from liebig.train.labelled.tokenise import tokenised
 from liebig.train.loop import Epochs, train
 from liebig.train.sharding import sharded
 from liebig.train.state import load_checkpoint, put_module, take_module
@@ -61,11 +63,8 @@ def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> Non
             file=config.collection,
             fix="make groups with liebig mine",
         )
-    queries = Texts.of((shapes[0].text(q) for q in read.query_texts()), shapes[0])
-    if world.first and not (folder / CACHE / "passages.npy").exists():
-        write(folder / CACHE / "passages", (shapes[1].text(p) for p in read.passage_texts()), shapes[1])
-    world.barrier()
-    passages = Texts.open(folder / CACHE / "passages")
+    queries = cached(folder / CACHE / "queries", read.queries, shapes[0], world)
+    passages = cached(folder / CACHE / "passages", read.passages, shapes[1], world)
     sampler = random_batches(len(read.examples), config.loop.batch, config.seed, world.size)
     maker = Maker(model, read.examples, queries, passages, sampler, config.negatives, config.seed, world)
     dev = _dev(config, collection, shapes)
@@ -132,8 +131,8 @@ def _dev(config: RerankTrainConfig, collection: Collection, shapes: tuple[Shape,
     }
     return Dev(
         found,
-        Texts.of((shapes[0].text(q) for q in read.query_texts()), shapes[0]),
-        Texts.of((shapes[1].text(p) for p in read.passage_texts()), shapes[1]),
+        Texts.joined(tokenised(read.queries, shapes[0])),
+        Texts.joined(tokenised(read.passages, shapes[1])),
         from_mapping(known),
         parse_all(config.measures),
     )

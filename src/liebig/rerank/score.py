@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from liebig.data.trec import by_query
 from liebig.records import Group, Hit, Passage, Query
 from liebig.rerank.cross import CrossEncoder
-from liebig.train.labelled.texts import Shape, Title
+from liebig.train.labelled.shape import Shape, Title
 
 Asked = tuple[Query, Sequence[Passage]]
 Scorer = Callable[[Sequence[Asked]], list[NDArray[np.float32]]]

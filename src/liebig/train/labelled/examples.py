@@ -7,7 +7,7 @@ said with file and line. Cost: one pass over the files and one over the passages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from liebig import rng
 from liebig.data.collection import Collection
 from liebig.data.items import Where
-from liebig.data.lines import text_lines
 from liebig.data.lookup import hash64
-from liebig.data.sources import DiskSource
 from liebig.errors import DataError
 from liebig.records import Group, Passage, Query
+from liebig.train.labelled.tokenise import Named
 
 Longs = NDArray[np.int64]
 
@@ -119,8 +118,7 @@ def read_groups(folder: Path, split: str) -> Iterator[Placed]:
         raise DataError(
             f"there are no groups of the split {split!r}", file=path, fix="make them with liebig mine"
         )
-    for (line, _), group in zip(text_lines(DiskSource(path)), Collection(folder).groups(split), strict=True):
-        yield Placed(group, Where(str(path), line))
+    yield from (Placed(group, where) for where, group in Collection(folder).placed_groups(split))
 
 
 def read_judgements(collection: Collection, split: str, relevant: int) -> Iterator[Placed]:
@@ -128,9 +126,9 @@ def read_judgements(collection: Collection, split: str, relevant: int) -> Iterat
     path = collection.path / "judgements" / f"{split}.tsv"
     if not path.is_file():
         raise DataError(f"the split {split!r} has neither groups nor judgements", file=collection.path)
-    for (line, _), found in zip(text_lines(DiskSource(path)), collection.judgements(split), strict=True):
+    for where, found in collection.placed_judgements(split):
         if found.relevance >= relevant:
-            yield Placed(Group(found.query, (found.passage,)), Where(str(path), line))
+            yield Placed(Group(found.query, (found.passage,)), where)
 
 
 def drafts(placed: Iterable[Placed]) -> list[Draft]:
@@ -140,16 +138,11 @@ def drafts(placed: Iterable[Placed]) -> list[Draft]:
         if not group.positives:
             where.refuse(f"the query {group.query!r} has no positive", "give it one, or remove the line")
         _check_scores(group, where)
-        found.setdefault(group.query, Draft(group.query, where)).add(group, where)
-        draft = found[group.query]
-        both = next(
-            (
-                i
-                for i in (*group.negatives, *group.positives)
-                if i in draft.positives and i in draft.negatives
-            ),
-            None,
-        )
+        draft = found.get(group.query)
+        if draft is None:
+            draft = found[group.query] = Draft(group.query, where)
+        draft.add(group, where)
+        both = next((i for i in draft.negatives if i in draft.positives), None)
         if both is not None:
             where.refuse(
                 f"the passage {both!r} is a positive and a negative of the query {group.query!r}",
@@ -178,11 +171,11 @@ def subset(found: Sequence[Draft], queries: int | None, seed: int) -> list[Draft
 
 @dataclass(frozen=True)
 class Read:
-    """Examples, and where their texts are to be had."""
+    """Examples, and their texts, in the order of their numbers."""
 
     examples: Examples
-    query_texts: Callable[[], Iterator[Query]]
-    passage_texts: Callable[[], Iterator[Passage]]
+    queries: Named
+    passages: Named
 
 
 def read_examples(
@@ -214,17 +207,20 @@ def read_examples(
     if unscored is not None:
         what = f"the query {unscored.query!r} has no teacher's scores, or not of every passage"
         unscored.where.refuse(what, "give groups with scores, as liebig rerank score --groups writes them")
-    judged = _judged(collection, split, relevant)
-    texts = _Named(collection, chosen)
+    judged = _judged(collection, split, relevant) if folders else {}
+    texts = _Checked(collection, chosen)
     examples = _numbered(chosen, texts, judged)
-    return Read(examples, texts.queries_in_order, texts.passages_in_order)
+    return Read(
+        examples,
+        Named(collection.path, "query", examples.queries),
+        Named(collection.path, "passage", examples.passages),
+    )
 
 
-class _Named:
+class _Checked:
     """The queries and passages that drafts name: where each is first named, checked in one pass over the texts."""
 
     def __init__(self, collection: Collection, found: Sequence[Draft]) -> None:
-        self.collection = collection
         self.queries = {draft.query: draft.where for draft in found}
         self.passages: dict[str, Where] = {}
         for draft in found:
@@ -251,15 +247,9 @@ class _Named:
             )
         return found
 
-    def queries_in_order(self) -> Iterator[Query]:
-        return (self.collection.query(name) for name in self.queries)
-
-    def passages_in_order(self) -> Iterator[Passage]:
-        return (self.collection.passage(name) for name in self.passages)
-
 
 def _judged(collection: Collection, split: str, relevant: int) -> dict[str, list[str]]:
-    """All that is judged relevant, by query; none where the split has no judgements."""
+    """All that is judged relevant beside what groups name, by query; none where the split has no judgements."""
     found: dict[str, list[str]] = {}
     if split in collection.splits_of("judgements"):
         for judgement in collection.judgements(split):
@@ -268,7 +258,7 @@ def _judged(collection: Collection, split: str, relevant: int) -> dict[str, list
     return found
 
 
-def _numbered(found: Sequence[Draft], texts: _Named, judged: Mapping[str, Sequence[str]]) -> Examples:
+def _numbered(found: Sequence[Draft], texts: _Checked, judged: Mapping[str, Sequence[str]]) -> Examples:
     numbers = {name: i for i, name in enumerate(texts.passages)}
     content = np.fromiter((texts.contents[name] for name in numbers), np.int64, len(numbers))
     relevant = (

@@ -1,0 +1,74 @@
+"""Queries or passages of a collection become tokens, in several processes where there are many of them.
+
+A process finds its texts by their ids, so this one only joins what comes back, in order: the tokens are the same for
+any number of processes. Cost: about 40 microseconds a passage of 100 words and core; no torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.data.collection import Collection
+from liebig.machine import cores
+from liebig.processes import helpers, in_order
+from liebig.progress import Progress
+from liebig.train.labelled.shape import Longs, Shape
+
+AT_ONCE = 4096  # texts of a task
+LEAST = 8  # tasks that a process is started for
+Tokens = tuple[NDArray[np.int32], Longs]
+"""Some texts as one row of ids, and the length of each."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Queries or passages of a collection by their ids, in this order."""
+
+    collection: Path
+    kind: Literal["query", "passage"]
+    ids: Sequence[str]
+
+
+def tokenised(named: Named, shape: Shape) -> Iterator[Tokens]:
+    """The tokens of all texts, some thousand at a time."""
+    work = Work(named.collection, named.kind, shape)
+    tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
+    processes = min(cores(), len(tasks) // LEAST)
+    if processes < 2:
+        yield from map(work, tasks)
+        return
+    with (
+        Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar,
+        helpers(processes, _set_up, work) as pool,
+    ):
+        for row, lengths in in_order(pool, _made, tasks, 2 * processes):
+            yield row, lengths
+            bar.advance(len(lengths))
+
+
+class Work:
+    """Finds texts by their ids and tokenises them; a process that gets it opens the collection for itself."""
+
+    def __init__(self, collection: Path, kind: Literal["query", "passage"], shape: Shape) -> None:
+        self._collection, self._kind, self._shape = Collection(collection), kind, shape
+
+    def __call__(self, ids: Sequence[str]) -> Tokens:
+        found = self._collection.query if self._kind == "query" else self._collection.passage
+        return self._shape.packed([self._shape.text(found(name)) for name in ids])
+
+
+_work: list[Work] = []
+
+
+def _set_up(work: Work) -> None:
+    _work.append(work)
+
+
+def _made(ids: Sequence[str]) -> Tokens:
+    return _work[0](ids)

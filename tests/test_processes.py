@@ -1,0 +1,47 @@
+"""Processes that help: results in order, few under way, a killed one said as a sentence."""
+
+import os
+import signal
+
+import pytest
+
+from liebig.errors import ResourceError
+from liebig.processes import helpers, in_order
+
+_begun: list[int] = []
+
+
+def begin(number):
+    _begun.append(number)
+
+
+def times(number):
+    return number * _begun[0]
+
+
+def killed(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_results_come_in_order_and_few_tasks_are_under_way():
+    asked = []
+
+    def tasks():
+        for number in range(20):
+            asked.append(number)
+            yield number
+
+    with helpers(2, begin, 7) as pool:
+        results = in_order(pool, times, tasks(), 4)
+        assert next(results) == 0
+        assert asked == [0, 1, 2, 3]
+        assert [0, *results] == [7 * number for number in range(20)]
+
+
+def test_a_killed_process_is_said_as_a_sentence():
+    with (
+        pytest.raises(ResourceError, match="was killed, most likely for memory") as caught,
+        helpers(1) as pool,
+    ):
+        list(in_order(pool, killed, range(3), 2))
+    assert "__main__" in str(caught.value.fix)
