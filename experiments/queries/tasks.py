@@ -75,7 +75,7 @@ class Task:
     def vectors(self, encoder: Encoder) -> dict[str, Floats]:
         """Of the passages, under "", and of each test's questions."""
         texts = {"": self.passages, **{name: asked.texts for name, asked in self.tests.items()}}
-        return {name: encoder.encode_tokens(_rows(some)) for name, some in texts.items()}
+        return {name: encoder.encode_rows(some.rows()) for name, some in texts.items()}
 
     def values(self, vectors: Mapping[str, Floats], device: torch.device, cosine: bool) -> dict[str, Values]:
         """The measures of every test question by exact search, questions x measures."""
@@ -90,10 +90,6 @@ class Task:
             right = {q: {ids[p]: 1 for p in asked.relevant[i]} for i, q in enumerate(names)}
             found[name] = evaluate([block], from_mapping(right), [parse(m) for m in MEASURES]).values
         return found
-
-
-def _rows(texts: Texts) -> list[list[int]]:
-    return texts.sequences(range(len(texts)))
 
 
 def make(

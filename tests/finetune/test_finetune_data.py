@@ -162,10 +162,22 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
     tokenizer = Tokenizer.train(["stone river bread cloud"] * 4, kind, 300, True)
     shape = Shape(tokenizer, 12, **how)
     records = [Passage(str(i), "river Bread " * (i % 9), "cloud" if i % 2 else "") for i in range(40)]
-    texts = [shape.text(record) for record in records] + [""]
-    found = Texts.of(iter(texts), shape)
-    assert found.sequences(range(len(texts))) == [row for text in texts for row in shape.rows([text])]
-    assert max(np.diff(found.offsets)) == 12
+
+    def alone(record):
+        title = tokenizer.encode(record.title)
+        if record.title and shape.title == "separator":
+            ids = [*title, tokenizer.sep, *tokenizer.encode(record.text)]
+        else:
+            text = shape.prompt + (record.title + " " if record.title else "") + record.text
+            ids = tokenizer.encode(text.lower() if shape.lowercase else text)
+        return ids[:12] if shape.bare else tokenizer.wrap(ids[: 12 - len(tokenizer.wrap([]))])
+
+    expected = [alone(record) for record in records]
+    texts = [shape.text(record) for record in records]
+    assert Texts.of(iter(texts), shape).sequences(range(40)) == expected
+    assert shape.rows(texts) == expected
+    assert shape.rows([]) == []
+    assert max(map(len, expected)) == 12
 
 
 @pytest.mark.parametrize("kind", ["query", "passage"])

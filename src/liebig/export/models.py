@@ -46,7 +46,7 @@ def difference(encoder: Encoder, path: Path) -> float:
     from liebig.encode.onnx import OnnxModel
 
     sequences = encoder.tokenize(PROBES, "passage")
-    expected = encoder.encode_tokens(sequences, half=False)
+    expected = encoder.encode_texts(PROBES, prompt="passage", half=False)
     model = OnnxModel(path, encoder)
     rows = [
         (np.array(ids, np.int64), np.array([0, len(ids)], np.int64), np.array([i], np.int64))

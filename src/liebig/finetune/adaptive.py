@@ -132,9 +132,9 @@ def model_similarity(
     """From the towers as they are: each example's query and first positive."""
     firsts = examples.positives.values[examples.positives.bounds[:-1]]
     device = objective.tower("query").device
-    q = objective.tower("query").encode_tokens(queries.sequences(range(len(queries))), unit=unit)
+    q = objective.tower("query").encode_rows(queries.rows(), unit=unit)
     once, back = np.unique(firsts, return_inverse=True)
-    p = objective.tower("passage").encode_tokens(passages.sequences(once), unit=unit)[back]
+    p = objective.tower("passage").encode_rows(passages.rows(once), unit=unit)[back]
     twin = torch.from_numpy(twins(examples))
     return Vectors.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
 

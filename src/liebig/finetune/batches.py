@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from liebig.text.rows import counted
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.labelled import rotation
 from liebig.train.labelled.examples import Examples
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.shape import counted
 from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]

@@ -96,7 +96,7 @@ class Candidates:
 
 def vectors(tower: Encoder, texts: Texts, similarity: Similarity) -> NDArray[np.float32]:
     """Vectors of all texts, of length 1 where cosine compares them."""
-    return tower.encode_tokens(texts.sequences(range(len(texts))), unit=similarity == "cosine")
+    return tower.encode_rows(texts.rows(), unit=similarity == "cosine")
 
 
 def too_small(queries: int) -> str | None:

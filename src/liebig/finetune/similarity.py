@@ -151,7 +151,7 @@ def evaluator(data: Texted, distance: Distance = "cosine") -> Callable[[Objectiv
 
     def evaluate(objective: Objective) -> dict[str, float]:
         assert isinstance(objective, Similarity), "texts are compared by one encoder"
-        vectors = [objective.encoder.encode_tokens(t.sequences(range(len(t)))) for t in data.texts]
+        vectors = [objective.encoder.encode_rows(t.rows()) for t in data.texts]
         if data.scores is not None:
             return {"Spearman": spearman(cosine(vectors[0], vectors[1]), data.scores)}
         far = _euclidean if distance == "euclidean" else _cosine_distance

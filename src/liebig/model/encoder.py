@@ -25,6 +25,7 @@ from liebig.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
 from liebig.model.pooling import POOLINGS, pool
+from liebig.text.rows import Rows, lists, picked
 from liebig.text.tokenizer import Tokenizer
 
 Similarity = Literal["dot", "cosine"]
@@ -168,12 +169,14 @@ class Encoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
         """Token ids with prompt and special tokens, cut to the maximum length."""
+        return lists(self._rows(texts, prompt))
+
+    def _rows(self, texts: Sequence[str], prompt: str | None) -> Rows:
         before = self.prompt_text(prompt)
         full = [before + text for text in texts] if before else list(texts)
         if self.lowercase:
             full = [text.lower() for text in full]
-        room = self.max_length - len(self.tokenizer.wrap([]))
-        return [self.tokenizer.wrap(ids[:room]) for ids in self.tokenizer.encode_batch(full)]
+        return self.tokenizer.encode_wrapped(full, self.max_length)
 
     def encode_texts(
         self,
@@ -205,33 +208,31 @@ class Encoder(nn.Module):
         skip = 0 if self.pool_prompt else self._prompt_length(prompt)
         rest = iter(texts)
         with ThreadPoolExecutor(1) as beside:
-            ahead = beside.submit(lambda: self.tokenize(list(islice(rest, window)), prompt))
-            while sequences := ahead.result():
-                ahead = beside.submit(lambda: self.tokenize(list(islice(rest, window)), prompt))
-                yield self.encode_tokens(
-                    sequences, token_budget=token_budget, unit=unit, half=half, skip=skip
-                )
+            ahead = beside.submit(lambda: self._rows(list(islice(rest, window)), prompt))
+            while len((rows := ahead.result())[1]) > 1:
+                ahead = beside.submit(lambda: self._rows(list(islice(rest, window)), prompt))
+                yield self.encode_rows(rows, token_budget=token_budget, unit=unit, half=half, skip=skip)
 
     @torch.inference_mode()
-    def encode_tokens(
+    def encode_rows(
         self,
-        sequences: Sequence[Sequence[int]],
+        rows: Rows,
         *,
         token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
         skip: int = 0,
     ) -> NDArray[np.float32]:
-        """Vectors of token sequences (special tokens included), N x D; the mode of training is left as it was."""
+        """Vectors of tokenised texts (special tokens included), N x D; the mode of training is left as it was."""
         was_training = self.training
         self.eval()
         device = self.device
         budget = token_budget or (TOKENS_CUDA if device.type == "cuda" else TOKENS)
-        out_ND = torch.empty(len(sequences), self.width, device=device)
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        lengths = np.diff(rows[1])
+        out_ND = torch.empty(len(lengths), self.width, device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self._half(half)):
             for numbers in by_budget(lengths, budget):
-                packed = Packed.from_lists([sequences[i] for i in numbers]).to(device)
+                packed = Packed.from_numpy(*picked(rows, numbers)).to(device)
                 vectors_BD = self.vectors(self.backbone(packed).last, packed, skip).float()
                 vectors_BD = F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
                 out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD

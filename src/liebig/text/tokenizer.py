@@ -26,6 +26,7 @@ from liebig.errors import DataError, ModelError
 from liebig.text import pieces, training
 from liebig.text.folder import Loaded, load
 from liebig.text.memo import Memo, scheme_of
+from liebig.text.rows import Rows, wrapped
 
 Kind = Literal["wordpiece", "bpe"]
 ROLES = ("cls", "sep", "mask", "pad", "unk")
@@ -92,12 +93,16 @@ class Tokenizer:
         """Ids of each text without special tokens; never truncated."""
         return [np.frombuffer(row, dtype=np.int32).tolist() for row in self._rows(texts)]
 
-    def encode_packed(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def encode_packed(self, texts: Sequence[str]) -> Rows:
         """The same as one row of ids and the offsets of the texts in it: the quickest way to many ids."""
         rows = self._rows(texts)
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([len(row) // 4 for row in rows], out=offsets[1:])
         return np.frombuffer(b"".join(rows), dtype=np.int32), offsets
+
+    def encode_wrapped(self, texts: Sequence[str], length: int) -> Rows:
+        """The same, each text cut to `length` with its special tokens around it."""
+        return wrapped(self.encode_packed(texts), length, self.template.before, self.template.after)
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as int32."""

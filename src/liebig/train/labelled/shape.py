@@ -7,25 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from liebig.records import Passage, Query
+from liebig.text.rows import Rows, bounds, counted, lists, wrapped
 from liebig.text.tokenizer import Tokenizer
 
 Title = Literal["space", "separator", "no"]
-Longs = NDArray[np.int64]
 MARK = "\x1e"
 """Between title and text where a separator token is to stand; a character no text has."""
-
-
-def counted(starts: Longs, sizes: Longs) -> Longs:
-    """The numbers from each start, so many of each, one after the other."""
-    before = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
 
 
 @dataclass(frozen=True)
@@ -49,38 +41,25 @@ class Shape:
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of texts, cut and wrapped."""
-        rows = self._ids(texts)
-        if self.bare:
-            return [ids[: self.length] for ids in rows]
-        room = self.length - len(self.tokenizer.wrap([]))
-        return [self.tokenizer.wrap(ids[:room]) for ids in rows]
+        return lists(self.packed(texts))
 
-    def packed(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], Longs]:
-        """The same as one row of ids, and the length of each text in it."""
-        if self.title == "separator":
-            rows = self.rows(texts)
-            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-            return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
-        ids, offsets = self.tokenizer.encode_packed(texts)
+    def packed(self, texts: Sequence[str]) -> Rows:
+        """The same as one row and its offsets."""
         template = self.tokenizer.template
-        before, after = ((), ()) if self.bare else (template.before, template.after)
-        kept = np.minimum(np.diff(offsets), self.length - len(before) - len(after))
-        lengths = kept + len(before) + len(after)
-        ends = np.cumsum(lengths)
-        out = np.empty(int(lengths.sum()), np.int32)
-        for place, token in enumerate(before):
-            out[ends - lengths + place] = token
-        for place, token in enumerate(reversed(after), 1):
-            out[ends - place] = token
-        out[counted(ends - lengths + len(before), kept)] = ids[counted(offsets[:-1], kept)]
-        return out, lengths
+        around = ((), ()) if self.bare else (template.before, template.after)
+        return wrapped(self._encoded(texts), self.length, *around)
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids without special tokens, but for the separator; text itself can never be one."""
+    def _encoded(self, texts: Sequence[str]) -> Rows:
+        """Without special tokens, but for the separator; text itself can never be one."""
         if self.title != "separator":
-            return self.tokenizer.encode_batch(texts)
+            return self.tokenizer.encode_packed(texts)
         parts = [text.split(MARK, 1) for text in texts]
-        ids = iter(self.tokenizer.encode_batch([part for both in parts for part in both]))
-        return [
-            next(ids) if len(both) == 1 else [*next(ids), self.tokenizer.sep, *next(ids)] for both in parts
-        ]
+        row, offsets = self.tokenizer.encode_packed([part for both in parts for part in both])
+        sizes = np.diff(offsets)
+        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+        room = sizes + 1
+        room[ends - 1] -= 1  # a separator after every part but a text's last
+        made = bounds(room)
+        out = np.full(made[-1], self.tokenizer.sep, np.int32)
+        out[counted(made[:-1], sizes)] = row
+        return out, made[np.concatenate((np.zeros(1, np.int64), ends))]

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.model.packed import Packed
+from liebig.text.rows import Longs, Rows, bounds, picked
 from liebig.train.distributed import World
-from liebig.train.labelled.shape import Longs, Shape
-from liebig.train.labelled.tokenise import AT_ONCE, Named, Tokens, tokenised
+from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.tokenise import AT_ONCE, Named, tokenised
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Texts:
         return cls.joined(shape.packed(some) for some in iter(lambda: list(islice(stream, AT_ONCE)), []))
 
     @classmethod
-    def joined(cls, parts: Iterable[Tokens]) -> Texts:
+    def joined(cls, parts: Iterable[Rows]) -> Texts:
         """In memory, what was tokenised part by part."""
-        rows, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for row, new in parts:
-            rows.append(row)
-            lengths.append(new)
-        return cls(np.concatenate(rows), np.cumsum(np.concatenate(lengths)))
+        found, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for row, offsets in parts:
+            found.append(row)
+            sizes.append(np.diff(offsets))
+        return cls(np.concatenate(found), bounds(np.concatenate(sizes)))
 
     @classmethod
     def open(cls, path: Path) -> Texts:
@@ -57,23 +58,25 @@ class Texts:
         """Token ids of some texts."""
         return [self.tokens[self.offsets[i] : self.offsets[i + 1]].tolist() for i in numbers]
 
+    def rows(self, numbers: Longs | None = None) -> Rows:
+        """Some texts in the order given, or all."""
+        rows = self.tokens, self.offsets
+        return rows if numbers is None else picked(rows, numbers)
+
     def packed(self, numbers: Longs) -> Packed:
         """Some texts as one row, in the order given."""
-        starts, ends = self.offsets[numbers], self.offsets[numbers + 1]
-        bounds = np.concatenate(([0], np.cumsum(ends - starts)))
-        row = np.concatenate([self.tokens[a:b] for a, b in zip(starts.tolist(), ends.tolist())])
-        return Packed.from_numpy(row, bounds)
+        return Packed.from_numpy(*self.rows(numbers))
 
 
-def write(path: Path, parts: Iterable[Tokens]) -> None:
+def write(path: Path, parts: Iterable[Rows]) -> None:
     """Write what is tokenised to `path`.tokens and `path`.npy; the latter last, so it says that all is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lengths = [np.zeros(1, np.int64)]
+    sizes = [np.zeros(0, np.int64)]
     with path.with_suffix(".tokens").open("wb") as file:
-        for row, new in parts:
+        for row, offsets in parts:
             file.write(row.tobytes())
-            lengths.append(new)
-    np.save(path.with_suffix(".npy"), np.cumsum(np.concatenate(lengths)))
+            sizes.append(np.diff(offsets))
+    np.save(path.with_suffix(".npy"), bounds(np.concatenate(sizes)))
 
 
 def cached(path: Path, named: Named, shape: Shape, world: World) -> Texts:

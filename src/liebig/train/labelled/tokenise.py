@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from liebig.data.collection import Collection
 from liebig.machine import cores
 from liebig.processes import helpers, in_order
 from liebig.progress import Progress
-from liebig.train.labelled.shape import Longs, Shape
+from liebig.text.rows import Rows
+from liebig.train.labelled.shape import Shape
 
 AT_ONCE = 4096  # texts of a task
 LEAST = 8  # tasks that a process is started for
-Tokens = tuple[NDArray[np.int32], Longs]
-"""Some texts as one row of ids, and the length of each."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Named:
     ids: Sequence[str]
 
 
-def tokenised(named: Named, shape: Shape) -> Iterator[Tokens]:
+def tokenised(named: Named, shape: Shape) -> Iterator[Rows]:
     """The tokens of all texts, some thousand at a time."""
     work = Work(named.collection, named.kind, shape)
     tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
@@ -47,9 +43,9 @@ def tokenised(named: Named, shape: Shape) -> Iterator[Tokens]:
         Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar,
         helpers(processes, _set_up, work) as pool,
     ):
-        for row, lengths in in_order(pool, _made, tasks, 2 * processes):
-            yield row, lengths
-            bar.advance(len(lengths))
+        for task, rows in zip(tasks, in_order(pool, _made, tasks, 2 * processes)):
+            yield rows
+            bar.advance(len(task))
 
 
 class Work:
@@ -58,7 +54,7 @@ class Work:
     def __init__(self, collection: Path, kind: Literal["query", "passage"], shape: Shape) -> None:
         self._collection, self._kind, self._shape = Collection(collection), kind, shape
 
-    def __call__(self, ids: Sequence[str]) -> Tokens:
+    def __call__(self, ids: Sequence[str]) -> Rows:
         found = self._collection.query if self._kind == "query" else self._collection.passage
         return self._shape.packed([self._shape.text(found(name)) for name in ids])
 
@@ -70,5 +66,5 @@ def _set_up(work: Work) -> None:
     _work.append(work)
 
 
-def _made(ids: Sequence[str]) -> Tokens:
+def _made(ids: Sequence[str]) -> Rows:
     return _work[0](ids)

@@ -1,0 +1,51 @@
+"""Many lists of tokens as one row, and where each begins: cut, wrapped and picked without a loop over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Longs = NDArray[np.int64]
+Rows = tuple[NDArray[np.int32], Longs]
+"""A row and its offsets: list i is row[offsets[i]:offsets[i + 1]]."""
+
+
+def counted(starts: Longs, sizes: Longs) -> Longs:
+    """The numbers from each start, so many of each, one after the other."""
+    before = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
+
+
+def bounds(sizes: Longs) -> Longs:
+    """The offsets of lists of these sizes."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+
+
+def picked(rows: Rows, numbers: Longs) -> Rows:
+    """Some of the lists, in the order given."""
+    row, offsets = rows
+    starts, sizes = offsets[numbers], offsets[numbers + 1] - offsets[numbers]
+    return row[counted(starts, sizes)], bounds(sizes)
+
+
+def lists(rows: Rows) -> list[list[int]]:
+    """The lists themselves."""
+    row, offsets = rows
+    return [row[start:end].tolist() for start, end in pairwise(offsets.tolist())]
+
+
+def wrapped(rows: Rows, length: int, before: Sequence[int], after: Sequence[int]) -> Rows:
+    """Every list between the same tokens, cut so that it has at most `length` with them."""
+    row, offsets = rows
+    kept = np.minimum(np.diff(offsets), length - len(before) - len(after))
+    made = bounds(kept + len(before) + len(after))
+    out = np.empty(made[-1], np.int32)
+    for place, token in enumerate(before):
+        out[made[:-1] + place] = token
+    for place, token in enumerate(reversed(after), 1):
+        out[made[1:] - place] = token
+    out[counted(made[:-1] + len(before), kept)] = row[counted(offsets[:-1], kept)]
+    return out, made
