@@ -68,6 +68,9 @@ def export(
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     name: Annotated[str, typer.Option(help="Name of the table, index or collection.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Round the weights of an ONNX graph to int8.")] = False,
+    width: Annotated[
+        int | None, typer.Option(help="Keep the first so many numbers of a vector (Matryoshka).", min=1)
+    ] = None,
     uri: Annotated[
         str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
     ] = None,
@@ -80,7 +83,7 @@ def export(
     """
     from liebig.export.run import export as run
 
-    _say(f"{out}: {run(source, to, out, name=name, int8=int8, uri=uri)}")
+    _say(f"{out}: {run(source, to, out, name=name, int8=int8, width=width, uri=uri)}")
 
 
 def doctor(

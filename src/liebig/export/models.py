@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from liebig.errors import ModelError
+from liebig.errors import ModelError, RecipeError
 from liebig.export.card import write_card
 from liebig.export.target import Target
-from liebig.model.encoder import Encoder
+from liebig.model.encoder import Dense, Encoder, Normalize
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
 PROBES = (
@@ -20,19 +21,34 @@ PROBES = (
 )
 
 
-def to_sentence_transformers(target: Target, path: Path) -> str:
+def narrowed(encoder: Encoder, width: int | None) -> Encoder:
+    """The encoder with the first `width` numbers of its vectors (Matryoshka), of length 1 if they were."""
+    if width is None:
+        return encoder
+    if not 0 < width <= encoder.width:
+        raise RecipeError(
+            f"vectors of {encoder.width} numbers have no first {width}", fix=f"use 1 to {encoder.width}"
+        )
+    cut = Dense(encoder.width, width, bias=False)
+    torch.nn.init.eye_(cut.linear.weight)
+    unit = [Normalize()] if any(isinstance(part, Normalize) for part in encoder.tail) else []
+    encoder.tail.extend([cut, *unit])
+    return encoder
+
+
+def to_sentence_transformers(target: Target, path: Path, width: int | None) -> str:
     """Write a folder that sentence-transformers and transformers load."""
-    encoder = Encoder.load(target.model)
+    encoder = narrowed(Encoder.load(target.model), width)
     encoder.save(path)
     write_card(target, encoder, path)
     return f"{encoder.describe()}"
 
 
-def to_onnx(target: Target, path: Path, *, int8: bool) -> str:
+def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str:
     """Write a graph for ONNX Runtime, and say how near to torch its vectors are."""
     from liebig.encode.onnx import export
 
-    encoder = Encoder.load(target.model)
+    encoder = narrowed(Encoder.load(target.model), width)
     export(encoder, path, int8=int8)
     write_card(target, encoder, path)
     off = difference(encoder, path)

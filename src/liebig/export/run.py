@@ -18,7 +18,14 @@ NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def export(
-    source: Path, kind: str, out: Path, *, name: str = "passages", int8: bool = False, uri: str | None = None
+    source: Path,
+    kind: str,
+    out: Path,
+    *,
+    name: str = "passages",
+    int8: bool = False,
+    width: int | None = None,
+    uri: str | None = None,
 ) -> str:
     """Write an export into a folder of its own; gives a sentence about it."""
     if kind not in KINDS:
@@ -27,25 +34,32 @@ def export(
         raise RecipeError(f"{name!r} is no name for a table, index or collection", fix="use a-z, 0-9 and _")
     if int8 and kind != "onnx":
         raise RecipeError(f"int8 is for onnx, not for {kind}", fix="leave --int8 out")
+    if width is not None and kind not in MODELS:
+        raise RecipeError(
+            f"a width is for {' and '.join(MODELS)}, not for {kind}",
+            fix="export the model with it, and encode the passages with that",
+        )
     if uri is not None and kind != "milvus":
         raise RecipeError(f"an address is for milvus, not for {kind}", fix="leave --uri out")
     target = Target.of(source)
-    recipe = {"to": kind, "name": name, "int8": int8, "uri": uri}
+    recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)
     with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
-        return _write(target, kind, folder.path, name, int8, uri)
+        return _write(target, kind, folder.path, name, int8, width, uri)
 
 
-def _write(target: Target, kind: str, path: Path, name: str, int8: bool, uri: str | None) -> str:
+def _write(
+    target: Target, kind: str, path: Path, name: str, int8: bool, width: int | None, uri: str | None
+) -> str:
     """The writer of a kind is imported when it is wanted."""
     if kind == "sentence-transformers":
         from liebig.export.models import to_sentence_transformers
 
-        return to_sentence_transformers(target, path)
+        return to_sentence_transformers(target, path, width)
     if kind == "onnx":
         from liebig.export.models import to_onnx
 
-        return to_onnx(target, path, int8=int8)
+        return to_onnx(target, path, width, int8=int8)
     if kind == "pgvector":
         from liebig.export.pgvector import to_pgvector
 
