@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from liebig.data import pickled, trec
+from liebig.data import dpr, pickled, trec
 from liebig.data.formats import find
 from liebig.data.items import Options, split_in
 from liebig.data.output import write_lines
@@ -187,6 +187,13 @@ def test_rocketqa_titles_are_joined_by_id_in_any_order(tmp_path):
     assert records(tmp_path) == [Passage("0", "a", "A"), Passage("1", "b", ""), Passage("2", "c", "C")]
 
 
+@pytest.mark.parametrize("only", ["para.txt", "para.title.txt"])
+def test_rocketqa_texts_or_titles_alone_are_refused(tmp_path, only):
+    put(tmp_path, only, "0\ta\n")
+    with pytest.raises(DataError, match=r"the folder needs para\.txt and para\.title\.txt"):
+        records(tmp_path, "msmarco-titled")
+
+
 def test_msmarco_triples_of_one_query_and_positive_are_one_group(tmp_path):
     path = put(tmp_path, "qidpidtriples.train.full.2.tsv", "1\t20\t300\r\n1\t20\t301\r\n2\t5\t6\r\n")
     assert records(path) == [Group("1", ("20",), ("300", "301")), Group("2", ("5",), ("6",))]
@@ -237,6 +244,13 @@ def test_dpr_passages_whose_header_says_another_order_follow_it(tmp_path):
 def test_dpr_answers_are_never_evaluated(tmp_path, code):
     with pytest.raises(DataError, match=r"line 1: (the )?answers"):
         records(put(tmp_path, "nq-test.qa.csv", f"who\t{code}\n"), "dpr-questions")
+
+
+@pytest.mark.parametrize("text", ["", "two\nlines", "a\rreturn"])
+def test_dpr_questions_that_a_line_cannot_hold_are_refused(text):
+    with pytest.raises(DataError, match="the question 'q' is empty or holds a line break") as caught:
+        list(dpr.question_lines([Query("q", text)]))
+    assert "--collapse" in str(caught.value.fix)
 
 
 def test_dpr_questions_of_nq_and_triviaqa(tmp_path):
