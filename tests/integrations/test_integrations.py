@@ -46,6 +46,15 @@ def test_langchain_finds_the_right_passage(folder):
     assert [document.metadata["doc"] for document in only.invoke(QUESTION)] == ["steam"]
 
 
+def test_langchain_is_told_of_a_misspelt_option(folder):
+    pytest.importorskip("langchain_core")
+    from liebig.integrations.langchain import LiebigRetriever
+
+    with pytest.raises(TypeError, match="not 'K'"):
+        LiebigRetriever(folder=folder, K=3)
+    assert LiebigRetriever(folder=folder, tags=["a"]).tags == ["a"]
+
+
 def test_langchain_gets_our_vectors(folder):
     pytest.importorskip("langchain_core")
     from langchain_core.embeddings import Embeddings

@@ -57,6 +57,11 @@ class LiebigRetriever(BaseRetriever):
     def __init__(
         self, folder: str | Path | None = None, *, retriever: Retriever | None = None, **more: Any
     ) -> None:
+        unknown = [name for name in more if name not in type(self).model_fields]
+        if unknown:  # the library would leave it out without a word
+            raise TypeError(
+                f"LiebigRetriever takes folder, retriever, k, system, filters, not {unknown[0]!r}"
+            )
         super().__init__(folder=folder, **more)
         self._retriever = _opened(folder, retriever)
 
