@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -23,6 +24,16 @@ def killed(number):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def interrupted(number):
+    os.kill(os.getpid(), signal.SIGINT)
+    return number
+
+
+def leaves_a_file(path):
+    time.sleep(0.02)
+    path.touch()
+
+
 def test_results_come_in_order_and_few_tasks_are_under_way():
     asked = []
 
@@ -40,8 +51,21 @@ def test_results_come_in_order_and_few_tasks_are_under_way():
 
 def test_a_killed_process_is_said_as_a_sentence():
     with (
-        pytest.raises(ResourceError, match="was killed, most likely for memory") as caught,
+        pytest.raises(ResourceError, match="one of 1 helping processes was killed") as caught,
         helpers(1) as pool,
     ):
         list(in_order(pool, killed, range(3), 2))
     assert "__main__" in str(caught.value.fix)
+
+
+def test_ctrl_c_is_left_to_the_process_that_is_helped():
+    with helpers(1) as pool:
+        assert list(in_order(pool, interrupted, range(3), 2)) == [0, 1, 2]
+
+
+def test_what_has_not_begun_is_not_done_after_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), helpers(1) as pool:
+        done = [pool.submit(leaves_a_file, tmp_path / str(number)) for number in range(200)]
+        done[0].result()
+        _ = 1 / 0
+    assert 0 < len(list(tmp_path.iterdir())) < 200

@@ -1,4 +1,4 @@
-"""Processes that help this one: as many as it has cores, each set up once, given tasks, and gone when it is.
+"""Processes that help this one: each set up once, given tasks, and gone when it is.
 
 They start fresh (a fork would copy the locks of this one's threads), import only what their functions need, leave
 Ctrl-C to this process, and end with it however it ends. Starting one costs about a second.
@@ -34,9 +34,9 @@ def helpers(
         yield pool
     except BrokenProcessPool:
         raise ResourceError(
-            "a process was killed, most likely for memory; what was finished is kept",
-            fix=f"run the same command again with fewer than {count} processes (taskset gives it fewer cores); in a "
-            'script of your own, start it under if __name__ == "__main__":',
+            f"one of {count} helping processes was killed, most likely for memory",
+            fix="run the same command again with fewer of them (where it has no option for that, taskset gives it "
+            "fewer cores); a script of your own has to start it under if __name__ == '__main__'",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -57,7 +57,6 @@ def in_order(
 
 def _begin(set_up: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if set_up is not None:
         set_up(*args)

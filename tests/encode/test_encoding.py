@@ -16,7 +16,8 @@ from liebig.encode import rows
 from liebig.encode.config import EncodeConfig
 from liebig.encode.rows import Frame, Window
 from liebig.encode.run import run
-from liebig.encode.source import Wish, items, lines, store_items
+from liebig.encode.source import Item, Wish, items, lines, store_items
+from liebig.encode.tokens import Preparing, Workers
 from liebig.errors import DataError, RecipeError
 from liebig.index.opening import open_index
 from liebig.model.backbone import Backbone
@@ -400,3 +401,18 @@ def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "what is barley?"}\n')
     with pytest.raises(DataError, match="--what queries"):
         list(items(tmp_path / "queries.jsonl", Wish("documents")))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_workers_are_gone_when_they_are_left(tmp_path, count):
+    tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
+    tokenizer.save(tmp_path)
+    groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
+    with Workers(tokenizer, tmp_path, count) as workers:
+        found = list(workers.windows(groups, Preparing()))
+    assert [batch.ids for batch in found] == [["1"], ["2"], ["3"]]
+    assert [batch.window.tokens_T.tolist() for batch in found] == [
+        tokenizer.encode(g[0].text) for g in groups
+    ]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        list(workers.windows(groups, Preparing()))

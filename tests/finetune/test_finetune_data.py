@@ -13,13 +13,14 @@ from liebig.errors import DataError
 from liebig.finetune.batches import Choice, Maker
 from liebig.processes import helpers
 from liebig.records import Passage
+from liebig.text import rows
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
 from liebig.train.labelled import rotation, tokenise
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import random_batches, sequential_batches
 from liebig.train.labelled.shape import Shape
-from liebig.train.labelled.texts import Texts, write
+from liebig.train.labelled.texts import Texts, cached, write
 from liebig.train.labelled.tokenise import Named, tokenised
 
 
@@ -143,6 +144,26 @@ def test_an_unknown_passage_of_a_second_file_is_said_with_that_file(tmp_path):
     assert (str(caught.value.file), caught.value.line) == (str(path), 2)
 
 
+def test_what_is_judged_beside_the_groups_is_relevant_too(tmp_path):
+    folder = write_collection(tmp_path / "c", queries=4)
+    with (folder / "judgements" / "train.tsv").open("a") as file:
+        file.write("q0\tp2\t1\n")
+    found = read_examples(Collection(folder), "train").examples
+    two = found.content[found.passages.index("p2")]
+    assert two in found.relevant[0]
+    assert two not in found.relevant[1]
+
+
+def test_an_unknown_passage_of_a_judgement_is_said_with_its_line(tmp_path):
+    folder = write_collection(tmp_path / "c", queries=4)
+    (folder / "groups" / "train.jsonl").unlink()
+    path = folder / "judgements" / "train.tsv"
+    path.write_text("q0\tp0\t1\nq1\tp77\t1\n")
+    with pytest.raises(DataError, match="no passage 'p77'") as caught:
+        read_examples(Collection(folder), "train")
+    assert (str(caught.value.file), caught.value.line) == (str(path), 2)
+
+
 def test_tokens_on_disk_are_those_in_memory(tmp_path):
     tokenizer = Tokenizer.train(["stone river bread cloud"], "wordpiece", 100, True)
     shape = Shape(tokenizer, 40, prompt="stone: ", title="separator")
@@ -196,6 +217,29 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
     assert started == [2]
     assert found[1].sequences(range(len(records))) == shape.rows([shape.text(record) for record in records])
     assert found[2].sequences(range(len(records))) == found[1].sequences(range(len(records)))
+
+
+def test_what_was_tokenised_is_taken_and_not_tokenised_again(tmp_path):
+    shape = Shape(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
+    first = cached(tmp_path / "texts", shape.parts(["stone", "river stone"]), World())
+    again = cached(tmp_path / "texts", iter(lambda: pytest.fail("tokenised again"), None), World())
+    assert again.sequences(range(2)) == first.sequences(range(2)) == shape.rows(["stone", "river stone"])
+
+
+def test_a_separator_is_only_asked_for_where_there_is_a_title():
+    tokenizer = Tokenizer.train(["stone river"], "wordpiece", 100, True)
+    del tokenizer._roles["sep"]
+    shape = Shape(tokenizer, 12, title="separator", bare=True)
+    assert shape.rows(["stone river"]) == [tokenizer.encode("stone river")]
+
+
+@pytest.mark.parametrize("short", [0, 1000])
+def test_texts_are_picked_in_the_order_given_be_they_short_or_long(monkeypatch, short):
+    monkeypatch.setattr(rows, "SHORT", short)
+    texts = random_texts(9, 3)
+    some = np.array([4, 0, 4, 8])
+    assert Texts(*texts.rows(some)).sequences(range(4)) == texts.sequences(some)
+    assert len(Texts(*texts.rows(some[:0]))) == 0
 
 
 def test_processes_that_tokenise_start_without_torch():

@@ -9,6 +9,7 @@ Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a pro
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
@@ -109,6 +110,7 @@ _work: list[Work] = []
 
 
 def _set_up(work: Work) -> None:
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
     _work.append(work)
 
 

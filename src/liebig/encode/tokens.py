@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -66,7 +66,7 @@ class Workers:
     def __init__(self, tokenizer: Tokenizer, folder: Path | None, count: int) -> None:
         self._tokenizer, self._count = tokenizer, count if folder is not None else 0
         self._opened: AbstractContextManager[Executor] = (
-            helpers(count, _load, str(folder)) if self._count else ThreadPoolExecutor(1)
+            helpers(count, _load, str(folder)) if self._count else _thread()
         )
 
     def __enter__(self) -> Workers:
@@ -85,6 +85,16 @@ class Workers:
 
     def _here(self, texts: Sequence[str]) -> Window:
         return Window(*self._tokenizer.encode_packed(texts))
+
+
+@contextmanager
+def _thread() -> Iterator[Executor]:
+    """One thread; what it has not begun when it is left is not done."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _ordered(

@@ -31,7 +31,6 @@ from liebig.train.distributed import World
 from liebig.train.labelled.examples import Draft, drafts, read_groups
 from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts, cached
-from liebig.train.labelled.tokenise import Named
 from liebig.train.objective import Objective
 
 DEPTH = 100
@@ -130,7 +129,8 @@ def read_search(
         what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
-    stored = cached(cache, Named(collection.path, "passage", ids), shapes[1], world)
+    texts_of = (shapes[1].text(passage) for passage in _searched(collection, judgements, passages))
+    stored = cached(cache, shapes[1].parts(texts_of), world)
     asked = Texts.of((shapes[0].text(query) for query in texts.values()), shapes[0])
     return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
 

@@ -34,6 +34,7 @@ from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import Sampler
 from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import cached
+from liebig.train.labelled.tokenise import tokenised
 from liebig.train.loop import Epochs, train
 from liebig.train.objective import Objective
 from liebig.train.sharding import sharded
@@ -106,8 +107,8 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
         f"{len(examples.negatives.values) / len(examples):.1f} negatives a query"
     )
     query, passage = shapes(config, made.encoder)
-    queries = cached(folder / CACHE / "queries", read.queries, query, world)
-    passages = cached(folder / CACHE / "passages", read.passages, passage, world)
+    queries = cached(folder / CACHE / "queries", tokenised(read.queries, query), world)
+    passages = cached(folder / CACHE / "passages", tokenised(read.passages, passage), world)
     sampler = sampler_of(config, made.objective, examples, queries, passages, folder / SCHEDULE, world)
     choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed)
     mask = getattr(config.objective, "mask", True)

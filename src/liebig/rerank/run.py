@@ -29,7 +29,7 @@ from liebig.rerank.train import Dev, Maker, Reranker
 from liebig.rng import key
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
-from liebig.train.labelled.examples import read_examples, read_groups
+from liebig.train.labelled.examples import Read, read_examples, read_groups
 from liebig.train.labelled.samplers import random_batches
 from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts, cached
@@ -63,11 +63,10 @@ def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> Non
             file=config.collection,
             fix="make groups with liebig mine",
         )
-    queries = cached(folder / CACHE / "queries", read.queries, shapes[0], world)
-    passages = cached(folder / CACHE / "passages", read.passages, shapes[1], world)
+    queries, passages = _texts(read, shapes, folder / CACHE / "train", world)
     sampler = random_batches(len(read.examples), config.loop.batch, config.seed, world.size)
     maker = Maker(model, read.examples, queries, passages, sampler, config.negatives, config.seed, world)
-    dev = _dev(config, collection, shapes)
+    dev = _dev(config, collection, shapes, folder / CACHE / "dev", world)
     train(
         objective,
         maker,
@@ -121,7 +120,21 @@ def _shapes(config: RerankTrainConfig, model: CrossEncoder) -> tuple[Shape, Shap
     )
 
 
-def _dev(config: RerankTrainConfig, collection: Collection, shapes: tuple[Shape, Shape]) -> Dev | None:
+def _texts(read: Read, shapes: tuple[Shape, Shape], cache: Path, world: World) -> tuple[Texts, Texts]:
+    """The queries and the passages of examples, tokenised."""
+    return (
+        cached(cache / "queries", tokenised(read.queries, shapes[0]), world),
+        cached(cache / "passages", tokenised(read.passages, shapes[1]), world),
+    )
+
+
+def _dev(
+    config: RerankTrainConfig,
+    collection: Collection,
+    shapes: tuple[Shape, Shape],
+    cache: Path,
+    world: World,
+) -> Dev | None:
     if config.dev is None:
         return None
     read = read_examples(collection, config.dev, groups=config.dev_groups)
@@ -131,8 +144,7 @@ def _dev(config: RerankTrainConfig, collection: Collection, shapes: tuple[Shape,
     }
     return Dev(
         found,
-        Texts.joined(tokenised(read.queries, shapes[0])),
-        Texts.joined(tokenised(read.passages, shapes[1])),
+        *_texts(read, shapes, cache, world),
         from_mapping(known),
         parse_all(config.measures),
     )

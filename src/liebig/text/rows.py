@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Longs = NDArray[np.int64]
 Rows = tuple[NDArray[np.int32], Longs]
 """A row and its offsets: list i is row[offsets[i]:offsets[i + 1]]."""
+SHORT = 100  # tokens a list
 
 
 def counted(starts: Longs, sizes: Longs) -> Longs:
@@ -25,10 +26,13 @@ def bounds(sizes: Longs) -> Longs:
 
 
 def picked(rows: Rows, numbers: Longs) -> Rows:
-    """Some of the lists, in the order given."""
+    """Some of the lists, in the order given: numbers for short ones, slices for long ones, which copy sooner."""
     row, offsets = rows
-    starts, sizes = offsets[numbers], offsets[numbers + 1] - offsets[numbers]
-    return row[counted(starts, sizes)], bounds(sizes)
+    starts, ends = offsets[numbers], offsets[numbers + 1]
+    made = bounds(ends - starts)
+    if made[-1] <= SHORT * len(numbers):
+        return row[counted(starts, ends - starts)], made
+    return np.concatenate([row[a:b] for a, b in zip(starts.tolist(), ends.tolist())]), made
 
 
 def lists(rows: Rows) -> list[list[int]]:

@@ -5,8 +5,9 @@ Imports no torch: the processes that tokenise a training set start with this alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from liebig.text.rows import Rows, bounds, counted, lists, wrapped
 from liebig.text.tokenizer import Tokenizer
 
 Title = Literal["space", "separator", "no"]
+AT_ONCE = 4096  # texts tokenised together
 MARK = "\x1e"
 """Between title and text where a separator token is to stand; a character no text has."""
 
@@ -49,6 +51,12 @@ class Shape:
         around = ((), ()) if self.bare else (template.before, template.after)
         return wrapped(self._encoded(texts), self.length, *around)
 
+    def parts(self, texts: Iterable[str]) -> Iterator[Rows]:
+        """The same for any number of texts, some thousand at a time."""
+        stream = iter(texts)
+        while some := list(islice(stream, AT_ONCE)):
+            yield self.packed(some)
+
     def _encoded(self, texts: Sequence[str]) -> Rows:
         """Without special tokens, but for the separator; text itself can never be one."""
         if self.title != "separator":
@@ -60,6 +68,6 @@ class Shape:
         room = sizes + 1
         room[ends - 1] -= 1  # a separator after every part but a text's last
         made = bounds(room)
-        out = np.full(made[-1], self.tokenizer.sep, np.int32)
+        out = np.full(made[-1], self.tokenizer.sep if len(sizes) > len(texts) else 0, np.int32)
         out[counted(made[:-1], sizes)] = row
         return out, made[np.concatenate((np.zeros(1, np.int64), ends))]

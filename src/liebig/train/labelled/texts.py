@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from liebig.model.packed import Packed
 from liebig.text.rows import Longs, Rows, bounds, picked
 from liebig.train.distributed import World
 from liebig.train.labelled.shape import Shape
-from liebig.train.labelled.tokenise import AT_ONCE, Named, tokenised
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class Texts:
     @classmethod
     def of(cls, texts: Iterable[str], shape: Shape) -> Texts:
         """In memory, for few texts."""
-        stream = iter(texts)
-        return cls.joined(shape.packed(some) for some in iter(lambda: list(islice(stream, AT_ONCE)), []))
+        return cls.joined(shape.parts(texts))
 
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Texts:
@@ -79,9 +76,9 @@ def write(path: Path, parts: Iterable[Rows]) -> None:
     np.save(path.with_suffix(".npy"), bounds(np.concatenate(sizes)))
 
 
-def cached(path: Path, named: Named, shape: Shape, world: World) -> Texts:
+def cached(path: Path, parts: Iterable[Rows], world: World) -> Texts:
     """Texts tokenised by the first process into files that all map; what is there already is taken."""
     if world.first and not path.with_suffix(".npy").exists():
-        write(path, tokenised(named, shape))
+        write(path, parts)
     world.barrier()
     return Texts.open(path)

@@ -6,6 +6,7 @@ any number of processes. Cost: about 40 microseconds a passage of 100 words and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,8 @@ from liebig.machine import cores
 from liebig.processes import helpers, in_order
 from liebig.progress import Progress
 from liebig.text.rows import Rows
-from liebig.train.labelled.shape import Shape
+from liebig.train.labelled.shape import AT_ONCE, Shape
 
-AT_ONCE = 4096  # texts of a task
 LEAST = 8  # tasks that a process is started for
 
 
@@ -63,6 +63,7 @@ _work: list[Work] = []
 
 
 def _set_up(work: Work) -> None:
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
     _work.append(work)
 
 
