@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# liebig-small on one GPU, in three calls of under ten minutes each: `small.sh start`, `unsupervised`, `finetune`.
+# liebig-small on one GPU: `small.sh all`, or in three calls of under ten minutes each, `start`, `unsupervised`, `finetune`.
 # PYTHON, DATA, TEACHER (for comparison), RUNS, OPEN (what open.py and cuts.py write) and OUT may be set; words after
 # the part override the recipe.
 set -euo pipefail
@@ -39,6 +39,9 @@ questions() {
 
 mkdir -p "$out/logs"
 case $part in
+all)
+  for each in start unsupervised finetune; do bash "$0" "$each" "$@"; done
+  ;;
 start)
   questions >"$out/logs/questions.txt" 2>&1 &
   run --stages collection tokenizer --beside wiki
@@ -58,7 +61,7 @@ finetune)
   judge fine-tuned first="$runs/retriever-1/model" second="$runs/retriever-2/model"
   ;;
 *)
-  echo "the parts are start, unsupervised and finetune" >&2
+  echo "the parts are start, unsupervised and finetune, or all" >&2
   exit 2
   ;;
 esac
