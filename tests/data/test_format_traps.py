@@ -96,6 +96,14 @@ def test_beir_doc_and_answers_are_kept(tmp_path):
     assert found[:2] == [Passage("a#0", "x", "A", "a"), Query("q1", "?", ("x", "y"))]
 
 
+@pytest.mark.parametrize("name", ["", "a b", " a", "a ", "a\t", "\x0b", "a\nb"])
+@pytest.mark.parametrize("beside", ["", "x"])
+def test_trec_lines_name_the_id_they_cannot_hold(name, beside):
+    with pytest.raises(DataError, match="white space") as caught:
+        list(trec.run_lines([Hit("q", name, 1.0, 1), Hit("q", beside, 0.5, 2)]))
+    assert repr(name) in str(caught.value)
+
+
 def test_trec_columns_are_cut_at_any_white_space(tmp_path):
     path = put(tmp_path, "qrels.txt", "301  0\tFBIS-1   1\n301 Q0 FBIS-2\t0  \n")
     assert records(path) == [Judgement("301", "FBIS-1", 1), Judgement("301", "FBIS-2", 0)]

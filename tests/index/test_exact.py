@@ -7,6 +7,7 @@ from liebig.data.quantise import encode, error_bound
 from liebig.data.vectors import Shard, without, write_shard
 from liebig.errors import DataError
 from liebig.index import exact
+from liebig.index.exact_index import ExactIndex
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
 rng = np.random.default_rng(0)
@@ -138,3 +139,12 @@ def test_binary_needs_a_width_that_eight_divides(tmp_path):
 def test_a_vector_of_zeros_is_stored_in_every_type(tmp_path):
     for kind in TYPES[:3]:
         assert not encode(np.zeros((2, 8), np.float32), kind).decode().any()
+
+
+def test_an_id_is_that_of_its_shard_also_after_more_were_added():
+    index, ids = ExactIndex("fp32", 2), []
+    for shard in range(4):
+        new = [f"s{shard}-{row}" for row in range(shard + 1)]
+        index.add(new, np.ones((len(new), 2), np.float32))
+        ids += new
+        assert [index.id(number) for number in range(len(ids))] == ids

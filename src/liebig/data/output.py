@@ -68,13 +68,16 @@ def tab_line(*fields: str) -> str:
 
 def space_line(*fields: str) -> str:
     """Fields with spaces between them; one that is empty or holds a space is refused."""
-    for text in fields:
-        if len(text.encode("utf-8").split()) != 1 or text != text.strip(" \t\r\n\x0b\x0c"):
-            raise DataError(
-                f"the id {text[:60]!r} is empty or holds white space, which this format cannot write",
-                fix="choose a format of JSON lines, such as beir",
-            )
-    return " ".join(fields)
+    line = " ".join(fields)
+    raw = line.encode("utf-8")
+    parts = raw.split()
+    if len(parts) != len(fields) or b" ".join(parts) != raw:
+        wrong = next(text for text in fields if text.encode("utf-8").split() != [text.encode("utf-8")])
+        raise DataError(
+            f"the id {wrong[:60]!r} is empty or holds white space, which this format cannot write",
+            fix="choose a format of JSON lines, such as beir",
+        )
+    return line
 
 
 def collapse(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class ExactIndex(Index):
         self.device = device
         self.shards: list[Shard] = list(shards)
         self._gpu: Any = None
+        self._firsts: list[int] = []  # of the shards, which only ever grow in number; asked for every hit
 
     @classmethod
     def of(cls, vectors: Vectors, *, threads: int | None = None, device: str | None = None) -> ExactIndex:
@@ -77,9 +79,10 @@ class ExactIndex(Index):
         return True
 
     def id(self, number: int) -> str:
-        firsts = starts(self.shards)
-        place = int(np.searchsorted(firsts, number, side="right")) - 1
-        return self.shards[place].ids[number - firsts[place]]
+        if len(self._firsts) != len(self.shards) + 1:
+            self._firsts = starts(self.shards)
+        place = bisect_right(self._firsts, number) - 1
+        return self.shards[place].ids[number - self._firsts[place]]
 
     def find(self, id: str) -> int | None:
         for first, shard in zip(starts(self.shards), self.shards):
