@@ -1,6 +1,7 @@
 """Hard negatives: every rule by a case made by hand, and files that stream."""
 
 import json
+import random
 
 import pytest
 
@@ -10,6 +11,7 @@ from liebig.errors import DataError
 from liebig.records import Group, Passage
 from liebig.search.blocks import Blocks
 from liebig.search.config import MineConfig
+from liebig.search.duplicates import nearly, shared, triples
 from liebig.search.mine import Miner, Take, Teacher
 from liebig.search.run_mine import run
 
@@ -219,3 +221,17 @@ def test_memory_grows_by_no_more_than_the_ids_and_places_of_the_queries(tmp_path
 
     peak(10)
     assert peak(800) - peak(200) < 400 * 600
+
+
+def test_a_count_never_hides_a_text_that_is_nearly_the_same():
+    draw, seen = random.Random(0), set()
+    for _ in range(4000):
+        vocabulary = "abcdefghijklmnopqrst"[: draw.choice([1, 2, 4, 20])]
+        own = [draw.choice(vocabulary) for _ in range(draw.randint(0, 40))]
+        cut = own[draw.randint(0, 4) : len(own) - draw.randint(0, 4)]
+        other = [word if draw.random() < 0.97 else "z" for word in cut]
+        share = draw.choice([0.0, 0.2, 0.5, 0.7, 0.8, 1.0])
+        expected = shared(triples(other), triples(own)) >= share
+        assert nearly(other, triples(own), share) == expected
+        seen.add((share, expected))
+    assert len(seen) == 11  # every share with both answers, but for 0, which all texts have

@@ -140,8 +140,8 @@ class Collection:
 
     def some_passages(self, names: Iterable[str]) -> Iterator[Passage]:
         """Those of the passages with these ids that are there, each once, in the order of the file."""
-        where = Where(str(self._file("passages")))
-        return (beir.passage(row, where) for row in self._lookup("passages").find_all(names))
+        lookup = self._lookup("passages")
+        return (beir.passage(row, lookup.where) for row in lookup.find_all(names))
 
     def passage_texts(self, names: Iterable[str]) -> list[str]:
         """The texts of these passages, without their titles."""
@@ -173,11 +173,12 @@ class Collection:
             raise DataError(f"the collection has no split {split!r}; {has}", file=self.path)
 
     def _one(self, kind: str, name: str, parse: Callable[[Row, Where], T]) -> T:
-        row = self._lookup(kind).find(name)
+        lookup = self._lookup(kind)
+        row = lookup.find(name)
         if row is None:
             what = {"queries": "query"}.get(kind, kind.removesuffix("s"))
             raise DataError(f"there is no {what} with the id {name!r}", file=self.path)
-        return parse(row, Where(str(self._file(kind))))
+        return parse(row, lookup.where)
 
     def _lookup(self, kind: str) -> Lookup:
         if kind not in self._lookups:
@@ -189,7 +190,7 @@ class Lookup:
     """Rows of a JSON lines file by id; the index is made in memory where the folder has none."""
 
     def __init__(self, path: Path, stem: Path) -> None:
-        self._path = path
+        self._path, self.where = path, Where(str(path))
         if not path.is_file():
             raise DataError("the collection has no such file", file=path)
         is_saved = stem.with_name(f"{stem.name}.hashes.npy").is_file()
@@ -222,10 +223,9 @@ class Lookup:
 
     def _row(self, offset: int) -> Row:
         end = self._bytes.find(b"\n", offset)
-        where = Where(str(self._path))
         text = self._bytes[offset : end if end >= 0 else len(self._bytes)].decode("utf-8", "replace")
         try:
-            return as_row(json_input.parse(text, where), where)
+            return as_row(json_input.parse(text, self.where), self.where)
         except DataError as error:
             raise CorruptError(f"the index points nowhere ({error.what})", file=self._path) from None
 

@@ -19,7 +19,7 @@ from liebig.data.lookup import hash64
 from liebig.errors import DataError
 from liebig.records import Group, Passage
 from liebig.search.blocks import Blocks
-from liebig.search.duplicates import shared, triples, words
+from liebig.search.duplicates import nearly, triples, words
 
 Lookup = Callable[[str], Passage]
 Hit = tuple[str, float]
@@ -142,8 +142,9 @@ class _Check:
         self.judged, self.promoted = judged, list[str]()
         self._miner, self._scores, self._own = miner, scores, frozenset(judged)
         texts = [self._text(id) for id in judged] if miner.duplicates is not None else []
-        self._words = {tuple(words(text)) for text in texts}
-        self._triples = [triples(text) for text in texts]
+        found = [words(text) for text in texts]
+        self._words = set(map(tuple, found))
+        self._triples = [triples(own) for own in found]
 
     def passes(self, id: str, score: float, limit: float) -> bool:
         """Whether a candidate is a negative; if not, why is counted."""
@@ -183,10 +184,10 @@ class _Check:
             text = self._text(id)
         except DataError:
             return "not in the collection"
-        if tuple(words(text)) in self._words:
+        found = words(text)
+        if tuple(found) in self._words:
             return "the text of a positive"
-        mine = triples(text)
-        near = any(shared(mine, other) >= self._miner.duplicates for other in self._triples)
+        near = any(nearly(found, other, self._miner.duplicates) for other in self._triples)
         return "nearly the text of a positive" if near else ""
 
     def _text(self, id: str) -> str:

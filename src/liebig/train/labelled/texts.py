@@ -49,7 +49,7 @@ class Texts:
         offsets = np.load(path.with_suffix(".npy"))
         if not offsets[-1]:
             return cls(np.zeros(0, np.int32), offsets)
-        return cls(np.memmap(path.with_suffix(".tokens"), np.int32, "r"), offsets)
+        return cls(np.asarray(np.memmap(path.with_suffix(".tokens"), np.int32, "r")), offsets)
 
     def sequences(self, numbers: Iterable[int]) -> list[list[int]]:
         """Token ids of some texts."""
