@@ -235,3 +235,15 @@ def test_a_count_never_hides_a_text_that_is_nearly_the_same():
         assert nearly(other, triples(own), share) == expected
         seen.add((share, expected))
     assert len(seen) == 11  # every share with both answers, but for 0, which all texts have
+
+
+def test_a_share_that_is_met_exactly_is_met():
+    words = [str(number) for number in range(102)]
+    other = triples([*words[:57], *map(chr, range(200, 243))])
+    assert shared(triples(words), other) == 55 / 98
+    for share in (0.55, 55 / 98):
+        assert nearly(words, other, share)
+    same = frozenset([*triples(words[:57]), *((c, c, c) for c in map(chr, range(200, 245)))])
+    assert len(same) == 100
+    assert 0.55 * 100 > 55  # in floating point
+    assert nearly(words, same, 0.55)
