@@ -142,7 +142,8 @@ def drafts(placed: Iterable[Placed]) -> list[Draft]:
         if draft is None:
             draft = found[group.query] = Draft(group.query, where)
         draft.add(group, where)
-        both = next((i for i in draft.negatives if i in draft.positives), None)
+        named = (*group.negatives, *group.positives) if draft.negatives else ()
+        both = next((i for i in named if i in draft.positives and i in draft.negatives), None)
         if both is not None:
             where.refuse(
                 f"the passage {both!r} is a positive and a negative of the query {group.query!r}",
