@@ -116,8 +116,18 @@ def test_accuracy_counts_the_positives_on_top_and_no_ties() -> None:
     c = torch.eye(3, dtype=torch.float64)[[0, 2, 1]]
     assert losses.info_nce(q, c, torch.arange(3)).accuracy.item() == pytest.approx(1 / 3)
     collapsed = torch.ones(4, 3)
-    assert losses.info_nce(collapsed, collapsed, torch.arange(4)).accuracy.item() <= 0.25
+    assert losses.info_nce(collapsed, collapsed, torch.arange(4)).accuracy.item() == 0
     assert losses.queued_info_nce(collapsed, collapsed, collapsed).accuracy.item() == 0
+
+
+def test_a_tie_of_other_candidates_takes_nothing_from_a_positive_above_them() -> None:
+    q, c = torch.tensor([[2.0], [2.0]]), torch.tensor([[3.0], [1.0], [1.0]])
+    assert losses.info_nce(q, c, torch.tensor([0, 1])).accuracy.item() == 0.5
+    assert losses.queued_info_nce(q, q, c[1:]).accuracy.item() == 1
+    alike = torch.tensor([[3.0], [3.0], [1.0]])
+    assert (
+        losses.info_nce(q, alike, torch.tensor([0, 0]), exclude=torch.tensor([[1, 1]])).accuracy.item() == 0.5
+    )
 
 
 def test_false_negatives_are_the_other_copies_of_ones_own_positive() -> None:

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 TILE = 1 << 24
 """Scores held at once: 64 MiB in float32."""
 
-OWN = -1
-"""`best` of a row whose own score beats every candidate."""
+OWN, TIED = -1, -2
+"""`best` of a row whose own score beats every candidate, and of one where two candidates share the highest score."""
 
 
 class LogSumExp(NamedTuple):
@@ -136,7 +136,7 @@ class _Sums:
         """Score rows start … end-1 and add up everything they give."""
         q = self.queries[start:end]
         scores = self._scores(q, start)
-        top, best = scores.max(dim=1)
+        top, best = _top(scores)
         own = None if self.own is None else self.own[start:end]
         if own is not None:
             best = torch.where(own > top, OWN, best)
@@ -175,3 +175,12 @@ class _Sums:
             if gradient is not None:
                 gradient.addmm_(part.T, q)
             at += len(block)
+
+
+def _top(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's highest score, and whose it is or `TIED`; looks for a second one in place, without a copy."""
+    top, best = scores.max(dim=1)
+    scores.scatter_(1, best[:, None], -torch.inf)
+    tied = scores.amax(dim=1) == top
+    scores.scatter_(1, best[:, None], top[:, None])
+    return top, torch.where(tied, TIED, best)
