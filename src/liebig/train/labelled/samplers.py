@@ -1,7 +1,8 @@
 """Which examples meet in a batch: at random, in the order of the file, or as a schedule says.
 
 A sampler gives the examples of a step as a function of the step alone. Each example comes once an epoch; those left
-over make a last, smaller batch where every process gets one. Cost: one permutation an epoch, 8 bytes an example.
+over make a last, smaller batch where every process gets one, and else join the batch before it. Cost: one permutation
+an epoch, 8 bytes an example.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ Order = Callable[[int], Longs]
 
 
 def steps_of(n: int, batch: int, processes: int = 1) -> int:
-    """Batches in an epoch; a rest too small to share, or of one example, waits for the next epoch's order."""
+    """Batches in an epoch; a rest too small to share, or of one example, which has no others, makes none of its own."""
     whole, rest = divmod(n, batch)
     return whole + (rest >= max(2, processes)) if whole else 1
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """`order(epoch)` cut into batches.
+    """`order(epoch)` cut into batches, the last of which takes all that is left.
 
     `begin(epoch)` is called before an epoch where an order has to be made, `close()` when no other will come.
     """
@@ -42,7 +43,8 @@ class Sampler:
 
     def __call__(self, step: int) -> Longs:
         epoch, place = divmod(step, self.steps)
-        return self.order(epoch)[place * self.batch : (place + 1) * self.batch]
+        end = self.n if place == self.steps - 1 else (place + 1) * self.batch
+        return self.order(epoch)[place * self.batch : end]
 
     def epoch(self, step: int) -> int:
         return step // self.steps
