@@ -3,14 +3,16 @@
 import random
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from finetune_worlds import examples, random_texts, write_collection
 
 from liebig.data.collection import Collection
 from liebig.errors import DataError
-from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.batches import Choice, Drawn, Maker
 from liebig.processes import helpers
 from liebig.records import Passage
 from liebig.text import rows
@@ -53,9 +55,46 @@ def test_few_negatives_are_drawn_with_replacement_and_always_the_same():
 
 
 def test_a_share_of_negatives_is_random():
-    drawn = [rotation.softened([0] * 4, 0.1, i, 0, 0, 4, 1000) for i in range(500)]
+    drawn = [rotation.softened([0] * 4, 0.1, i, 0, 0, 4, range(1000)) for i in range(500)]
     assert np.mean(np.array(drawn) == 0) == pytest.approx(0.1, abs=0.03)
-    assert rotation.softened([5, 6], 1.0, 0, 0, 0, 2, 9) == [5, 6]
+    assert rotation.softened([5, 6], 1.0, 0, 0, 0, 2, range(9)) == [5, 6]
+
+
+def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
+    """Also passages that no example names, with their own tokens; what is judged relevant never counts as one."""
+    folder = write_collection(tmp_path / "c", queries=40)
+    groups = folder / "groups" / "train.jsonl"
+    groups.write_text("".join(groups.read_text().splitlines(keepends=True)[:4]))
+    with (folder / "judgements" / "train.tsv").open("a") as file:
+        file.write("".join(f"q1\tp{i}\t1\n" for i in range(20, 44)))
+    collection = Collection(folder)
+    read = read_examples(collection, "train")
+    shape = Shape(Tokenizer.train([p.text for p in collection.passages()], "wordpiece", 200, True), 24)
+    tokens = {tuple(shape.rows([shape.text(p)])[0]): p.id for p in collection.passages()}
+    assert len(read.examples.passages) < 10
+    assert len(tokens) == 44
+
+    def maker(world):
+        texts = [Texts.joined(tokenised(named, shape)) for named in (read.queries, read.passages)]
+        choice = Choice(negatives=30, hard=0.0, seed=1, pool=44)
+        sampler = sequential_batches(4, 4)
+        return Maker(read.examples, *texts, sampler, choice, world, drawn=Drawn(collection, shape))
+
+    whole = maker(World())(0)
+    seen = [tokens[tuple(row)] for row in unpacked(whole.sides["passage"].packed)]
+    assert [seen[31 * i] for i in range(4)] == ["p0", "p1", "p2", "p3"]
+    assert len(set(seen)) > 35
+    relevant = {"p1", *(f"p{i}" for i in range(20, 44))}
+    left_out = [column for column in whole.extras["exclude"][1].tolist() if column >= 0]
+    assert left_out == [column for column, name in enumerate(seen) if name in relevant and column != 31]
+    shares = [maker(World(rank, 2))(0) for rank in range(2)]
+    rows = [row for share in shares for row in unpacked(share.sides["passage"].packed)]
+    assert [tokens[tuple(row)] for row in rows] == seen
+    assert torch.cat([share.extras["exclude"] for share in shares]).equal(whole.extras["exclude"])
+
+
+def unpacked(packed):
+    return [packed.tokens[a:b].tolist() for a, b in pairwise(packed.offsets.tolist())]
 
 
 def test_a_batch_is_a_function_of_the_step_and_shares_make_the_whole():
@@ -83,6 +122,20 @@ def test_every_example_comes_once_an_epoch_and_the_rest_is_a_smaller_batch():
     assert sorted(seen.tolist()) == list(range(23))
     assert sequential_batches(10, 4)(0).tolist() == [0, 1, 2, 3]
     assert sampler(0).tolist() != sampler(sampler.steps).tolist()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n, p: sequential_batches(n, 5, p), lambda n, p: random_batches(n, 5, 0, p)]
+)
+@pytest.mark.parametrize(
+    ("n", "processes", "sizes"), [(11, 1, [5, 6]), (13, 4, [5, 8]), (14, 4, [5, 5, 4]), (3, 1, [3])]
+)
+def test_a_rest_too_small_for_a_batch_joins_the_last_one(make, n, processes, sizes):
+    sampler = make(n, processes)
+    for epoch in range(2):
+        batches = [sampler(epoch * sampler.steps + step) for step in range(sampler.steps)]
+        assert [len(batch) for batch in batches] == sizes
+        assert sorted(np.concatenate(batches).tolist()) == list(range(n))
 
 
 def test_groups_of_several_files_are_joined_and_scores_kept(tmp_path):

@@ -111,7 +111,7 @@ def test_marks_are_what_looking_at_every_passage_gives(seed):
     chosen = np.array(draw.sample(range(count), count))
     choice = Choice(negatives=2, positives=2, seed=seed)
     groups = [choice.group(data, int(i), 0) for i in chosen]
-    marks = marked(data, chosen, groups)
+    marks = marked(data, chosen, groups, data.content[np.concatenate([group.passages for group in groups])])
     columns = [(row, int(p)) for row, group in enumerate(groups) for p in group.passages]
     for row, (example, group) in enumerate(zip(chosen.tolist(), groups)):
         own = [column for column, (of, _) in enumerate(columns) if of == row]

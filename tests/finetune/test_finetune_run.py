@@ -173,14 +173,14 @@ def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection,
     class Seen(Exception):
         pass
 
-    def maker(examples, queries, passages, sampler, choice, world, mask):
-        raise Seen(choice, mask)
+    def maker(examples, queries, passages, sampler, choice, world, mask, drawn):
+        raise Seen(choice, mask, drawn.collection.path)
 
     monkeypatch.setattr(running, "Maker", maker)
     wish = {"negatives": 3, "positives": 2, "rotate": False, "hard": 0.5, "objective": {"mask": False}}
     with pytest.raises(Seen) as caught:
         finetuned(config_of(model, collection, loop={**LOOP, "seed": 7}, **wish), tmp_path / "out")
-    assert caught.value.args == (Choice(3, 2, False, 0.5, 7), False)
+    assert caught.value.args == (Choice(3, 2, False, 0.5, 7, 28), False, collection)
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):

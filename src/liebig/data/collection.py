@@ -134,6 +134,11 @@ class Collection:
         """The passage with this id."""
         return self._one("passages", name, beir.passage)
 
+    def passage_at(self, place: int) -> Passage:
+        """A passage by its place in the index, 0 … count - 1: for drawing at random, the order means nothing."""
+        lookup = self._lookup("passages")
+        return beir.passage(lookup.at(place), lookup.where)
+
     def query(self, name: str) -> Query:
         """The query with this id."""
         return self._one("queries", name, beir.question)
@@ -214,6 +219,10 @@ class Lookup:
         """The row with this id."""
         rows = map(self._row, self._index.candidates(name))
         return next((row for row in rows if row.get("id") == name), None)
+
+    def at(self, place: int) -> Row:
+        """The row at a place of the index, which is sorted by the hashes of ids."""
+        return self._row(int(self._index.offsets[place]))
 
     def find_all(self, names: Iterable[str]) -> Iterator[Row]:
         """Those of the rows with these ids that are there, in the order of the file: one search in the index."""

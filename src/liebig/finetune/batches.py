@@ -2,7 +2,9 @@
 
 Which passages meet is decided for the whole batch from numbers alone; tokens are copied for this process's share.
 Marks (targets, false negatives, own group, teacher's scores) name passages by their column in the whole batch, so a
-loss over all processes needs no further exchange. Cost: about 10 µs an example; threads prepare it ahead.
+loss over all processes needs no further exchange. Random negatives come from the whole collection: their numbers
+follow those of the passages that examples name, and they are read and tokenised when drawn, so that none is held.
+Cost: about 10 µs an example, and 40 for a passage drawn; threads prepare it ahead.
 
 n examples, g passages of a group, N passages of the batch, P positives, X excluded.
 """
@@ -17,12 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liebig.text.rows import counted
+from liebig.data.collection import Collection
+from liebig.model.packed import Packed
+from liebig.text.rows import Rows, bounds, counted, picked
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.labelled import rotation
-from liebig.train.labelled.examples import Examples
+from liebig.train.labelled.examples import Examples, content_of
 from liebig.train.labelled.samplers import Sampler
+from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
@@ -38,6 +43,7 @@ class Choice:
     rotate: bool = True
     hard: float = 1.0
     seed: int = 0
+    pool: int = 0  # passages of the collection, of which random negatives are drawn
 
     def group(self, examples: Examples, example: int, epoch: int) -> Group:
         """The passages of an example at this visit, positives first."""
@@ -51,7 +57,7 @@ class Choice:
             epoch,
             self.seed,
             self.negatives,
-            len(examples.passages),
+            range(len(examples.passages), len(examples.passages) + self.pool),
         )
         scores = None
         if examples.scores is not None and self.hard >= 1.0:
@@ -69,6 +75,21 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """The passages of a whole collection by their places in its index; none is held."""
+
+    collection: Collection
+    shape: Shape
+
+    def content(self, places: Longs) -> Longs:
+        texts = (self.collection.passage_at(i).text for i in places.tolist())
+        return np.fromiter(map(content_of, texts), np.int64, len(places))
+
+    def rows(self, places: Longs) -> Rows:
+        return self.shape.packed([self.shape.text(self.collection.passage_at(i)) for i in places.tolist()])
+
+
+@dataclass(frozen=True)
 class Maker:
     """This process's share of the batch of a step, as a function of the step."""
 
@@ -79,28 +100,53 @@ class Maker:
     choice: Choice
     world: World
     mask: bool = True
+    drawn: Drawn | None = None
 
     def __call__(self, step: int) -> Batch:
         chosen, epoch = self.sampler(step), self.sampler.epoch(step)
         groups = [self.choice.group(self.examples, int(i), epoch) for i in chosen]
         first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
-        marks = marked(self.examples, chosen, groups, self.mask)
+        content = self._content(np.concatenate([group.passages for group in groups])) if self.mask else None
+        marks = marked(self.examples, chosen, groups, content)
         mine = groups[first:last]
         owner = np.repeat(np.arange(last - first), [len(group.passages) for group in mine])
         sides = {
             "query": Side(self.queries.packed(chosen[first:last]), torch.arange(last - first)),
             "passage": Side(
-                self.passages.packed(np.concatenate([group.passages for group in mine])),
+                self._packed(np.concatenate([group.passages for group in mine])),
                 torch.from_numpy(owner),
             ),
         }
         return Batch(sides, last - first, {name: x[first:last] for name, x in marks.items()})
 
+    def _content(self, numbers: Longs) -> Longs:
+        """The contents of passages, named or drawn."""
+        named = len(self.examples.passages)
+        far = numbers >= named
+        found = self.examples.content[np.where(far, 0, numbers)]
+        if self.drawn is not None and far.any():
+            found[far] = self.drawn.content(numbers[far] - named)
+        return found
+
+    def _packed(self, numbers: Longs) -> Packed:
+        """The tokens of passages, named or drawn, in the order given."""
+        named = len(self.examples.passages)
+        far = numbers >= named
+        if self.drawn is None or not far.any():
+            return self.passages.packed(numbers)
+        parts = self.passages.rows(numbers[~far]), self.drawn.rows(numbers[far] - named)
+        offsets = bounds(np.concatenate([np.diff(offsets) for _, offsets in parts]))
+        order = np.argsort(np.argsort(far, kind="stable"), kind="stable")
+        return Packed.from_numpy(*picked((np.concatenate([row for row, _ in parts]), offsets), order))
+
 
 def marked(
-    examples: Examples, chosen: Longs, groups: Sequence[Group], mask: bool = True
+    examples: Examples, chosen: Longs, groups: Sequence[Group], content: Longs | None
 ) -> dict[str, Tensor]:
-    """Columns of the whole batch by example: its positives, its own group, what must not count against it."""
+    """Columns of the whole batch by example: its positives, its own group, what must not count against it.
+
+    `content` is that of every column, and none where nothing is left out.
+    """
     sizes = np.array([len(group.passages) for group in groups])
     positives = np.array([group.positives for group in groups])
     starts = np.cumsum(sizes) - sizes
@@ -108,9 +154,8 @@ def marked(
         TARGETS: padded(counted(starts, positives), positives),
         MEMBERS: padded(counted(starts, sizes), sizes),
     }
-    if mask:
-        columns = np.concatenate([group.passages for group in groups])
-        marks[EXCLUDE] = padded(*false_negatives(examples, chosen, columns, starts, positives))
+    if content is not None:
+        marks[EXCLUDE] = padded(*false_negatives(examples, chosen, content, starts, positives))
     if all(group.scores is not None for group in groups):
         scores = np.concatenate([group.scores for group in groups if group.scores is not None])
         marks[TEACHER] = padded(scores, sizes, 0.0)
@@ -118,10 +163,9 @@ def marked(
 
 
 def false_negatives(
-    examples: Examples, chosen: Longs, columns: Longs, starts: Longs, positives: Longs
+    examples: Examples, chosen: Longs, content: Longs, starts: Longs, positives: Longs
 ) -> tuple[Longs, Longs]:
     """The columns, other than its targets, whose text is known to be relevant to an example; how many each has."""
-    content = examples.content[columns]
     order = np.argsort(content, kind="stable")
     ordered, bounds = content[order], examples.relevant.bounds
     sizes = bounds[chosen + 1] - bounds[chosen]

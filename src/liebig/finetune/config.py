@@ -194,7 +194,10 @@ class FinetuneConfig(Config):
         default=True, description="Other positives and negatives every epoch, as Tevatron v1."
     )
     hard: float = Field(
-        default=1.0, ge=0, le=1, description="Chance that a negative is a mined one and not a random passage."
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Chance that a negative is a mined one, else a random passage of the collection.",
     )
     untied: bool = Field(default=False, description="Queries and passages have encoders of their own.")
     pooling: Literal["cls", "mean"] | None = Field(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from liebig.data.collection import Collection
 from liebig.finetune import lora, similarity
-from liebig.finetune.batches import Choice, Maker
+from liebig.finetune.batches import Choice, Drawn, Maker
 from liebig.finetune.batching import plain_sampler, sampler_of
 from liebig.finetune.build import Start, shapes, similarity_of, start
 from liebig.finetune.config import (
@@ -92,8 +92,9 @@ def finetune(config: FinetuneConfig, folder: Path, world: World) -> None:
 
 
 def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
+    collection = Collection(config.collection)
     read = read_examples(
-        Collection(config.collection),
+        collection,
         config.split,
         groups=config.groups,
         relevant=config.relevant,
@@ -110,9 +111,11 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
     queries = cached(folder / CACHE / "queries", tokenised(read.queries, query), world)
     passages = cached(folder / CACHE / "passages", tokenised(read.passages, passage), world)
     sampler = sampler_of(config, made.objective, examples, queries, passages, folder / SCHEDULE, world)
-    choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed)
+    pool = collection.count("passages") if config.hard < 1 else 0
+    choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed, pool)
     mask = getattr(config.objective, "mask", True)
-    maker = Maker(examples, queries, passages, sampler, choice, world, mask)
+    drawn = Drawn(collection, passage) if pool else None
+    maker = Maker(examples, queries, passages, sampler, choice, world, mask, drawn)
     return Data(maker, sampler, _dev(config, (query, passage), folder, world, say))
 
 

@@ -209,7 +209,7 @@ def read_examples(
         what = f"the query {unscored.query!r} has no teacher's scores, or not of every passage"
         unscored.where.refuse(what, "give groups with scores, as liebig rerank score --groups writes them")
     judged = _judged(collection, split, relevant) if folders else {}
-    texts = _Checked(collection, chosen)
+    texts = _Checked(collection, chosen, judged)
     examples = _numbered(chosen, texts, judged)
     return Read(
         examples,
@@ -218,27 +218,43 @@ def read_examples(
     )
 
 
-class _Checked:
-    """The queries and passages that drafts name: where each is first named, checked in one pass over the texts."""
+def content_of(text: str) -> int:
+    """A number that is equal for texts of the same words."""
+    return hash64(" ".join(text.split())) & 0x7FFFFFFFFFFFFFFF
 
-    def __init__(self, collection: Collection, found: Sequence[Draft]) -> None:
+
+class _Checked:
+    """The queries and passages that drafts name: where each is first named, checked in one pass over the texts.
+
+    `contents` also has what is judged relevant and named by no draft: it may be drawn as a random negative.
+    """
+
+    def __init__(
+        self, collection: Collection, found: Sequence[Draft], judged: Mapping[str, Sequence[str]]
+    ) -> None:
         self.queries = {draft.query: draft.where for draft in found}
         self.passages: dict[str, Where] = {}
         for draft in found:
             for name in (*draft.positives, *draft.negatives):
                 self.passages.setdefault(name, draft.later.get(name, draft.where))
         self._check("query", self.queries, collection.queries())
-        self.contents = self._check("passage", self.passages, collection.passages())
+        also = {i for draft in found for i in judged.get(draft.query, ())}
+        self.contents = self._check("passage", self.passages, collection.passages(), also)
 
     @staticmethod
-    def _check(kind: str, named: Mapping[str, Where], records: Iterable[Query | Passage]) -> dict[str, int]:
-        """The content of each text named, as a hash."""
+    def _check(
+        kind: str,
+        named: Mapping[str, Where],
+        records: Iterable[Query | Passage],
+        also: frozenset[str] | set[str] = frozenset(),
+    ) -> dict[str, int]:
+        """The content of each text named, and of the others of `also` that are there."""
         found: dict[str, int] = {}
         for record in records:
-            if record.id in named:
-                if not record.text.strip():
-                    named[record.id].refuse(f"the {kind} {record.id!r} has an empty text", "remove it")
-                found[record.id] = hash64(" ".join(record.text.split())) & 0x7FFFFFFFFFFFFFFF
+            if record.id in named and not record.text.strip():
+                named[record.id].refuse(f"the {kind} {record.id!r} has an empty text", "remove it")
+            if record.id in named or record.id in also:
+                found[record.id] = content_of(record.text)
         unknown = [name for name in named if name not in found]
         if unknown:
             more = f", and {len(unknown) - 1:,} more are unknown" if len(unknown) > 1 else ""
@@ -263,7 +279,13 @@ def _numbered(found: Sequence[Draft], texts: _Checked, judged: Mapping[str, Sequ
     numbers = {name: i for i, name in enumerate(texts.passages)}
     content = np.fromiter((texts.contents[name] for name in numbers), np.int64, len(numbers))
     relevant = (
-        sorted({texts.contents[i] for i in (*draft.positives, *judged.get(draft.query, ())) if i in numbers})
+        sorted(
+            {
+                texts.contents[i]
+                for i in (*draft.positives, *judged.get(draft.query, ()))
+                if i in texts.contents
+            }
+        )
         for draft in found
     )
     scores = None

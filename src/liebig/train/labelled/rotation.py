@@ -44,7 +44,7 @@ def negatives(count: int, example: int, epoch: int, seed: int, wanted: int, rota
 
 
 def softened(
-    chosen: Sequence[int], hard: float, example: int, epoch: int, seed: int, wanted: int, pool: int
+    chosen: Sequence[int], hard: float, example: int, epoch: int, seed: int, wanted: int, pool: range
 ) -> list[int]:
     """Numbers of passages: each chosen one with the chance `hard`, else a random one of `pool` (Contriever, A).
 
@@ -53,5 +53,5 @@ def softened(
     if hard >= 1.0:
         return list(chosen)
     keep = rng.uniform(rng.key(seed, epoch, example, HARD), np.arange(wanted)) < hard
-    drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(wanted), pool)
-    return [int(chosen[i]) if i < len(chosen) and keep[i] else int(drawn[i]) for i in range(wanted)]
+    drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(wanted), len(pool))
+    return [int(chosen[i]) if i < len(chosen) and keep[i] else pool[int(drawn[i])] for i in range(wanted)]
