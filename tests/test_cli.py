@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from liebig import __version__
 from liebig.cli import make_app
 from liebig.stages import STAGES
 
@@ -38,6 +39,12 @@ def test_every_command_teaches_with_an_example():
             continue
         assert "Example:" in part, name
         assert f"{name} " in part.split("Example:")[1], name
+
+
+def test_the_version_is_printed_without_a_command():
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"liebig {__version__}\n"
 
 
 def test_every_field_of_a_stage_says_what_it_is_for():

@@ -103,14 +103,22 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
     return app
 
 
-def _version(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"liebig {__version__}")
         raise typer.Exit
+
+
+def _version(
+    version: Annotated[
+        bool,
+        # A callback of the option itself: the group's own runs only after a command was found.
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Options before any command."""
 
 
 def _help(stage: Stage) -> str:
