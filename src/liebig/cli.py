@@ -113,9 +113,7 @@ def _version(
     version: Annotated[
         bool,
         # A callback of the option itself: the group's own runs only after a command was found.
-        typer.Option(
-            "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
-        ),
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Options before any command."""

@@ -9,6 +9,8 @@ import typer
 
 from liebig.stages import STAGES
 
+MINUTES = 30.0  # of training, where none are given
+
 
 def _say(text: str) -> None:
     typer.echo(text, err=True)
@@ -22,7 +24,7 @@ def build(
     out: Annotated[Path, typer.Option(help="The folder of the retriever.")],
     minutes: Annotated[
         float, typer.Option(help="Minutes of training on the corpus; 0 takes the encoder as it comes.", min=0)
-    ] = 30.0,
+    ] = MINUTES,
     model: Annotated[
         str | None,
         typer.Option(help="The encoder to start from: a folder, or liebig:NAME [default: the bundled one]."),
@@ -110,31 +112,45 @@ def doctor(
 def plan(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe [default: three corpora]."),
+        typer.Argument(
+            metavar="[RECIPE [KEY=VALUE]... | SOURCE...]",
+            help="A recipe (.toml), or documents as for liebig build [default: three corpora].",
+        ),
     ] = None,
     machine: Annotated[str, typer.Option(help="h200, cpu2, or calibrate for this one.")] = "calibrate",
     devices: Annotated[int, typer.Option(help="How many of them.", min=1)] = 1,
     price: Annotated[float | None, typer.Option(help="What an hour of one costs.", min=0)] = None,
     passages: Annotated[int, typer.Option(help="Passages of data that is not there yet.", min=1)] = 1_000_000,
     tokens: Annotated[float, typer.Option(help="Tokens of such a passage.", min=1)] = 100.0,
-    model: Annotated[Path | None, typer.Option(help="The model of the table [default: BERT-base].")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of the table [default: BERT-base], or that of the build [default: the bundled one]."
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Minutes of training of the build.", min=0)] = MINUTES,
 ) -> None:
-    """Say what a recipe takes on a machine: time, memory, disk and cost; without one, the table of three corpora.
+    """Say what a recipe or a build takes on a machine: time, memory, disk, cost; without either, three corpora.
 
     Example:
 
-        liebig plan recipes/condenser.toml --machine h200
+        liebig plan ~/articles --minutes 10
     """
     from liebig.plan.estimates import Corpus
+    from liebig.plan.folder import plan_build
     from liebig.plan.machines import machine as find
     from liebig.plan.run import plan_recipe, plan_table
+    from liebig.retriever.build import Wish, model_folder
 
     chosen = find(machine).at(price, devices)
-    recipe, *overrides = words or [""]
-    if recipe:
-        lines = plan_recipe(STAGES, Path(recipe), overrides, chosen, Corpus(passages, tokens))
+    first, *others = words or [""]
+    if not first:
+        lines = plan_table(None if model is None else model_folder(model), chosen)
+    elif first.endswith(".toml"):
+        lines = plan_recipe(STAGES, Path(first), others, chosen, Corpus(passages, tokens))
     else:
-        lines = plan_table(model, chosen)
+        wish = Wish((first, *others), model, minutes)
+        lines = plan_build(wish, chosen)
     typer.echo("\n".join(lines))
 
 

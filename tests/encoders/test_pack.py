@@ -64,7 +64,9 @@ def test_sentence_transformers_loads_it(pack, run, tmp_path):
 
     pack.pack(run, ["start", "model"], tmp_path / "mini", "liebig-mini", "mini.toml", [])
     found = SentenceTransformer(str(tmp_path / "mini"), device="cpu")
-    assert {parameter.dtype for parameter in found.parameters()} == {torch.float32}  # a CPU is slow in float16
+    assert {parameter.dtype for parameter in found.parameters()} == {
+        torch.float32
+    }  # a CPU is slow in float16
     # Both compute in float32 and differ in the order of sums only.
     np.testing.assert_allclose(
         found.encode(TEXTS), Encoder.load(tmp_path / "mini").encode_texts(TEXTS), atol=1e-5

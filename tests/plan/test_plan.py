@@ -1,14 +1,22 @@
 """Plans: measured rates come back out, parts add up, and what is assumed is said."""
 
 import json
+import os
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
 from liebig import encoders
+from liebig.cli import make_app
+from liebig.data.collection import Collection
 from liebig.errors import RecipeError
+from liebig.machine import memory
 from liebig.plan.estimates import ESTIMATORS, Corpus, Shape, encoding, lexical
+from liebig.plan.folder import measure
 from liebig.plan.machines import MACHINES, calibrate, machine
 from liebig.plan.run import plan_recipe, plan_table, size
+from liebig.retriever.build import Wish, Works, read_collection
 from liebig.stages import STAGES
 
 H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
@@ -99,6 +107,62 @@ def test_a_machine_is_known_or_measured():
     with pytest.raises(RecipeError, match="no machine 'h2000'"):
         machine("h2000")
     assert [size(1.5e12), size(2e9), size(3e6), size(4e3)] == ["1.5 TB", "2 GB", "3 MB", "4 kB"]
+
+
+def test_the_memory_of_this_machine_is_its_own(monkeypatch, tmp_path):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**34 // 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    limits = [tmp_path / "memory.max", tmp_path / "absent"]
+    monkeypatch.setattr("liebig.machine.LIMITS", limits)
+    assert memory() == 2**34
+    limits[0].write_text("max\n")
+    assert memory() == 2**34
+    limits[0].write_text(f"{2**33}\n")
+    assert memory() == 2**33, "a container has less than its machine"
+    if not torch.cuda.is_available():
+        assert calibrate().memory == 2**33
+
+
+def write_articles(folder, count=3):
+    for i in range(count):
+        text = "Growth is limited by the scarcest nutrient. " * 40
+        (folder / f"{i}.md").write_text(f"# Article {i}\n\n{text}\n")
+
+
+def test_a_folder_is_planned_as_its_build(tmp_path):
+    write_articles(tmp_path)
+    result = CliRunner().invoke(make_app(), ["plan", str(tmp_path), "--machine", "cpu2", "--minutes", "10"])
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split("  ")[0] for line in result.stdout.splitlines()[3:]]
+    assert rows == ["read and cut", "BM25", "training", "check", "vectors", "all"]
+    assert "10 min" in result.stdout.splitlines()[5]
+
+
+def test_the_plan_of_a_folder_counts_the_passages_that_the_build_makes(tmp_path):
+    write_articles(tmp_path)
+    wish = Wish((str(tmp_path),), minutes=0)
+    collection = read_collection(
+        Works(STAGES, tmp_path.parent / f"{tmp_path.name}-out", print), wish, wish.start
+    )
+    assert measure(wish).corpus.passages == Collection(collection).count("passages")
+
+
+def test_a_large_folder_is_planned_from_a_sample(tmp_path, monkeypatch):
+    write_articles(tmp_path, 20)
+    wish = Wish((str(tmp_path),), minutes=0)
+    whole = measure(wish)
+    monkeypatch.setattr("liebig.plan.folder.SAMPLE", 10)
+    sample = measure(wish)
+    assert "from the first 10 records" in sample.basis
+    # Ten files alike stand for twenty; what is counted of the last one is its text without the heading.
+    assert sample.corpus.passages == pytest.approx(whole.corpus.passages, rel=0.02)
+    assert sample.text == pytest.approx(whole.text, rel=0.02)
+
+
+def test_a_source_that_is_not_there_is_one_sentence(tmp_path):
+    result = CliRunner().invoke(make_app(), ["plan", str(tmp_path / "nothing"), "--machine", "cpu2"])
+    assert (result.exit_code, len(result.stderr.strip().splitlines())) == (2, 1)
+    assert "no such file or folder" in result.stderr
 
 
 def test_what_cannot_be_planned_is_said(tmp_path):

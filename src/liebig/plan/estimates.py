@@ -133,8 +133,13 @@ def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpu
     steps, basis = _steps(config)
     flop = 4 * shape.forward(tokens, corpus.tokens)  # forward, backward, and the pass that fills the cache
     seconds = None if steps is None else steps * flop / machine.train
-    memory = 16 * shape.parameters + min(tokens, 32_768) * 34 * shape.width * shape.layers
+    memory = training_memory(shape, tokens)
     return Estimate(name, seconds, memory, 8 * shape.parameters * (1 + config.loop.keep), basis)
+
+
+def training_memory(shape: Shape, tokens: float) -> float:
+    """Weights, gradients and moments, and the activations of a chunk of a batch with so many tokens."""
+    return 16 * shape.parameters + min(tokens, 32_768) * 34 * shape.width * shape.layers
 
 
 def _steps(config: FinetuneConfig) -> tuple[int | None, str]:

@@ -66,13 +66,13 @@ def machine(name: str) -> Machine:
 
 
 def calibrate() -> Machine:
-    """This machine, its matrix rate measured for a third of a second."""
+    """This machine: its own memory, its matrix rate measured for a third of a second."""
     import torch
 
-    from liebig.machine import cores
+    from liebig.machine import cores, memory
     from liebig.pretrain.plan import matrix_rate
 
     kind = "cuda" if torch.cuda.is_available() else "cpu"
-    memory = torch.cuda.mem_get_info()[1] if kind == "cuda" else 4 * GIB
+    bytes_there = torch.cuda.mem_get_info()[1] if kind == "cuda" else memory()
     name = torch.cuda.get_device_name() if kind == "cuda" else f"this machine's {cores()} cores"
-    return Machine(name, kind, matrix_rate(kind), cores(), memory, 0.0)
+    return Machine(name, kind, matrix_rate(kind), cores(), bytes_there, 0.0)

@@ -26,7 +26,7 @@ def plan_recipe(
     estimates = list(_estimates(_stages(table, recipe, overrides), machine, corpus))
     if not estimates:
         return ["No stage of this recipe takes more than seconds."]
-    return _lines(estimates, machine)
+    return lines(estimates, machine)
 
 
 def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) -> list[Planned]:
@@ -49,23 +49,24 @@ def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> I
             yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
 
 
-def _lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
+def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
+    """The table of stages, and what does not fit."""
     width = max(len(e.stage) for e in estimates)
-    lines = [f"On {machine.name}; {_priced(machine)}", ""]
-    lines.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  rests on")
+    rows = [f"On {machine.name}; {_priced(machine)}", ""]
+    rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  rests on")
     for e in estimates:
-        lines.append(
+        rows.append(
             f"{e.stage:<{width}}  {_time(e.seconds):>13}  {size(e.memory):>9}  {size(e.disk):>9}  "
             f"{_cost(e.seconds, machine):>9}  {e.basis}"
         )
     known = sum(e.seconds for e in estimates if e.seconds is not None)
     largest, disk = max(e.memory for e in estimates), sum(e.disk for e in estimates)
-    lines.append(
+    rows.append(
         f"{'all':<{width}}  {_time(known):>13}  {size(largest):>9}  {size(disk):>9}  {_cost(known, machine):>9}"
     )
     if largest > machine.memory:
-        lines.append(f"WARNING: {size(largest)} of memory do not fit the {size(machine.memory)} there are.")
-    return lines
+        rows.append(f"WARNING: {size(largest)} of memory do not fit the {size(machine.memory)} there are.")
+    return rows
 
 
 def plan_table(model: Path | None, machine: Machine, kind: str = "fp16") -> list[str]:

@@ -109,25 +109,26 @@ class Wish:
 
     sources: tuple[str, ...]
     model: str | None = None
-    minutes: float = 30.0
+    minutes: float = 0.0
     language: str = "en"
     seed: int = 0
 
     @property
     def start(self) -> Path:
         """The folder of the starting encoder: the one named, or the one that comes with the package."""
-        if self.model is None:
-            return encoders.folder()
-        if self.model.startswith(encoders.PREFIX):
-            try:
-                return encoders.folder(self.model)
-            except ValueError as error:
-                raise RecipeError(str(error)) from None
-        if not Path(self.model).is_dir():
-            raise RecipeError(
-                "there is no such model folder", file=self.model, fix="name a folder, or liebig:NAME"
-            )
-        return Path(self.model)
+        return encoders.folder() if self.model is None else model_folder(self.model)
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model that is named: a folder, or `liebig:NAME`."""
+    if name.startswith(encoders.PREFIX):
+        try:
+            return encoders.folder(name)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+    if not Path(name).is_dir():
+        raise RecipeError("there is no such model folder", file=name, fix="name a folder, or liebig:NAME")
+    return Path(name)
 
 
 class Works:

@@ -56,6 +56,11 @@ def why_not(start: Start, store: Path) -> str | None:
     return None
 
 
+def batch_size(cuda: bool) -> int:
+    """Pairs of a step, where the corpus has that many."""
+    return BATCH_CUDA if cuda else BATCH_CPU
+
+
 def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: float) -> dict[str, Any]:
     """The recipe of `liebig pretrain`."""
     cloze = {"kind": "cloze"}
@@ -64,7 +69,7 @@ def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: flo
     has_pairs = (questions / PAIRS).is_dir()
     examples = [_blocks(TokenStore.open(store, hashes=False), start)]
     examples += [Collection(questions / PAIRS).count("passages")] if has_pairs else []
-    batch = min(BATCH_CUDA if start.cuda else BATCH_CPU, int(0.9 * min(examples)))
+    batch = min(batch_size(start.cuda), int(0.9 * min(examples)))
     contrast = {
         "kind": "simclr",
         "similarity": "cosine",
