@@ -294,29 +294,46 @@ def search(
         ),
     ],
     k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
+    system: Annotated[
+        str | None,
+        typer.Option(help="Of a retriever: hybrid, dense or bm25 [default: the one its build chose]."),
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Model of the question [default: the index's own].")
+        str | None, typer.Option(help="Of an index: model of the question [default: the index's own].")
     ] = None,
     texts: Annotated[
         Path | None, typer.Option(help="A collection with the texts, where no index has them.")
     ] = None,
 ) -> None:
-    """Ask an index a question in the terminal; two indexes, such as BM25 and vectors, stand side by side.
+    """Ask a question in the terminal: a retriever, by the system its build chose, or one or two indexes side by side.
 
     Example:
 
-        liebig search runs/bm25 runs/index "how do I merge two sorted lists"
+        liebig search runs/articles "how do I merge two sorted lists"
     """
-    from liebig.retriever.folder import indexes_of
+    from liebig.retriever.folder import is_retriever
+    from liebig.retriever.terminal import search_retriever
     from liebig.search.terminal import search_here
 
     *indexes, question = words
     if not indexes:
         raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
-    found = [indexes_of(Path(index)) for index in indexes]
-    own = next((str(path) for _, path in found if path is not None), None)
-    parts = [part for opened, _ in found for part in opened]
-    search_here(parts, question, k=k, model=model or own, texts=texts)
+    paths = [Path(index) for index in indexes]
+    whole = next((path for path in paths if is_retriever(path)), None)
+    if whole is None:
+        if system is not None:
+            raise RecipeError("only a retriever has systems", fix="leave out --system")
+        search_here(paths, question, k=k, model=model, texts=texts)
+    elif len(paths) > 1:
+        raise RecipeError(
+            "a retriever is asked alone", file=whole, fix="name indexes to see them side by side"
+        )
+    elif model is not None or texts is not None:
+        raise RecipeError(
+            "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
+        )
+    else:
+        search_retriever(whole, question, k=k, system=system)
 
 
 def _stage(name: str) -> Stage:

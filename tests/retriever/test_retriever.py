@@ -1,15 +1,18 @@
 """A folder asked from Python: what each system finds, fused, filtered, explained, and taken over while it is in use."""
 
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import liebig
 from liebig import pipeline, workspace
+from liebig.cli import make_app
 from liebig.errors import CorruptError, DataError, RecipeError
 from liebig.records import Passage, Query
 from liebig.retriever.embedding import Embedder
@@ -49,6 +52,39 @@ def test_hybrid_is_the_fusion_of_both(folder, retriever):
     found = retriever.search(QUESTION, k=3)
     assert [(r.id, r.score) for r in found] == pairs_of(expected)
     assert found[0].ranks == {"bm25": 1, "dense": 1 + [id for id, _ in lists[1]].index(found[0].id)}
+
+
+def shown(folder, *options):
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(
+        make_app(), ["search", str(folder), QUESTION, "--k", "3", *options]
+    )
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("system", ["hybrid", "dense", "bm25"])
+def test_the_command_answers_by_the_system_that_was_chosen(folder, tmp_path, system):
+    chosen = tmp_path / "chosen"
+    shutil.copytree(folder, chosen, symlinks=True)
+    write(chosen, replace(read(chosen), system=system))
+    found = Retriever.from_folder(chosen).search(QUESTION, k=3)
+    page = shown(chosen)
+    expected = [f"{r.rank}. {r.title}  {r.score:.3f}  {r.id}" for r in found]
+    assert re.findall(r"\d\. [\w ]+  -?\d+\.\d{3}  [\w-]+", page) == expected
+    assert f"{system} (" in page
+    assert ("bm25 1, dense " in page) == (system == "hybrid")
+
+
+def test_the_command_asks_another_system_where_one_is_named(folder, retriever):
+    page = shown(folder, "--system", "bm25")
+    assert "bm25 (" in page
+    assert [r.id in page for r in retriever.search(QUESTION, k=3, system="bm25")] == [True] * 3
+
+
+@pytest.mark.parametrize("words", [["--model", "x"], ["--texts", "x"], ["--system", "sparse"]])
+def test_what_a_retriever_has_not_is_one_sentence(folder, words):
+    result = CliRunner().invoke(make_app(), ["search", str(folder), QUESTION, *words])
+    assert (result.exit_code, len(result.stderr.strip().splitlines())) == (2, 1)
 
 
 def test_a_result_carries_text_title_document_and_metadata(retriever):

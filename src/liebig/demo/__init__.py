@@ -72,7 +72,7 @@ def closing(out: Path, page: Path, seconds: float) -> list[str]:
         f"{duration(seconds)} in all. Which questions are won and lost, with the texts: {page}",
         "",
         "Next:",
-        f'  liebig search {out}/bm25 {out}/index "merge two sorted lists"',
+        f'  liebig search {out} "merge two sorted lists"',
         f"  liebig serve {out}",
         "  liebig build YOUR_FOLDER --out runs/mine",
     ]

@@ -112,10 +112,6 @@ def remove_old(folder: Path, before: Described, now: Described) -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def indexes_of(path: Path) -> tuple[list[Path], Path | None]:
-    """The indexes of a retriever's folder and its model; any other path is an index itself."""
-    if not (path / NAME).is_file():
-        return [path], None
-    described = read(path)
-    indexes = [path / name for name in (described.bm25, described.index) if name is not None]
-    return indexes, path / described.model if described.model is not None else None
+def is_retriever(path: Path) -> bool:
+    """Whether a folder is a retriever's."""
+    return (path / NAME).is_file()

@@ -1,4 +1,4 @@
-"""`liebig search INDEX "question"`: what was found, in the terminal, with the words that matched marked.
+"""`liebig search INDEX... "question"`: what indexes found, in the terminal, with the words that matched marked.
 
 One system gives a list; two (BM25 and dense) stand side by side, each hit with its rank in the other. Times are
 those of the search alone, the question's encoding included: models are loaded and code is compiled before.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from liebig.errors import LiebigError, RecipeError
 from liebig.lexical.analysis import Analyzer
+from liebig.records import Passage
 from liebig.search.fold import Folded
 from liebig.search.snippets import snippet
 from liebig.search.systems import Dense, Found, Lexical, System, open_system
@@ -35,8 +37,7 @@ def search_here(
     console: Console | None = None,
 ) -> None:
     """Ask one index, or two side by side, and print what they find."""
-    if not question.strip():
-        raise RecipeError("the question is empty", fix='liebig search INDEX "the question"')
+    check_question(question)
     console = console or Console()
     systems = [_folded(open_system(path, model=model)) for path in indexes]
     answers, seconds = [], []
@@ -47,7 +48,7 @@ def search_here(
         seconds.append(time.perf_counter() - began)
     lookup = texts_of(systems, texts)
     analyzer = next((s.index.settings.analyzer for s in systems if isinstance(s, Lexical)), Analyzer())
-    table = Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
+    table = new_table(question)
     for system, took in zip(systems, seconds):
         table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
     for place in range(min(k, max(map(len, answers)))):
@@ -62,6 +63,17 @@ def search_here(
         console.print(table)
     if any(answers) and lookup is ids_alone:
         console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
+
+
+def check_question(question: str) -> None:
+    """Refuse a question without a word."""
+    if not question.strip():
+        raise RecipeError("the question is empty", fix='liebig search INDEX "the question"')
+
+
+def new_table(question: str) -> Table:
+    """A table under the question, a column to be added for each system."""
+    return Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
 
 
 def _folded(system: System) -> System:
@@ -83,14 +95,19 @@ def _cell(
     if place >= len(found):
         return Text("")
     id, score = found[place]
-    cell = Text(f"{place + 1}. ", style="bold")
     try:
         passage = lookup(id)
     except LiebigError:
-        return cell.append(id)
-    cell.append(passage.title or id, style="bold")
+        return Text(f"{place + 1}. ", style="bold").append(id)
     rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {DEPTH}"
-    cell.append(f"  {score:.3f}  {id}{rank}\n", style="dim")
+    return hit(place + 1, replace(passage, id=id), score, rank, question, analyzer)
+
+
+def hit(rank: int, passage: Passage, score: float, note: str, question: str, analyzer: Analyzer) -> Text:
+    """A passage as it is shown: its title, where it stands, and its text with the question's words marked."""
+    cell = Text(f"{rank}. ", style="bold")
+    cell.append(passage.title or passage.id, style="bold")
+    cell.append(f"  {score:.3f}  {passage.id}{note}\n", style="dim")
     for piece in snippet(passage.text, question, analyzer):
         cell.append(piece.text, style="bold yellow" if piece.marked else "")
     return cell
