@@ -190,10 +190,25 @@ def test_losses_of_pairs_triplets_and_groups_equal_their_formulas() -> None:
     plain = (cosine_similarity(a, c) - cosine_similarity(a, b) + 0.5).clamp(min=0).mean()
     same(losses.triplet(a, b, c, margin=0.5, distance="cosine"), plain, a, b, c)
     first = torch.zeros(5, dtype=torch.long)
-    same(losses.ltr(a), cross_entropy(a.sigmoid(), first), a)
     same(losses.grouped(a), cross_entropy(a, first), a)
     one, two = a[:, 0], a[:, 1]
     same(losses.margin_mse(one, two, gold, gold.flip(0)), ((one - two - gold + gold.flip(0)) ** 2).mean(), a)
+
+
+@pytest.mark.parametrize("tile", [1, 12, 1000])
+def test_learning_to_rank_equals_equation_14_tiled_or_not_and_in_shares(tile: int) -> None:
+    q, c, targets = rows(5)[:, 0], rows(6, seed=1)[:, 0], torch.tensor([3, 0, 1, 5, 2])
+    q, c = (x.detach().requires_grad_() for x in (q, c))
+    out = torch.tensor([[4, 0], [1, 3], [1, 5]])
+    scores = (q[:, None] + c).sigmoid().clone()
+    scores[out[:, 0], out[:, 1]] = -torch.inf
+    plain = cross_entropy(scores, targets)
+    same(losses.ltr(q, c, targets, exclude=out, tile=tile), plain, q, c)
+    halves = [
+        losses.ltr(q[a:b], c, targets[a:b], exclude=some, total=5, tile=tile)
+        for a, b, some in ((0, 2, out[1:]), (2, 5, out[:1] - torch.tensor([2, 0])))
+    ]
+    same(halves[0] + halves[1], plain, q, c)
 
 
 @pytest.mark.parametrize("tile", [1, 4, 100])

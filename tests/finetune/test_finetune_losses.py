@@ -172,17 +172,44 @@ def test_matryoshka_is_the_mean_of_the_loss_at_each_width():
     assert_same(Retriever(encoder, widths=(4, 16)), encoder, batch, sum(parts) / 2, 25)
 
 
-@pytest.mark.parametrize("chunk_tokens", [None, 25])
-def test_ltr_equals_the_softmax_of_sigmoids_over_the_group(chunk_tokens):
-    encoder, data = double_encoder(), examples(POSITIVES, NEGATIVES, 12)
-    batch, q, encode = made(data, encoder)
+def ranker(encoder, passage=None):
     objective = Ltr.__new__(Ltr)
     torch.nn.Module.__init__(objective)
-    objective.retriever, objective.head = Retriever(encoder), torch.nn.Linear(32, 1).double()
-    pairs = torch.cat((q.repeat_interleave(3, 0), encode(ORDER)), 1)
-    logits = objective.head(pairs).view(4, 3).sigmoid()
-    expected = -logits.log_softmax(1)[:, 0].mean()
+    objective.retriever, objective.head = Retriever(encoder, passage), torch.nn.Linear(32, 1).double()
+    return objective
+
+
+def every_pair(objective, q, p):
+    """σ(W{q, d} + b) of every query with every passage, in the plainest way."""
+    pairs = torch.cat((q.repeat_interleave(len(p), 0), p.repeat(len(q), 1)), 1)
+    return objective.head(pairs).view(len(q), len(p)).sigmoid()
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 25])
+@pytest.mark.parametrize("mined", [True, False])
+def test_ltr_is_the_softmax_of_sigmoids_over_the_batch(chunk_tokens, mined):
+    """Eq. 14 with the other queries' passages as negatives, with and without mined ones; the head learns too."""
+    encoder, data = double_encoder(), examples(POSITIVES, NEGATIVES if mined else [[]] * 4, 12)
+    batch, q, encode = made(data, encoder)
+    objective = ranker(encoder)
+    scores = every_pair(objective, q, encode(ORDER if mined else [0, 1, 2, 3]))
+    expected = -scores.log_softmax(1)[torch.arange(4), torch.arange(4) * (3 if mined else 1)].mean()
+    plain = torch.autograd.grad(expected, list(objective.head.parameters()), retain_graph=True)
     assert_same(objective, encoder, batch, expected, chunk_tokens)
+    for ours, theirs in zip(objective.head.parameters(), plain):
+        torch.testing.assert_close(ours.grad, theirs, rtol=1e-7, atol=1e-12)
+
+
+def test_ltr_leaves_out_what_is_known_to_be_relevant_and_counts_a_query_of_several_positives_once():
+    encoder, passage = double_encoder(), double_encoder(seed=1)
+    data = examples([[0, 1], [2]], [[3], [4]], 5, relevant=[[0, 1, 4], [2]])
+    batch, q, _ = made(data, encoder, positives=2, negatives=1)
+    objective = ranker(encoder, passage)
+    p = passage(random_texts(5, 2).packed(np.array([0, 1, 3, 2, 4])))
+    scores = every_pair(objective, q, p)
+    first = [-scores[0, [i, 2, 3]].log_softmax(0)[0] for i in (0, 1)]
+    expected = (sum(first) / 2 - scores[1].log_softmax(0)[3]) / 2
+    assert_same(objective, encoder, batch, expected, None)
 
 
 @pytest.mark.parametrize("chunk_tokens", [None, 25])

@@ -24,7 +24,7 @@ WAYS = {
     "untied": {"untied": True, "objective": {"temperature": 0.05, "similarity": "cosine"}},
     "distill": {"objective": {"kind": "distill", "hard": 0.2}},
     "margin-mse": {"objective": {"kind": "distill", "loss": "margin-mse"}},
-    "ltr": {"objective": {"kind": "ltr"}},
+    "ltr": {"objective": {"kind": "ltr"}, "batching": {"kind": "adaptive"}, "negatives": 0},
     "cosine": {"objective": {"kind": "cosine"}},
     "triplet": {"objective": {"kind": "triplet"}},
     "asam": {"optim": {"kind": "asam", "lr": 1e-3}},

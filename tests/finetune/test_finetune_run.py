@@ -67,6 +67,7 @@ def flat(row):
         {"objective": {"kind": "distill", "hard": 0.2}},
         {"objective": {"kind": "distill", "loss": "margin-mse"}, "optim": {"kind": "asam", "lr": 1e-3}},
         {"objective": {"kind": "ltr"}, "evaluation": {"split": "dev", "over": "candidates", "candidates": 3}},
+        {"objective": {"kind": "ltr"}, "batching": {"kind": "adaptive"}, "negatives": 0, "evaluation": {}},
         {"evaluation": {"split": "dev", "over": "candidates", "measures": ["RR@100"]}, "hard": 0.5},
         {"batching": {"kind": "sequential"}, "evaluation": {"split": "dev", "passages": 4}},
         {"batching": {"kind": "adaptive", "search": "beam"}, "query_prompt": "query: ", "title": "separator"},
@@ -193,7 +194,22 @@ def test_distilling_needs_scores(model, collection, tmp_path):
     ("fields", "message"),
     [
         ({"objective": {"kind": "ltr"}}, "cannot search"),
-        ({"objective": {"kind": "cosine"}, "batching": {"kind": "adaptive"}}, "looks at each example alone"),
+        *(
+            (
+                {"objective": objective, "batching": {"kind": "adaptive"}},
+                f"{name} looks at each example alone",
+            )
+            for objective, name in (
+                ({"kind": "cosine"}, "cosine"),
+                ({"kind": "triplet"}, "triplet"),
+                ({"kind": "distill", "loss": "margin-mse"}, "margin-mse"),
+                ({"kind": "distill", "over": "group"}, "the KL divergence over a group"),
+            )
+        ),
+        (
+            {"objective": {"kind": "ltr"}, "evaluation": {}, "negatives": 0, "loop": {"batch": 1}},
+            "nothing to",
+        ),
         ({"negatives": 0, "loop": {"batch": 1}}, "nothing to contrast"),
         ({"objective": {"kind": "distill"}, "hard": 0.5}, "no teacher's score"),
         ({"tokenizer": "x"}, "brings? .*own|bring their own"),
@@ -203,6 +219,20 @@ def test_distilling_needs_scores(model, collection, tmp_path):
 def test_recipes_that_make_no_sense_are_refused(model, collection, fields, message):
     with pytest.raises((RecipeError, DataError), match=message):
         config_of(model, collection, **fields)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"kind": "ltr"},
+        {"kind": "distill"},
+        {"kind": "distill", "over": "group", "hard": 0.1},
+        {"kind": "distill", "loss": "margin-mse", "hard": 0.1},
+    ],
+)
+def test_what_looks_at_the_whole_batch_can_be_scheduled(model, collection, objective):
+    fields = {"objective": objective, "batching": {"kind": "adaptive"}, "evaluation": {}, "negatives": 0}
+    assert config_of(model, collection, **fields).batching.kind == "adaptive"
 
 
 def test_a_recipe_survives_being_written_down(model, collection, tmp_path):

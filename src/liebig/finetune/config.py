@@ -15,7 +15,16 @@ from liebig.model.config import BackboneConfig, NewBackbone
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 
-class ContrastiveConfig(Config):
+class ObjectiveConfig(Config):
+    """What every objective says of itself."""
+
+    @property
+    def alone(self) -> str | None:
+        """What looks at each example alone, whichever others are in its batch; none where they count."""
+        return None
+
+
+class ContrastiveConfig(ObjectiveConfig):
     """InfoNCE: the positive against all other passages of the batch (coCondenser, Eq. 14)."""
 
     kind: Literal["contrastive"] = Field(default="contrastive", description="InfoNCE over the batch")
@@ -29,7 +38,7 @@ class ContrastiveConfig(Config):
     )
 
 
-class DistillConfig(Config):
+class DistillConfig(ObjectiveConfig):
     """Learn a teacher's scores, which the groups file holds."""
 
     kind: Literal["distill"] = Field(default="distill", description="A teacher's scores")
@@ -50,21 +59,31 @@ class DistillConfig(Config):
         default=(), description="Matryoshka: the loss at each of these numbers of dimensions"
     )
 
+    @property
+    def alone(self) -> str | None:
+        if self.hard or (self.loss == "kl" and self.over == "batch"):
+            return None
+        return self.loss if self.loss == "margin-mse" else "the KL divergence over a group"
 
-class LtrConfig(Config):
-    """A head with parameters on the pair, softmax over the group (ABS paper, Eq. 14): can rerank only."""
+
+class LtrConfig(ObjectiveConfig):
+    """A head with parameters on the pair, softmax over the batch (ABS paper, Eq. 14): can rerank only."""
 
     kind: Literal["ltr"] = Field(default="ltr", description="A scoring head on query and passage")
 
 
-class CosineConfig(Config):
+class CosineConfig(ObjectiveConfig):
     """(cosine − score)² on scored pairs (STS; Condenser 4.2)."""
 
     kind: Literal["cosine"] = Field(default="cosine", description="Regression of the cosine on scored pairs")
     scale: float = Field(default=5.0, gt=0, description="Scores are divided by it: 5 for STS-b")
 
+    @property
+    def alone(self) -> str | None:
+        return self.kind
 
-class TripletConfig(Config):
+
+class TripletConfig(ObjectiveConfig):
     """Triplet loss on tuples of texts (section distinction; Condenser 4.2)."""
 
     kind: Literal["triplet"] = Field(
@@ -72,6 +91,10 @@ class TripletConfig(Config):
     )
     margin: float = Field(default=5.0, gt=0, description="By how much nearer")
     distance: Literal["euclidean", "cosine"] = Field(default="euclidean", description="How far is measured")
+
+    @property
+    def alone(self) -> str | None:
+        return self.kind
 
 
 Objective = Annotated[
@@ -234,7 +257,8 @@ class FinetuneConfig(Config):
     def _sensible(self) -> FinetuneConfig:
         for check in (
             _tokenizer_of_a_new_model,
-            _pairs_need_no_scheduling,
+            _scheduling_counts,
+            _pairs_are_of_one_kind,
             _something_to_contrast,
             _ltr_reranks,
             _teachers_score_what_is_mined,
@@ -249,26 +273,29 @@ def _tokenizer_of_a_new_model(config: FinetuneConfig) -> None:
         raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
 
 
-def _pairs_need_no_scheduling(config: FinetuneConfig) -> None:
-    kind = config.objective.kind
-    if kind in ("cosine", "triplet"):
-        if isinstance(config.batching, AdaptiveConfig):
-            raise ValueError(f"{kind} looks at each example alone, so which ones meet is of no consequence")
-        if config.untied:
-            raise ValueError(f"{kind} compares texts of one kind: leave untied out")
+def _scheduling_counts(config: FinetuneConfig) -> None:
+    alone = config.objective.alone
+    if alone and isinstance(config.batching, AdaptiveConfig):
+        raise ValueError(
+            f"{alone} looks at each example alone, so adaptive batching changes nothing: "
+            'set batching.kind = "random"'
+        )
+
+
+def _pairs_are_of_one_kind(config: FinetuneConfig) -> None:
+    if config.objective.kind in ("cosine", "triplet") and config.untied:
+        raise ValueError(f"{config.objective.kind} compares texts of one kind: leave untied out")
 
 
 def _something_to_contrast(config: FinetuneConfig) -> None:
     if (
         config.loop.batch == 1
         and config.negatives == 0
-        and config.objective.kind in ("contrastive", "distill")
+        and config.objective.kind in ("contrastive", "distill", "ltr")
     ):
         raise ValueError(
             "a batch of one query without negatives has nothing to contrast: give loop.batch = 2"
         )
-    if config.objective.kind == "ltr" and config.negatives == 0:
-        raise ValueError("ltr ranks the passages of a group: give at least one negative")
 
 
 def _ltr_reranks(config: FinetuneConfig) -> None:

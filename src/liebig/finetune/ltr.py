@@ -1,7 +1,9 @@
-"""The learning-to-rank baseline of the ABS paper: a linear head on query and passage vectors, softmax over the group.
+"""The learning-to-rank baseline of the ABS paper: a linear head on query and passage vectors, softmax over the batch.
 
 Scores are σ(W{q, d} + b) (Eq. 14), so a passage cannot be found by a search, only ranked among candidates: that is
-why it is a baseline and evaluated by reranking. Each query is judged with its own group; nothing else meets.
+why it is a baseline and evaluated by reranking. W is linear, so a pair's score before σ is a number of the query plus
+one of the passage; only these numbers meet, over all processes. As the equation stands, they order passages alike for
+every query, which may be why the paper found it so much worse. The released code has no such head.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from liebig import losses
-from liebig.finetune.contrastive import SIDES, Retriever
+from liebig.finetune.contrastive import SIDES, Meeting, Retriever
 from liebig.finetune.evaluation import Candidates, vectors
 from liebig.model.encoder import Encoder
-from liebig.train.batch import Batch
-from liebig.train.objective import Objective, Represented
+from liebig.train.batch import Batch, unweave, weave
+from liebig.train.distributed import World
+from liebig.train.objective import Contrast, Objective, Represented
 
 HEAD = "ltr.safetensors"
 
@@ -34,24 +37,34 @@ class Ltr(Objective):
         self.retriever = Retriever(query, passage)
         self.head = nn.Linear(2 * query.width, 1)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"ltr": batch.n}
-
     def represent(self, chunk: Batch) -> Represented:
-        found = {name: self.retriever.tower(name)(chunk.sides[name].packed) for name in SIDES}
-        owner = chunk.sides["passage"].owner
-        logits = self.logits(found["query"][owner], found["passage"])
-        sizes = torch.bincount(owner, minlength=chunk.n)
-        place = torch.arange(len(owner), device=owner.device) - (sizes.cumsum(0) - sizes)[owner]
-        table = logits.new_zeros(chunk.n, int(sizes.max()))
-        mask = torch.zeros_like(table, dtype=torch.bool)
-        table, mask[owner, place] = table.index_put((owner, place), logits), True
-        return Represented(None, {"ltr": losses.ltr(table, mask=mask, total=1)})
+        """Vectors, for the log to look at, each with its score as a last number."""
+        found = self.retriever.represent(chunk).vectors
+        assert found is not None, "a retriever returns vectors"
+        sides = unweave(chunk, found, SIDES)
+        rows = {side: torch.cat((x, self.scores(side, x)[:, None].to(x)), dim=1) for side, x in sides.items()}
+        return Represented(weave(chunk, rows))
 
-    def logits(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """W{q, d} + b of each row."""
-        found: Tensor = self.head(torch.cat((queries, passages), dim=1).to(self.head.weight.dtype))
-        return found[:, 0].float() if found.dtype != torch.float64 else found[:, 0]
+    def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
+        sides = unweave(batch, vectors[:, -1:], SIDES)
+        passages = world.gather(sides["passage"])
+        meeting = Meeting(sides["query"], passages.rows, batch, int(world.total(torch.tensor(batch.n))))
+        loss = losses.ltr(
+            meeting.queries[:, 0],
+            meeting.passages[:, 0],
+            meeting.targets(),
+            exclude=meeting.exclude(),
+            total=meeting.total,
+        )
+        return Contrast(loss)
+
+    def scores(self, side: str, vectors: Tensor) -> Tensor:
+        """What vectors of a side add to W{q, d} + b; the bias is the passage's."""
+        weight, bias = self.head.weight[0], self.head.bias[0]
+        of_query, of_passage = weight.split(len(weight) // 2)
+        with torch.autocast(vectors.device.type, enabled=False):
+            x = vectors.to(weight.dtype)
+            return x @ of_query if side == "query" else x @ of_passage + bias
 
     def save_head(self, folder: Path) -> None:
         """The head beside the model's files."""
@@ -71,8 +84,8 @@ def evaluate_ltr(dev: Candidates, objective: Objective) -> dict[str, float]:
     def scores() -> Iterator[NDArray[np.float32]]:
         device = objective.head.weight.device
         for i, group in enumerate(dev.groups):
-            d = torch.from_numpy(passages[group]).to(device)
-            q = torch.from_numpy(queries[i : i + 1]).to(device).expand(len(d), -1)
-            yield objective.logits(q, d).detach().cpu().numpy()
+            q, d = (torch.from_numpy(x).to(device) for x in (queries[i : i + 1], passages[group]))
+            found = objective.scores("query", q) + objective.scores("passage", d)
+            yield found.detach().float().cpu().numpy()
 
     return dev.measured(scores())

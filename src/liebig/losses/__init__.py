@@ -5,11 +5,11 @@ each process returns its share, and the shares add up to the mean of the whole b
 float32 is what is computed; float64 stays float64. Matrices of scores are tiled, never held whole.
 """
 
-from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, queued_info_nce
+from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, ltr, queued_info_nce
 from liebig.losses.diagnostics import alignment, spread, uniformity
 from liebig.losses.distil import kl, kl_batch, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
-from liebig.losses.pairs import cosine_mse, grouped, ltr, triplet
+from liebig.losses.pairs import cosine_mse, grouped, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
 
 __all__ = [

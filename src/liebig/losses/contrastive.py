@@ -1,6 +1,6 @@
-"""InfoNCE in its forms: in-batch candidates, a queue, and coCondenser's spans that all contrast with all.
+"""InfoNCE in its forms: in-batch candidates, a queue, coCondenser's spans that all contrast with all; and LTR.
 
-Each is a log-sum-exp over candidates (tiled, `tiles.py`) less the score of the positive, which is one dot
+Each InfoNCE is a log-sum-exp over candidates (tiled, `tiles.py`) less the score of the positive, which is one dot
 product a row. Accuracy and alignment come out of the same pass. Cost: three matrix products, no matrix held.
 
 M queries, N candidates, D width, P positives, X excluded entries.
@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
 
 from liebig.losses.diagnostics import alignment
 from liebig.losses.tiles import OWN, TILE, exact, log_sum_exp
@@ -109,6 +110,49 @@ def cocondenser(
         total=len(everything),
         tile=tile,
     )
+
+
+def ltr(
+    queries: Tensor,
+    candidates: Tensor,
+    targets: Tensor,
+    *,
+    exclude: Tensor | None = None,
+    total: int | None = None,
+    tile: int = TILE,
+) -> Tensor:
+    """Learning to rank, Eq. 14 of the ABS paper, each query against all candidates of the batch:
+
+    −log [exp σ(W{q, d⁺} + b) / (exp σ(W{q, d⁺} + b) + Σᵢ exp σ(W{q, dᵢ⁻} + b))], the mean over queries.
+
+    W is linear on the pair, so W{q, d} + b is a number of the query plus one of the candidate: `queries` (M) and
+    `candidates` (N), b in either. `targets`, `exclude` and `total` as in `info_nce`.
+    """
+    total = len(queries) if total is None else total
+    q, c = exact(queries), exact(candidates)
+    if targets.ndim == 2:
+        rows, columns, weights, exclude = _several(targets, exclude, len(q))
+        q = q[rows.to(q.device)]
+    else:
+        columns, weights = targets, torch.ones(len(q))
+    columns, weights = columns.to(q.device), weights.to(q) / total
+    out = torch.zeros(0, 2, dtype=torch.long) if exclude is None else exclude
+    size = max(1, tile // max(1, len(c)))
+    sums = [q.new_zeros(())]
+    for start in range(0, len(q), size):
+        end = min(start + size, len(q))
+        mine = out[(out[:, 0] >= start) & (out[:, 0] < end)] - torch.tensor([start, 0], device=out.device)
+        part = q[start:end], c, columns[start:end], weights[start:end], mine.to(q.device)
+        sums.append(checkpoint(_ranked, *part, use_reentrant=False, preserve_rng_state=False))
+    return torch.stack(sums).sum()
+
+
+def _ranked(q: Tensor, c: Tensor, columns: Tensor, weights: Tensor, exclude: Tensor) -> Tensor:
+    """The weighted sum of some rows; its matrix is made again for the gradient."""
+    scores = (q[:, None] + c).sigmoid()
+    positive = scores.gather(1, columns[:, None])[:, 0]
+    counted = scores.index_put((exclude[:, 0], exclude[:, 1]), scores.new_tensor(-torch.inf))
+    return (weights * (counted.logsumexp(dim=1) - positive)).sum()
 
 
 def false_negatives(own: Tensor, candidates: Tensor, targets: Tensor) -> Tensor:

@@ -45,8 +45,3 @@ def grouped(scores: Tensor, *, mask: Tensor | None = None, total: int | None = N
         full = full.masked_fill(~mask, -torch.inf)
     first = torch.zeros(len(full), dtype=torch.long, device=full.device)
     return cross_entropy(full, first, reduction="sum") / (len(full) if total is None else total)
-
-
-def ltr(logits: Tensor, *, mask: Tensor | None = None, total: int | None = None) -> Tensor:
-    """Learning-to-rank loss, Eq. 14 of the ABS paper: the group's softmax over σ(W{q, d} + b); positive first."""
-    return grouped(exact(logits).sigmoid(), mask=mask, total=total)
