@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -57,11 +58,24 @@ def test_closing_ends_the_threads():
     assert list(loader) == []
 
 
-def test_waiting_is_measured():
-    with Loader(lambda step: time.sleep(0.02), 0, 4, ahead=1) as slow:
-        list(slow)
-        assert slow.waited > 0.5
-    with Loader(lambda step: step, 0, 4, ahead=4) as quick:
-        for _ in quick:
-            time.sleep(0.02)
-        assert quick.waited < 0.5
+@pytest.mark.parametrize("data, consumer", [(1, 0), (0, 1), (1, 3)])
+def test_waiting_is_measured(monkeypatch, data, consumer):
+    """By a clock of our own, whatever the machine is busy with: `data` seconds for a result, `consumer` for its use."""
+
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock = Clock()
+
+    def result(future: Future[int]) -> None:
+        clock.now += data
+
+    monkeypatch.setattr("liebig.data.loader.time", clock)
+    monkeypatch.setattr(Future, "result", result)
+    with Loader(lambda step: step, 0, 4) as loader:
+        for _ in loader:
+            clock.now += consumer
+        assert loader.waited == data / (data + consumer)

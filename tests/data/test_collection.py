@@ -182,7 +182,7 @@ def test_a_broken_line_is_named(collection):
 
 
 @given(st.lists(st.tuples(st.integers(0, 40).map(str), st.integers(0, 2).map(str)), max_size=200))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_ledger_answers_as_a_dictionary_would(entries):
     ledger, known = Ledger(), {}
     for name, content in entries:

@@ -13,7 +13,7 @@ from liebig.data.items import Where
 from liebig.data.sources import source_of
 from liebig.errors import DataError
 
-QUICK = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text,

@@ -155,7 +155,7 @@ CASES = {
     "trec-run": ("run.trec", run_of(words), trec.run_lines),
     "tevatron-run": ("run.txt", run_of(words), trec.tevatron_run_lines),
 }
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("case", CASES)

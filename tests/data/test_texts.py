@@ -68,7 +68,7 @@ def test_html_without_a_heading_has_the_title_of_the_page():
 
 @pytest.mark.parametrize("suffix", sorted(set(PARSERS)))
 @given(text=st.text(st.sampled_from("ab#=-`~<>/![]&;:._\n \t*|x?"), max_size=60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_text_parses_or_is_refused(suffix, text):
     from liebig.data.documents import parse_as
     from liebig.data.items import Where

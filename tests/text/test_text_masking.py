@@ -62,7 +62,7 @@ def hidden(sequence, chosen, pieces_key):
 sequences = st.lists(st.lists(st.integers(0, V - 1), max_size=40), min_size=1, max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(sequences, st.sampled_from([0.0, 0.15, 0.3, 0.5, 1.0]), st.integers(0, 2**32))
 def test_masking_a_row_equals_a_plain_loop_over_its_sequences(rows, rate, seed):
     tokens, offsets = row_of(rows)
@@ -78,7 +78,7 @@ def test_masking_a_row_equals_a_plain_loop_over_its_sequences(rows, rate, seed):
     assert masked.labels.tolist() == tokens[masked.targets].tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sequences, st.sampled_from([0.15, 0.3, 0.45, 1.0]))
 def test_single_tokens_meet_the_target_exactly(rows, rate):
     tokens, offsets = row_of(rows)
@@ -91,7 +91,7 @@ def test_single_tokens_meet_the_target_exactly(rows, rate):
     assert counts.sum() == len(masked.targets)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(5, V - 1), min_size=1, max_size=60), st.floats(0.01, 1.0))
 def test_no_word_that_would_still_fit_is_left_out(sequence, rate):
     tokens, offsets = row_of([sequence])

@@ -22,7 +22,7 @@ def packed(sequences):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows, st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
 def test_hits_are_whole_words_and_never_special(sequences, p, whole):
     tokens, offsets, keys = packed(sequences)
@@ -36,7 +36,7 @@ def test_hits_are_whole_words_and_never_special(sequences, p, whole):
         assert (hit[1:][inside] == hit[:-1][inside]).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows, st.sampled_from([0.0, 0.3, 1.0]))
 def test_deletion_removes_what_is_hit_and_leaves_a_word(sequences, p):
     tokens, offsets, keys = packed(sequences)

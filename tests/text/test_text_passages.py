@@ -43,7 +43,7 @@ def test_passages_hold_every_character_in_order(kind, size):
     assert squeezed("".join(p.text for p in passages)) == squeezed(WORLD.text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text("ab .!?天。\n", max_size=60), max_size=4), st.integers(3, 30))
 def test_any_text_fits_and_none_is_lost(paragraphs, size):
     tokenizer = trained("bpe")
@@ -89,7 +89,7 @@ def test_words_are_cut_as_in_dpr_and_a_short_rest_is_dropped():
     assert by_words(5)([Text(()), Text(("  ",))]) == [[], []]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 60), st.integers(1, 12), st.data())
 def test_word_passages_cover_everything_once_without_overlap(n, size, data):
     overlap = data.draw(st.integers(0, size - 1))

@@ -28,7 +28,7 @@ def test_the_hard_list_has_many_cases_in_many_scripts():
     assert len({case["about"] for case in HARD}) == len(HARD)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.text(ALPHABET, max_size=80) | st.text(max_size=80))
 @example("")
 @example(" \n ")
@@ -41,7 +41,7 @@ def test_every_character_that_is_no_space_is_in_one_sentence(text):
     assert {i for i, c in enumerate(text) if not c.isspace()} <= set(covered)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(ALPHABET, max_size=80))
 def test_no_sentence_is_empty_or_has_space_around_it(text):
     for start, end in spans(text):

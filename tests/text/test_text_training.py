@@ -54,7 +54,7 @@ def test_byte_level_merges_are_those_of_the_reference_trainer(texts):
     assert ours.core.get_vocab(with_added_tokens=False) == reference_bpe(texts, 500)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text("abcd ", max_size=30), min_size=1, max_size=20))
 def test_merges_equal_the_reference_on_any_text(texts):
     texts = ["aa ab abc", *texts]

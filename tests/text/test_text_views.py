@@ -39,7 +39,7 @@ def overlap(spans):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(documents, st.integers(1, 150), st.integers(0, 2**40), st.sampled_from([0.0, 0.3, 1.0]))
 def test_spans_lie_inside_and_keep_their_distance(kind, lengths, longest, seed, short):
     starts, ends = bounds(np.array(lengths))
@@ -57,7 +57,7 @@ def test_spans_lie_inside_and_keep_their_distance(kind, lengths, longest, seed, 
             assert overlap(spans) >= -9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(documents, st.integers(1, 150))
 def test_spans_are_as_long_as_they_may_be(lengths, longest):
     starts, ends = bounds(np.array(lengths))
@@ -87,7 +87,7 @@ def test_mixed_is_each_of_the_three_contexts_a_third_of_the_time():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sentence_lengths, st.integers(1, 60), st.integers(0, 2**40), st.sampled_from([0.0, 0.5]))
 def test_sentence_spans_lie_inside_and_keep_their_distance(kind, lengths, longest, seed, short):
     sentences, first, last = store(lengths)
@@ -99,7 +99,7 @@ def test_sentence_spans_lie_inside_and_keep_their_distance(kind, lengths, longes
             assert overlap(spans) <= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sentence_lengths, st.integers(40, 60))
 def test_sentence_spans_are_whole_sentences_where_no_sentence_is_too_long(lengths, longest):
     sentences, first, last = store(lengths)
@@ -149,7 +149,7 @@ def test_a_document_of_one_span_is_halved_between_sentences():
     assert sorted(alone[0].tolist()) == [[0, 4], [4, 9]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=8), st.floats(0, 1), st.floats(0, 1))
 def test_crops_have_the_length_of_the_paper_and_lie_inside(lengths, a, b):
     low, high = sorted((a, b))
@@ -173,7 +173,7 @@ def test_crops_start_everywhere_and_the_two_are_independent():
     assert all(abs(count - 625) < 5 * 25 for count in pairs.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     documents, st.floats(0, 1), st.integers(1, 100), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2**40)
 )
@@ -183,7 +183,7 @@ def test_cloze_is_a_span_and_what_is_around_it(lengths, high, longest, keep, see
     check_cloze(found, starts, ends, longest, keep)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sentence_lengths, st.integers(1, 100), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2**40))
 def test_cloze_of_a_sentence_is_the_rest_of_its_document(lengths, longest, keep, seed):
     sentences, first, last = store([[n for n in group if n] for group in lengths])
@@ -220,7 +220,7 @@ def test_cloze_keeps_the_sentence_as_often_as_asked():
     assert np.bincount(found[:, 0, 0] // 10).min() > 0.9 * draws / 5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=8), st.integers(1, 100))
 def test_truncation_keeps_a_window_of_the_right_length(lengths, longest):
     starts, ends = bounds(np.array(lengths))
@@ -258,7 +258,7 @@ def test_a_view_is_a_function_of_its_key_alone(kind):
     assert (together != views.two_sentence_spans(sentences, first, last, keys + np.uint64(1), 50, kind)).any()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(sentence_lengths, st.integers(1, 60))
 def test_blocks_are_greedy_and_lose_nothing(lengths, longest):
     sentences = np.concatenate(([0], np.cumsum([n for group in lengths for n in group])))
@@ -279,7 +279,7 @@ def test_blocks_are_greedy_and_lose_nothing(lengths, longest):
             assert size > longest or after - blocks.starts[k] > longest
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sentence_lengths, st.integers(5, 60), st.integers(1, 4))
 def test_overlapping_blocks_repeat_whole_sentences_up_to_the_overlap(lengths, longest, overlap):
     sentences = np.concatenate(([0], np.cumsum([n for group in lengths for n in group])))

@@ -32,7 +32,7 @@ def test_a_checkpoint_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_to_any_file_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "x"
