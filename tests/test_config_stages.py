@@ -79,7 +79,7 @@ def configs(draw: Any, model: type[Config]) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(STAGES))
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_load_of_dump_is_the_recipe_of_every_stage(name, data):
     recipe = data.draw(configs(STAGES[name].config))

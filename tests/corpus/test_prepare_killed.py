@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from processes import SERVER
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 
 from store_world import documents, tokenizer
 
-from liebig.data.documents import document_row
-from liebig.data.store import TokenStore
-
-CHILD = """
-import sys
-from pathlib import Path
 from liebig import workspace
 from liebig.config import inputs, parse, recorded
 from liebig.corpus import prepare
 from liebig.corpus.config import PrepareConfig
 from liebig.corpus.run import run
+from liebig.data.documents import document_row
+from liebig.data.store import TokenStore
 
-if __name__ == "__main__":
-    world, out, processes = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+
+def prepare_store(world: Path, out: Path, processes: int) -> None:
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the process ends with it
     prepare.PIECE = 1200
-    config = parse(PrepareConfig, {
-        "collection": str(world / "collection"), "tokenizer": str(world / "tokenizer"),
-        "passages": {"kind": "tokens", "length": 40}, "processes": processes,
-    })
+    values = {"collection": str(world / "collection"), "tokenizer": str(world / "tokenizer")}
+    passages = {"kind": "tokens", "length": 40}
+    config = parse(PrepareConfig, {**values, "passages": passages, "processes": processes})
     with workspace.stage(out, kind="prepare", recipe=recorded(config), inputs=inputs(config)) as folder:
         run(config, folder)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +42,19 @@ def world(tmp_path_factory):
     lines = [json.dumps(document_row(d)) + "\n" for d in documents()]
     (folder / "collection" / "documents.jsonl").write_text("".join(lines))
     tokenizer().save(folder / "tokenizer")
-    (folder / "child.py").write_text(CHILD)
-    assert start(folder, folder / "whole", 1).wait() == 0
+    assert ended(start(folder, folder / "whole", 1)) == 0
     return folder
 
 
-def start(world: Path, out: Path, processes: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(world / "child.py"), str(world), str(out), str(processes)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+def start(world: Path, out: Path, processes: int) -> BaseProcess:
+    process = SERVER.Process(target=prepare_store, args=(world, out, processes))
+    process.start()
+    return process
+
+
+def ended(process: BaseProcess) -> int | None:
+    process.join()
+    return process.exitcode
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -64,13 +64,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return found | {"manifest.json": json.dumps(manifest).encode()}
 
 
-def kill_when(process: subprocess.Popen[bytes], reached) -> None:
+def kill_when(process: BaseProcess, reached) -> None:
     """Kill the process the moment a condition holds, or let it end."""
-    while process.poll() is None and not reached():
+    while process.is_alive() and not reached():
         time.sleep(0.0005)
-    if process.poll() is None:
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
 
 
 def shards(partial: Path) -> int:
@@ -92,7 +91,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(world, tmp_path, pro
     out, partial = tmp_path / "store", tmp_path / "store.partial"
     for moment in list(MOMENTS.values())[processes - 1 :: processes]:
         kill_when(start(world, out, processes), lambda moment=moment: moment(partial))
-    assert start(world, out, processes).wait() == 0
+    assert ended(start(world, out, processes)) == 0
     assert contents(out) == contents(world / "whole")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
     TokenStore.open(out)
@@ -114,7 +113,7 @@ def test_a_half_written_shard_and_stray_files_do_not_matter(world, tmp_path):
     (partial / "shards" / ".000009.npz.123.tmp").write_bytes(b"half")
     (partial / ".store.json.123.tmp").write_bytes(b"half")
     (partial / "tokens.npy").write_bytes(b"half")
-    assert start(world, out, 1).wait() == 0
+    assert ended(start(world, out, 1)) == 0
     assert contents(out) == contents(world / "whole")
 
 

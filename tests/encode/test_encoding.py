@@ -3,11 +3,11 @@
 import io
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
+from processes import together
 
 from liebig import workspace
 from liebig.data.store_write import write_store
@@ -134,54 +134,21 @@ def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, mo
     np.testing.assert_allclose(got[1], wanted[1], atol=1e-6)
 
 
-@pytest.mark.slow
+def encode_shared(world, out, collection, model):
+    config = EncodeConfig(source=collection, model=model, device="cpu", type="fp32", shard=8)
+    if world.rank == 0:
+        with workspace.stage(out, kind="encode", recipe={}, inputs={}, resume=False) as folder:
+            run(config, folder)
+    else:
+        run(config, workspace.Folder(out.with_name(out.name + ".partial"), out, False))
+
+
 def test_two_processes_equal_one(tmp_path, model, collection):
     wanted = encoded(tmp_path / "one", source=collection, model=model, shard=8)
-    script = tmp_path / "both.py"
-    script.write_text(SCRIPT)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        "--standalone",
-        str(script),
-    ]
-    arguments = [str(tmp_path / "two"), str(collection), str(model)]
-    for _ in range(3):
-        done = subprocess.run(
-            command + arguments,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
-        if (
-            "exitcode: -6" not in done.stderr
-        ):  # gloo aborts now and then on a busy machine; what was written is kept
-            break
-    assert done.returncode == 0, done.stderr[-2000:]
+    together(encode_shared, 2, tmp_path / "processes", tmp_path / "two", collection, model)
     ids, vectors = whole(tmp_path / "two")
     assert ids == wanted[0]
     np.testing.assert_allclose(vectors, wanted[1], atol=1e-6)
-
-
-SCRIPT = """
-import os, sys
-from pathlib import Path
-from liebig import workspace
-from liebig.encode.config import EncodeConfig
-from liebig.encode.run import run
-from liebig.workspace import Folder
-
-out, collection, model = map(Path, sys.argv[1:])
-config = EncodeConfig(source=collection, model=model, device="cpu", type="fp32", shard=8)
-if os.environ["RANK"] == "0":
-    with workspace.stage(out, kind="encode", recipe={}, inputs={}, resume=False) as folder:
-        run(config, folder)
-else:
-    run(config, Folder(out.with_name(out.name + ".partial"), out, False))
-"""
 
 
 def test_workers_tokenise_the_same(tmp_path, model, collection):

@@ -1,8 +1,5 @@
 """Interrupted and taken up again, or on two processes: every way of fine-tuning ends with the same weights."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -15,8 +12,6 @@ from liebig.finetune import adaptive, batching, run as running
 from liebig.finetune.build import start
 from liebig.finetune.config import FinetuneConfig
 from liebig.train.distributed import ALONE, World
-
-sys.path.append(str(Path(__file__).parents[1] / "train"))
 
 RUN = {"kind": "adaptive", "run": "RUN"}
 WAYS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from liebig.data.store import TokenStore
 from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests" / "train"))  # several processes in a test: processes.py
 
 
 @pytest.fixture(scope="session")

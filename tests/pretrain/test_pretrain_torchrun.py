@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import start
+from typer.main import get_command
 
 from liebig import config, pipeline
+from liebig.cli import make_app
 from liebig.stages import STAGES
+from liebig.train.distributed import World
 from liebig.train.log import read_log
 from liebig.workspace import verify
 
@@ -38,9 +41,8 @@ def launch(recipe: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
-def workers(process: subprocess.Popen[str]) -> list[int]:
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(number) for number in found]
+def pretrain(world: World, recipe: Path, out: Path) -> None:
+    get_command(make_app())(["pretrain", str(recipe), "--out", str(out)], standalone_mode=False)
 
 
 def losses(folder: Path) -> list[Any]:
@@ -48,18 +50,18 @@ def losses(folder: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_path: Path) -> None:
     recipe, out = tmp_path / "recipe.toml", tmp_path / "two"
     recipe.write_text(RECIPE.format(store=smoke / "store"))
-    first = launch(recipe, out)
+    first = start(pretrain, 2, tmp_path / "first", recipe, out)
     partial = tmp_path / "two.partial"
     while not (partial / "checkpoints" / "step-00000008").exists():
-        assert first.poll() is None, first.communicate()[1][-2000:]
+        assert all(process.is_alive() for process in first), (tmp_path / "first" / "error.txt").read_text()
         time.sleep(0.02)
-    for number in [*workers(first), first.pid]:
-        os.kill(number, signal.SIGKILL)
-    first.communicate()
+    for process in first:
+        process.kill()
+    for process in first:
+        process.join()
     assert not out.exists()
     for _ in range(3):
         second = launch(recipe, out)

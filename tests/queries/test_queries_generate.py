@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from processes import together
 from queries_worlds import passage, question
+from typer.main import get_command
 
 from liebig import config as recipes, pipeline
+from liebig.cli import make_app
 from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
 from liebig.queries.clean import clean
 from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig
 from liebig.queries.engine import Engine
 from liebig.stages import STAGES
+from liebig.train.distributed import World
 
 STAGE = STAGES["queries generate"]
 
@@ -89,14 +91,14 @@ def test_resumed_is_uninterrupted_and_finished_shards_are_left_alone(
     assert sum(calls[3:]) == 20 - 7 * done
 
 
+def generate(world: World, words: list[str]) -> None:
+    get_command(make_app())(words, standalone_mode=False)
+
+
 def test_two_processes_write_what_one_writes(generated, collection, t5, tmp_path):
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "liebig",
-        "queries", "generate", str(collection), "source.kind=model", f"source.path={t5}", "source.query_length=12",
-        "--shard", "7", "--device", "cpu", "--out", str(tmp_path / "two"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    words = ["queries", "generate", str(collection), "source.kind=model", f"source.path={t5}"]
+    words += ["source.query_length=12", "--shard", "7", "--device", "cpu", "--out", str(tmp_path / "two")]
+    together(generate, 2, tmp_path / "processes", words)
     assert contents(tmp_path / "two") == contents(generated)
 
 

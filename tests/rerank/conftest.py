@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "finetune"))
-sys.path.append(str(Path(__file__).parents[1] / "train"))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,13 @@
-"""Several gloo processes in a test: forked from one clean server that has torch imported already."""
+"""Several gloo processes in a test: forked from one clean server that has already imported what they need.
+
+A process costs a fork, not the ten seconds of importing torch and transformers. Its environment is that of torchrun, so
+commands that join the other processes by themselves work too.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -10,8 +15,18 @@ from pathlib import Path
 from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
-# torch._dynamo is what torch.optim imports at its first step: two seconds each process would pay anew.
-SERVER.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "liebig.train.loop", "pytest"])
+# torch._dynamo is what torch.optim imports at its first step, modeling_bert what transformers imports for a model.
+SERVER.set_forkserver_preload(
+    [
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "transformers.models.bert.modeling_bert",
+        "liebig.corpus.run",
+        "liebig.finetune.run",
+        "liebig.pretrain.run",
+        "pytest",
+    ]
+)
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:
@@ -54,8 +69,10 @@ def _child(function: Callable[..., Any], rank: int, size: int, folder: Path, arg
                 "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=90)
             )
             world = World(rank, size)
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+            os.environ["TORCHELASTIC_RUN_ID"] = "test"
         torch.save(function(world, *args), folder / f"result-{rank}.pt")
-        if size > 1:
+        if dist.is_initialized():  # a command has left already
             dist.barrier()
             dist.destroy_process_group()
     except BaseException:
