@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from processes import SERVER
 
 from liebig import workspace
 from liebig.data.vectors import Vectors, write_shard, write_summary
@@ -285,11 +286,9 @@ def test_milvus_keeps_foreign_collections(tmp_path):
 
 
 def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
-    import multiprocessing
-
     source = folder_of(tmp_path / "v", names(300), vectors(300))
     queries = vectors(8, seed=2)
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with SERVER.Pool(2) as pool:
         parts = pool.starmap(search_part, [(source, queries, [0, 2, 4]), (source, queries, [1, 3])])
     from liebig.data.ranked import merge
 

@@ -24,7 +24,7 @@ from liebig.stages import STAGES
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
 
 
-def until(condition, seconds=20):
+def until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -128,7 +128,7 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
               and 'liebig_waiting_items{work="embed"} 0.0' not in httpx.get(f"{address}/metrics").text)  # fmt: skip
         process.send_signal(signal.SIGTERM)
         asking.join(60)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert answers[0].status_code == 200
         assert len(answers[0].json()) == 120
         assert "Stopped." in process.stderr.read()

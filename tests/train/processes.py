@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
 SERVER = multiprocessing.get_context("forkserver")
 # torch._dynamo is what torch.optim imports at its first step, modeling_bert what transformers imports for a model.
 SERVER.set_forkserver_preload(
@@ -47,7 +48,7 @@ def together(function: Callable[..., Any], size: int, folder: Path, *args: Any) 
 
     started = start(function, size, folder, *args)
     for process in started:
-        process.join(100)
+        process.join(PATIENCE)
         assert process.exitcode == 0, (folder / "error.txt").read_text()
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(size)]
 
@@ -66,7 +67,7 @@ def _child(function: Callable[..., Any], rank: int, size: int, folder: Path, arg
         if size > 1:
             store = dist.FileStore(str(folder / "store"), size)
             dist.init_process_group(
-                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=90)
+                "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE)
             )
             world = World(rank, size)
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}

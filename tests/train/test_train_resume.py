@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import start, together
+from processes import PATIENCE, start, together
 from train_toy import Toy, spans
 
 from liebig.train.batch import Batch
@@ -18,8 +18,8 @@ from liebig.train.log import read_log
 from liebig.train.loop import train
 from liebig.train.state import load_checkpoint
 
-STEPS = 150
-KILLS = 20
+STEPS = 80
+KILLS = 10
 
 
 def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:
@@ -62,7 +62,7 @@ def test_a_run_killed_at_random_moments_ends_like_one_that_was_not(tmp_path: Pat
             process.join()
         kills += 1
     for process in processes:
-        process.join(100)
+        process.join(PATIENCE)
         assert process.exitcode == 0, (tmp_path / str(attempt) / "error.txt").read_text()
     assert kills == KILLS
     for rank in range(size):
