@@ -10,6 +10,7 @@ import typer
 from liebig.stages import STAGES
 
 MINUTES = 30.0  # of training, where none are given
+STRICT = "Refuse files that cannot be read, and everything suspicious [default: skip and list them]."
 
 
 def _say(text: str) -> None:
@@ -31,6 +32,7 @@ def build(
     ] = None,
     language: Annotated[str, typer.Option(help="Language of the texts, by name or code.")] = "en",
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT)] = False,
 ) -> None:
     """Build a retriever from documents without labels: passages, BM25, training, vectors, and a check of what is best.
 
@@ -42,7 +44,7 @@ def build(
     """
     from liebig.retriever.build import Wish, build as run
 
-    run(STAGES, Wish(tuple(sources), model, minutes, language, seed), out, _say)
+    run(STAGES, Wish(tuple(sources), model, minutes, language, seed, strict), out, _say)
     _say(f"\nNext: liebig serve {out}")
 
 
@@ -52,6 +54,7 @@ def update(
         list[str] | None,
         typer.Argument(metavar="[SOURCE]...", help="What it is now built from [default: as before]."),
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT)] = False,
 ) -> None:
     """Take new, changed and deleted documents into a retriever's indexes; a running server takes them over.
 
@@ -61,7 +64,7 @@ def update(
     """
     from liebig.retriever.update import update as run
 
-    run(STAGES, folder, sources or [], _say)
+    run(STAGES, folder, sources or [], _say, strict)
 
 
 def export(

@@ -9,6 +9,7 @@ or removed. Cost: one read of the files that go in and one of those that come ou
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -212,16 +213,33 @@ def digest(path: Path) -> str:
         raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
     if _is_ours(path):
         return verify(path).digest
-    hashes = {name: _hash_file(file) for name, file in _files(path)}
+    hashes = {name: _hash_readable(file) for name, file in _files(path)}
     _hold_against_manifest(path, hashes)
     return hashes[""] if path.is_file() else _hash_json(hashes)
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """A file under the name "", or the files of a folder by their names."""
+    """A file under the name "", or what lies in a folder, by name; a folder that cannot be listed counts as itself.
+
+    Without recursion: folders may be deeper than Python's stack. Links to folders are not followed.
+    """
     if path.is_file():
         return [("", path)]
-    return [(p.relative_to(path).as_posix(), p) for p in sorted(path.rglob("*")) if p.is_file()]
+    files: list[tuple[str, Path]] = []
+    folders = [("", path)]
+    while folders:
+        name, folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    inner = f"{name}/{entry.name}" if name else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((inner, folder / entry.name))
+                    else:
+                        files.append((inner, folder / entry.name))
+        except OSError:
+            files.append((name, folder))
+    return files
 
 
 def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
@@ -343,6 +361,16 @@ def _clear(folder: Path) -> None:
 def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_readable(path: Path) -> str:
+    """The hash of an input; what is no file or may not be read counts as such, and whoever reads it says why."""
+    try:
+        return _hash_file(path) if path.is_file() else "not a file"
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
+        return errno.errorcode[error.errno]
 
 
 def _hash_json(value: Any) -> str:

@@ -120,6 +120,41 @@ def test_strict_turns_warnings_into_an_error_and_leaves_nothing(beir, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beir"]
 
 
+def test_bad_files_are_skipped_counted_and_listed(tmp_path, capsys):
+    put(tmp_path / "in" / "a.md", "# A\n\nText.\n")
+    (tmp_path / "in" / "link.md").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "in" / "old.md").write_bytes("caf\u00e9".encode("latin1"))
+    (tmp_path / "in" / "paper.pdf").write_bytes(b"%PDF-1.4 rubbish")
+    collection = init(tmp_path / "out", tmp_path / "in")
+    assert [document.id for document in collection.documents()] == ["a.md", "old.md"]
+    listed = (tmp_path / "out" / "skipped.txt").read_text().splitlines()
+    assert [line.partition(": ")[0].rpartition("/")[2] for line in listed] == ["link.md", "paper.pdf"]
+    assert {check for check, _ in warnings(collection)} == {"skipped", "encoding"}
+    shown = capsys.readouterr().out
+    assert "2 files were skipped; skipped.txt says why" in shown
+    assert "1 file is not UTF-8; the encoding was guessed (e.g. old.md (cp1252))" in shown
+    with pytest.raises(DataError, match=r"link\.md: the link leads nowhere"):
+        init(tmp_path / "strict", tmp_path / "in", strict=True)
+
+
+def test_where_nothing_can_be_read_the_reason_is_the_error(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.pdf", "b.pdf"):
+        (tmp_path / "in" / name).write_bytes(b"rubbish")
+    with pytest.raises(DataError, match=r"none of the files can be read; 2 were tried, the first: .*a\.pdf"):
+        init(tmp_path / "out", tmp_path / "in")
+    with pytest.raises(DataError, match=r"^[^ ]*b\.pdf: cannot be read"):
+        init(tmp_path / "out", tmp_path / "in" / "b.pdf")
+
+
+def test_a_bad_file_among_those_named_is_skipped_but_a_missing_one_is_refused(tmp_path):
+    good, bad = put(tmp_path / "a.md", "# A\n"), put(tmp_path / "b.jsonl", "")
+    assert [document.id for document in init(tmp_path / "out", good, bad).documents()] == ["a.md"]
+    with pytest.raises(DataError, match="no such file"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("liebig.workspace.digest", lambda path: "")
+        init(tmp_path / "missing", good, tmp_path / "c.md")
+
+
 def test_strict_has_nothing_against_clean_data(tmp_path):
     put(tmp_path / "collection.tsv", "1\tone\n2\ttwo\n")
     assert init(tmp_path / "out", tmp_path / "collection.tsv", strict=True).count("passages") == 2

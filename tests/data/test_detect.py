@@ -116,9 +116,27 @@ def test_another_encoding_is_named_with_the_way_to_convert_it(tmp_path):
     (tmp_path / "a.jsonl").write_bytes('{"_id": "1", "text": "a"}\n'.encode("utf-16"))
     with pytest.raises(DataError, match=r"UTF-16 text.*iconv"):
         find(tmp_path / "a.jsonl")
-    (tmp_path / "a.txt").write_bytes("café".encode("latin1"))
+    (tmp_path / "b.jsonl").write_bytes("café".encode("latin1"))
     with pytest.raises(DataError, match=r"not UTF-8 text.*iconv -f latin1"):
-        find(tmp_path / "a.txt")
+        find(tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.rst", "a.html"])
+@pytest.mark.parametrize(
+    "text", ["[ ] one thing to do", "{% extends base %}", "[[link]] and so on", "id\ttext\nb\tc"]
+)
+def test_a_text_may_begin_with_a_bracket_and_a_page_with_a_tab(tmp_path, name, text):
+    if name == "a.txt" and "\t" in text:
+        return  # two columns in a .txt are a table
+    [found] = find(put(tmp_path, name, text))
+    assert found.format.name in ("texts", "lines")
+    assert len(list(found.items(Options()))) == 1
+
+
+@pytest.mark.parametrize("text", ['{"_id": "1", "text": "x"}\n', '[\n  {\n "_id": "1", "text": "x"}\n]'])
+def test_rows_in_a_file_named_txt_are_rows(tmp_path, text):
+    [found] = find(put(tmp_path, "corpus.txt", text))
+    assert found.format.name == "passages"
 
 
 @pytest.mark.parametrize(

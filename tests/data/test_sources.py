@@ -12,9 +12,10 @@ import zipfile
 import pytest
 import zstandard
 
+from liebig.data.encodings import whole_text
 from liebig.data.formats import find
 from liebig.data.items import Options
-from liebig.data.lines import csv_rows, lines, whole_text
+from liebig.data.lines import csv_rows, lines
 from liebig.data.sources import source_of, standard_input
 from liebig.data.unpack import create
 from liebig.errors import DataError
@@ -207,7 +208,7 @@ def test_a_line_that_is_no_text_is_named(tmp_path, data, match):
 def test_byte_order_mark_and_carriage_returns_are_no_text(tmp_path):
     (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\nlast")
     assert list(lines(source_of(tmp_path / "x.txt"))) == [(1, "one"), (2, "two\rthree"), (3, "last")]
-    assert whole_text(source_of(tmp_path / "x.txt")) == "one\ntwo\rthree\nlast"
+    assert whole_text(source_of(tmp_path / "x.txt")) == ("one\ntwo\rthree\nlast", "utf-8")
 
 
 def test_csv_rows_know_the_line_they_start_at(tmp_path):

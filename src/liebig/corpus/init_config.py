@@ -51,7 +51,9 @@ class InitConfig(Config):
     split: str | None = Field(
         None, description="The split of all that is read [default: told from file names]."
     )
-    strict: bool = Field(False, description="Treat everything suspicious as an error.")
+    strict: bool = Field(
+        False, description="Treat everything suspicious as an error, files that cannot be read too."
+    )
     limit: int | None = Field(None, ge=1, description="Keep so many documents and passages at most.")
     tokenizer: InputPath | None = Field(
         None, description="The tokenizer that made token ids in pre-training lines."

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from liebig.corpus.census import Census, Kind
 from liebig.data.collection import Collection
 from liebig.data.collection_writer import SINGULAR, CollectionWriter
 from liebig.data.formats import Found
+from liebig.data.items import Skipped
 from liebig.data.lookup import Hashes, hash64, hash_all
 from liebig.data.output import collapse
 
@@ -70,6 +71,22 @@ def warning(check: str, count: int, sentence: str, examples: Iterable[str] = ())
         "sentence": sentence,
         "examples": list(islice(examples, EXAMPLES)),
     }
+
+
+def file_warnings(skipped: Skipped) -> list[dict[str, Any]]:
+    """Files that were left out, and those whose encoding is a guess."""
+    found: list[dict[str, Any]] = []
+    if count := len(skipped.errors):
+        files = "file was" if count == 1 else "files were"
+        names = (f"{PurePath(e.file or '').name} ({e.what})" for e in skipped.errors)
+        found.append(warning("skipped", count, f"{count:,} {files} skipped; skipped.txt says why", names))
+    if count := len(skipped.guessed):
+        files = "file is" if count == 1 else "files are"
+        names = (f"{PurePath(name).name} ({encoding})" for name, encoding in skipped.guessed.items())
+        found.append(
+            warning("encoding", count, f"{count:,} {files} not UTF-8; the encoding was guessed", names)
+        )
+    return found
 
 
 def _many(count: int, kind: str) -> str:

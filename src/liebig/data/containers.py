@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from liebig.errors import DataError
 
 Container = Literal["parquet", "arrow", "csv", "json lines", "json array", "json object"]
 TABLES: dict[str, Container] = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".csv": "csv"}
+PROSE = frozenset((".txt", ".text"))
+ROWS = re.compile(rb'(\[\s*)?\{\s*"')
 HEAD = 1 << 20
 BATCH = 1024
 
@@ -35,6 +38,8 @@ def container_of(source: Source) -> Container | None:
     if start[:1] not in (b"{", b"["):
         return None
     line = _complete(start.split(b"\n", 1)[0])
+    if source.suffix in PROSE and line is None and not ROWS.match(start):
+        return None  # a text, too, may begin with a bracket
     if start.startswith(b"["):
         is_row = isinstance(line, list) and bool(line) and all(isinstance(x, str | int) for x in line)
         return "json lines" if is_row else "json array"

@@ -6,7 +6,6 @@ the table that fits decides, so the special ones stand first. `--format NAME` sk
 
 from __future__ import annotations
 
-import codecs
 import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from liebig.data import (
     trec,
     tuples,
 )
-from liebig.data.items import Item, Options
+from liebig.data.items import Item, Options, Skipped
 from liebig.data.sniff import Sample
 from liebig.data.sources import Source, source_of
 from liebig.errors import DataError
@@ -128,11 +127,15 @@ _TABLE = (
 FORMATS: dict[str, Format] = {format.name: format for format in _TABLE}
 
 
-def find(path: Path | str, name: str | None = None) -> list[Found]:
-    """What a path holds, by the rules or by the name given."""
+def find(path: Path | str, name: str | None = None, skipped: Skipped | None = None) -> list[Found]:
+    """What a path holds, by the rules or by the name given; what cannot be read is refused, or `skipped`."""
+    skipped = skipped or Skipped()
     source = elsewhere.named(str(path)) or source_of(path)
+    for _, below in source.walk():
+        for flaw in below.flaws:
+            skipped.add(flaw)
     if name is None:
-        return detect(source)
+        return detect(source, skipped)
     if name not in FORMATS:
         near = difflib.get_close_matches(name, FORMATS, n=1, cutoff=0.4)
         raise DataError(
@@ -145,7 +148,7 @@ def find(path: Path | str, name: str | None = None) -> list[Found]:
     return [Found(file, format, why) for file in files]
 
 
-def detect(source: Source) -> list[Found]:
+def detect(source: Source, skipped: Skipped) -> list[Found]:
     """What a source holds; a folder that is no format itself is looked into."""
     if isinstance(source, elsewhere.NamedSource):
         format = FORMATS["stdlib" if rules.is_stdlib(Sample(source)) else "ir-datasets"]
@@ -161,9 +164,9 @@ def detect(source: Source) -> list[Found]:
     prose = [file for file in files if file.suffix in texts.SUFFIXES and not _is_readme(file)]
     tables = [file for file in data if file.suffix in TABLES]
     if tables:
-        return _but(files, [_detect_file(file) for file in tables])
-    if data and len(data) >= len(prose):
-        return _but(files, [_detect_file(file) for file in data] + _data_among(prose))
+        return _but(files, _detect_files(tables, skipped))
+    if data and len(data) >= len(prose) and (found := _detect_files(data, skipped) + _data_among(prose)):
+        return _but(files, found)
     if prose and len(_data_among(prose)) == len(prose):
         return _but(files, _data_among(prose))
     if prose:
@@ -198,6 +201,21 @@ def _data_among(prose: list[Source]) -> list[Found]:
     return found
 
 
+def _detect_files(files: list[Source], skipped: Skipped) -> list[Found]:
+    """The formats of files, without those whose format cannot be told; one at least must be left."""
+    found: list[Found] = []
+    first: DataError | None = None
+    for file in files:
+        try:
+            found.append(_detect_file(file))
+        except DataError as error:
+            skipped.add(error)
+            first = first or error
+    if not found and first is not None:
+        raise first
+    return found
+
+
 def _files(folder: Source) -> list[Source]:
     """The files below a folder, without those that only describe others."""
     return [f for f in folder.files() if f.plain not in ABOUT and not f.name.startswith("cache-")]
@@ -210,6 +228,8 @@ def _is_readme(file: Source) -> bool:
 def _detect_file(source: Source) -> Found:
     if source.suffix in PICKLES:
         _refuse_pickle(source)
+    if source.suffix in texts.MARKUP:  # what a page begins with says nothing: it may be a bracket or a tab
+        return Found(source, FORMATS["texts"], FORMATS["texts"].told_by)
     sample = Sample(source)
     for format in FORMATS.values():
         if not format.is_folder and format.rule(sample):
@@ -218,7 +238,7 @@ def _detect_file(source: Source) -> Found:
         _refuse_pickle(source)
     if not source.head(1):
         raise DataError("the file is empty", file=source.label, fix="leave it out")
-    _refuse_encodings(source)
+    _refuse_encodings(sample)
     raise DataError(
         "the file holds NUL bytes, so it is no text"
         if b"\0" in source.head(4096)
@@ -228,19 +248,16 @@ def _detect_file(source: Source) -> Found:
     )
 
 
-def _refuse_encodings(source: Source) -> None:
-    """Text in an encoding that is not ours is named with the way to convert it."""
-    head = source.head(4096)
+def _refuse_encodings(sample: Sample) -> None:
+    """Data in an encoding that is not ours is named with the way to convert it."""
+    head = sample.source.head(4096)
     name = "UTF-16" if head[:2] in UTF16 else "latin1"
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < 4096)
-    except UnicodeDecodeError:
-        if name == "UTF-16" or b"\0" not in head:
-            raise DataError(
-                "this is UTF-16 text" if name == "UTF-16" else "this is not UTF-8 text",
-                file=source.label,
-                fix=f"convert it, e.g. with iconv -f {name.lower()} -t utf-8",
-            ) from None
+    if not sample.is_utf8 and (name == "UTF-16" or b"\0" not in head):
+        raise DataError(
+            "this is UTF-16 text" if name == "UTF-16" else "this is not UTF-8 text",
+            file=sample.source.label,
+            fix=f"convert it, e.g. with iconv -f {name.lower()} -t utf-8",
+        )
 
 
 def _refuse_pickle(source: Source) -> NoReturn:

@@ -7,7 +7,7 @@ comes from, so that anything found wrong with it later can be said in the same w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -19,6 +19,7 @@ Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | H
 
 SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+SKIPPED = "skipped.txt"  # where a stage lists the files it went on without
 SAME = {"validation": "dev", "valid": "dev", "val": "dev"}
 
 
@@ -45,14 +46,30 @@ class Item(NamedTuple):
     split: str = ""
 
 
+class Skipped:
+    """Files that a reader went on without, with the reason; `strict` refuses the first one instead."""
+
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
+        self.errors: list[DataError] = []
+        self.guessed: dict[str, str] = {}  # files that are not UTF-8, with the encoding they were read in
+
+    def add(self, error: DataError) -> None:
+        """Go on without a file."""
+        if self.strict:
+            raise error
+        self.errors.append(error)
+
+
 @dataclass(frozen=True)
 class Options:
-    """What a reader may be told: a split for all that it reads, and how ids and token ids are to be understood."""
+    """What a reader may be told: the split of all it reads, how ids and token ids are meant, and bad files."""
 
     split: str | None = None
     tokenizer: Path | None = None
     id_prefix: str = ""
     topic: str = "title"
+    skipped: Skipped = field(default_factory=Skipped, compare=False)
 
     def split_of(self, source: Source, default: str) -> str:
         """The split given, else the one that the file's name says, or its folder's as a whole, else the default."""

@@ -62,11 +62,6 @@ def text_lines(source: Source) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in lines(source) if line.strip(" \t\r"))
 
 
-def whole_text(source: Source) -> str:
-    """A whole text file, line ends made equal; for files that are one document."""
-    return "\n".join(line for _, line in lines(source))
-
-
 def tab_fields(
     source: Source, count: int, columns: str, last_takes_rest: bool = False
 ) -> Iterator[tuple[Where, list[str]]]:

@@ -212,10 +212,10 @@ def is_marco_passages(sample: Sample) -> bool:
 
 
 def is_text_file(sample: Sample) -> bool:
-    """A .md, .rst, .html or .pdf file, or a .txt with blank lines in it."""
+    """A .md, .rst, .html or .pdf file, or a .txt with blank lines in it or not in UTF-8."""
     if sample.source.suffix in (".txt", ".text"):
         body = "\n".join(sample.raw_lines).strip()
-        return "\n\n" in body
+        return "\n\n" in body or not sample.is_utf8
     return sample.source.suffix in SUFFIXES
 
 

@@ -6,6 +6,7 @@ format it found.
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 from collections.abc import Mapping
@@ -94,6 +95,16 @@ class Sample:
         parts = head.decode("utf-8", "replace").split("\n")
         whole = parts if len(head) < HEAD or len(parts) == 1 else parts[:-1]
         return [line.removesuffix("\r") for line in whole[:LINES]]
+
+    @cached_property
+    def is_utf8(self) -> bool:
+        """Whether the start of the file can be UTF-8; a character that is cut at the end of the look is no mistake."""
+        head = self.source.head(HEAD)
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
+        except UnicodeDecodeError:
+            return False
+        return True
 
     @cached_property
     def tabs(self) -> list[list[str]]:

@@ -2,7 +2,9 @@
 
 A source is a file or a folder. What is packed is unpacked while it is read (.gz, .xz, .zst by their first bytes);
 a .zip or .tar is a folder, or the file itself where it holds only one. Nothing is ever extracted to disk by its
-own name; a format that must seek gets an anonymous temporary file. Cost: that of the decompressor.
+own name; a format that must seek gets an anonymous temporary file. What is below a folder and cannot be read (a link
+that leads nowhere or outside, a pipe, a folder without permission) is no child but a flaw, which says why; whoever
+reads decides whether to go on without it. Cost: that of the decompressor.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ from __future__ import annotations
 import contextlib
 import io
 import lzma
+import os
 import shutil
+import stat
 import sys
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
@@ -38,6 +44,8 @@ DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
 )
+LONGEST = 4096  # bytes of a member's path, as of a path on disk
+Members = dict[str, Callable[[], IO[bytes]]]
 
 
 class Source(ABC):
@@ -46,6 +54,8 @@ class Source(ABC):
     name: str
     label: str
     parent: str = ""
+    flaws: tuple[DataError, ...] = ()
+    """What lies directly in it and cannot be read, with the reason."""
 
     @property
     def is_folder(self) -> bool:
@@ -57,7 +67,7 @@ class Source(ABC):
         """The bytes as they are stored."""
 
     def children(self) -> list[Source]:
-        """What lies in a folder, by name; hidden files and links to folders left out."""
+        """What lies in a folder, by name; hidden files, links to folders and flaws left out."""
         return []
 
     @property
@@ -106,17 +116,27 @@ class Source(ABC):
         """The child of this plain name, packed or not."""
         return next((child for child in self.children() if child.plain == name), None)
 
+    def walk(self) -> Iterator[tuple[str, Source]]:
+        """This source and everything below it, in the order of names, each with its path below this one."""
+        stack: list[tuple[str, Source]] = [
+            ("", self)
+        ]  # no recursion: folders may be deeper than Python's stack
+        while stack:
+            path, source = stack.pop()
+            yield path, source
+            below = f"{path}/" if path else ""
+            stack += [(below + child.plain, child) for child in reversed(source.children())]
+
     def files(self) -> Iterator[Source]:
         """Every file at or below this source, in the order of names."""
-        if not self.is_folder:
-            yield self
-        for child in self.children():
-            yield from child.files()
+        return (source for _, source in self.walk() if not source.is_folder)
 
     def damaged(self, error: BaseException, line: int | None = None) -> DataError:
         """An error of reading, as a sentence."""
         if isinstance(error, FileNotFoundError):
             return DataError("there is no such file", file=self.label, fix="check the path")
+        if isinstance(error, PermissionError):
+            return DataError("permission denied", file=self.label, fix="allow the file to be read")
         why = str(error).strip().rstrip(".") or type(error).__name__
         return DataError(
             f"cannot be read to its end, so it is damaged or cut short ({why})",
@@ -127,24 +147,47 @@ class Source(ABC):
 
 
 class DiskSource(Source):
-    """A file or folder on disk."""
+    """A file or folder on disk; `root` is the folder that links below it must not leave."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.label = path, str(path)
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        self.path, self.label, self._root = path, printable(str(path)), root
         self.name, self.parent = path.name or str(path), path.absolute().parent.name
 
-    @property
-    def is_folder(self) -> bool:
+    @cached_property
+    def is_folder(self) -> bool:  # type: ignore[override]  # decided once: a folder is listed once
         return self.path.is_dir()
 
     def raw(self) -> BinaryIO:
         return self.path.open("rb", buffering=BUFFER)
 
     def children(self) -> list[Source]:
+        return self._listing[0]
+
+    @property
+    def flaws(self) -> tuple[DataError, ...]:  # type: ignore[override]  # known once the folder is listed
+        return self._listing[1]
+
+    @cached_property
+    def _listing(self) -> tuple[list[Source], tuple[DataError, ...]]:
+        """What lies in the folder, and what of it cannot be read."""
+        children: list[Source] = []
+        flaws: list[DataError] = []
         if not self.is_folder:
-            return []
-        found = (path for path in self.path.iterdir() if not path.name.startswith("."))
-        return [source_of(path) for path in sorted(found) if not (path.is_symlink() and path.is_dir())]
+            return children, ()
+        root = self._root or self.path.resolve()
+        try:
+            paths = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
+        except OSError as error:
+            reason = f"the folder cannot be listed ({os.strerror(error.errno or 0)})"
+            return children, (DataError(reason, file=self.label, fix="allow it to be read"),)
+        for path in paths:
+            try:
+                child = _below(path, root)
+            except DataError as error:
+                flaws.append(error)
+            else:
+                children += [child] if child is not None else []
+        return children, tuple(flaws)
 
     @contextlib.contextmanager
     def seekable(self) -> Iterator[BinaryIO]:
@@ -187,7 +230,7 @@ class StandardInput(Source):
 class MemberSource(Source):
     """A file of an archive, or the archive itself as a folder; parts of a member's name are its folders."""
 
-    def __init__(self, label: str, name: str, members: dict[str, Callable[[], IO[bytes]]]) -> None:
+    def __init__(self, label: str, name: str, members: Members) -> None:
         self.label, self.name, self._members = label, name, members
         self.parent = PurePosixPath(label.rpartition("!")[2]).parent.name
 
@@ -201,12 +244,17 @@ class MemberSource(Source):
     def children(self) -> list[Source]:
         if not self.is_folder:
             return []
-        groups: dict[str, dict[str, Callable[[], IO[bytes]]]] = {}
+        groups: dict[str, Members] = {}
         for member, opener in self._members.items():
             first, _, rest = member.partition("/")
             groups.setdefault(first, {})[rest] = opener
         joint = "" if self.label.endswith("!") else "/"
         return [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
+
+
+def printable(name: str) -> str:
+    """A name that can be printed and written: bytes that are not UTF-8 are shown as escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def source_of(path: Path | str) -> Source:
@@ -215,13 +263,42 @@ def source_of(path: Path | str) -> Source:
         return standard_input(sys.stdin.buffer)
     path = Path(path)
     if not path.exists():
-        raise DataError("there is no such file or folder", file=path, fix="check the path")
-    source, name = DiskSource(path), path.name.lower()
+        raise DataError("there is no such file or folder", file=printable(str(path)), fix="check the path")
+    return _disk_source(path)
+
+
+def _disk_source(path: Path, root: Path | None = None) -> Source:
+    """A path that exists, or the archive it is."""
+    source, name = DiskSource(path, root), path.name.lower()
     if name.endswith(".zip") and path.is_file():
-        return _unwrap(source, _zip_members(source, source.raw()))
+        return _unwrap(source, _zip_members(source, source.raw))
     if (name.endswith((".tar", ".tgz")) or ".tar." in name) and path.is_file():
         return _unwrap(source, _tar_members(source))
     return source
+
+
+def _below(path: Path, root: Path) -> Source | None:
+    """What a path inside a folder stands for; None for a link to a folder that is read where it lies.
+
+    Pipes, sockets and devices are never opened: a pipe that nobody writes to would be waited for without end.
+    """
+    label = printable(str(path))
+    if label != str(path):
+        raise DataError("the name is not UTF-8", file=label, fix="rename it")
+    try:
+        mode, is_link = path.stat().st_mode, path.is_symlink()
+        inside = not is_link or path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a symlink loop, before Python 3.13
+        if os.path.islink(path):
+            raise DataError("the link leads nowhere", file=label, fix="mend it or remove it") from None
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        raise DataError(f"cannot be opened ({reason})", file=label, fix="remove it") from None
+    if not inside:
+        fix = "copy what it points to into the folder, or name that as a source too"
+        raise DataError("the link leads out of the folder", file=label, fix=fix)
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
+    return None if is_link and stat.S_ISDIR(mode) else _disk_source(path, root)
 
 
 def standard_input(stream: BinaryIO) -> Source:
@@ -232,11 +309,13 @@ def standard_input(stream: BinaryIO) -> Source:
     copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
     shutil.copyfileobj(buffered, copy, BUFFER)
     source = StandardInput(cast(BinaryIO, copy))
-    return _unwrap(source, _zip_members(source, cast(BinaryIO, copy)))
+    return _unwrap(source, _zip_members(source, lambda: cast(BinaryIO, copy)))
 
 
-def _unwrap(source: Source, members: dict[str, Callable[[], IO[bytes]]]) -> Source:
-    """One file stands for itself; one folder for its contents."""
+def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> Source:
+    """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
+    pairs = list(pairs)
+    members = dict(pairs)
     for name in members:
         if (
             name.startswith(("/", "\\"))
@@ -247,14 +326,26 @@ def _unwrap(source: Source, members: dict[str, Callable[[], IO[bytes]]]) -> Sour
                 f"the archive has a member that points outside of it, {name!r}", file=source.label
             )
     kept = {name: opener for name, opener in members.items() if not _is_clutter(name)}
+    long = [name for name in kept if len(name) > LONGEST]
+    kept = {name: opener for name, opener in kept.items() if name not in long}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
     tree: Source = MemberSource(source.label + "!", source.name, kept)
-    while len(tree.children()) == 1:
-        tree = tree.children()[0]
+    while len(children := tree.children()) == 1:
+        tree = children[0]
         if not tree.is_folder:
             break
+    repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
+    tree.flaws = (
+        *(_member_flaw(source, f"{name[:80]}…", "the name is too long") for name in long),
+        *(_member_flaw(source, name, f"the archive has {n} members of this name; only the last one is read")
+          for name, n in repeated),
+    )  # fmt: skip
     return tree
+
+
+def _member_flaw(source: Source, name: str, what: str) -> DataError:
+    return DataError(what, file=f"{source.label}!{name}", fix="pack the archive again")
 
 
 def _is_clutter(name: str) -> bool:
@@ -262,16 +353,19 @@ def _is_clutter(name: str) -> bool:
     return "__MACOSX" in parts or any(part.startswith(".") for part in parts)
 
 
-def _zip_members(source: Source, stream: BinaryIO) -> dict[str, Callable[[], IO[bytes]]]:
+def _zip_members(
+    source: Source, opened: Callable[[], BinaryIO]
+) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     try:
-        archive = zipfile.ZipFile(stream)
+        archive = zipfile.ZipFile(opened())
     except DAMAGE as error:
         raise source.damaged(error) from None
-    names = [name for name in archive.namelist() if name and not name.endswith("/")]
-    return {name: _opener(archive.open, name) for name in names}
+    for member in archive.infolist():
+        if member.filename and not member.is_dir():
+            yield member.filename, _opener(archive.open, member)
 
 
-def _tar_members(source: Source) -> dict[str, Callable[[], IO[bytes]]]:
+def _tar_members(source: Source) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
     try:
         with source.open() as stream:
@@ -281,7 +375,8 @@ def _tar_members(source: Source) -> dict[str, Callable[[], IO[bytes]]]:
         members = [member for member in archive.getmembers() if member.isfile()]
     except DAMAGE as error:
         raise source.damaged(error) from None
-    return {member.name.removeprefix("./"): _opener(archive.extractfile, member) for member in members}
+    for member in members:
+        yield member.name.removeprefix("./"), _opener(archive.extractfile, member)
 
 
 def _opener(function: Callable[..., IO[bytes] | None], member: object) -> Callable[[], IO[bytes]]:

@@ -1,7 +1,7 @@
 """A folder of .txt, .md, .rst, .html and .pdf files: every file is a document, named after its path in the folder.
 
 Headings become sections (see markup); a PDF's outline does where it has one. Other files are left alone. Files are
-read one at a time, in the order of their names.
+read one at a time, in the order of their names; one that cannot be read is skipped where the options allow it.
 """
 
 from __future__ import annotations
@@ -11,45 +11,49 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from liebig.data.documents import parse_as
+from liebig.data.encodings import UTF_8, whole_text
 from liebig.data.fields import as_id
 from liebig.data.items import Item, Options, Where
 from liebig.data.json_input import check_text
-from liebig.data.lines import whole_text
 from liebig.data.markup import PARSERS, Parsed, markdown_lines, parse_plain
 from liebig.data.output import write_lines
 from liebig.data.sources import Source
-from liebig.errors import DataError, MissingDependency
+from liebig.errors import DataError
 from liebig.records import Document, Section
 
 SUFFIXES = frozenset((*PARSERS, ".pdf"))
+MARKUP = SUFFIXES - {".txt", ".text"}
 README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
 
 
 def read_texts(source: Source, options: Options) -> Iterator[Item]:
     """The documents of a folder, or of one file."""
-    for name, file in _named(source, ""):
-        where = Where(file.label)
-        check_text(name, where)
-        parsed = _pdf(file) if file.suffix == ".pdf" else parse_as(file.plain, whole_text(file), where)
-        yield Item(Document(as_id(name, where), parsed.title or file.stem, parsed.sections), where)
+    for path, file in source.walk():
+        if file.is_folder or (path and file.suffix not in SUFFIXES):
+            continue
+        where, name = Where(file.label), path or file.plain
+        try:
+            check_text(name, where)
+            parsed = _pdf(file) if file.suffix == ".pdf" else _parse(file, where, options)
+            id = as_id(name, where)
+        except DataError as error:
+            options.skipped.add(error)
+        else:
+            yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
 
 
-def _named(source: Source, path: str) -> Iterator[tuple[str, Source]]:
-    """Every file that can be read, with its path below the first folder."""
-    if not source.is_folder:
-        if source.suffix in SUFFIXES or not path:
-            yield path or source.plain, source
-        return
-    for child in source.children():
-        yield from _named(child, f"{path}/{child.plain}" if path else child.plain)
+def _parse(file: Source, where: Where, options: Options) -> Parsed:
+    """A text file, parsed as its suffix says."""
+    text, encoding = whole_text(file)
+    if encoding != UTF_8:
+        options.skipped.guessed[file.label] = encoding
+    return parse_as(file.plain, text, where)
 
 
 def _pdf(source: Source) -> Parsed:
     """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
-    try:
-        import pypdf
-    except ImportError:
-        raise MissingDependency("pypdf", "pdf", "reading PDF files") from None
+    import pypdf  # late: only folders with PDF files pay for it
+
     try:
         with source.seekable() as file:
             reader = pypdf.PdfReader(file)

@@ -24,6 +24,7 @@ from typing import Any
 
 from liebig import encoders, pipeline, workspace
 from liebig.data.collection import Collection
+from liebig.data.items import SKIPPED
 from liebig.errors import RecipeError, WorkspaceError
 from liebig.pipeline import Planned, Stage
 from liebig.retriever import folder as description
@@ -112,6 +113,7 @@ class Wish:
     minutes: float = 0.0
     language: str = "en"
     seed: int = 0
+    strict: bool = False
 
     @property
     def start(self) -> Path:
@@ -207,8 +209,21 @@ def _refuse_foreign(out: Path) -> None:
 
 def read_collection(works: Works, wish: Wish, model: Path, name: str = "read") -> Path:
     """Documents and passages of the sources."""
-    read = works.work(name, {"kind": "init", "paths": list(wish.sources)})
+    read = works.work(name, {"kind": "init", "paths": list(wish.sources), "strict": wish.strict})
+    _tell_skipped(works, read / SKIPPED)
     return works.part("collection", {"kind": "passages", "collection": str(read), **cutting(wish, model)})
+
+
+def _tell_skipped(works: Works, listed: Path) -> None:
+    """Say how many files could not be read, and keep the list of them in the retriever's folder."""
+    there = works.out / SKIPPED
+    if not listed.is_file():
+        there.unlink(missing_ok=True)
+        return
+    shutil.copyfile(listed, there)
+    count = len(there.read_text(encoding="utf-8").splitlines())
+    files = "1 file was" if count == 1 else f"{count:,} files were"
+    works.say(f"{files} skipped because they cannot be read; {there} says why (--strict refuses them)")
 
 
 def cutting(wish: Wish, model: Path) -> dict[str, Any]:

@@ -26,14 +26,18 @@ from liebig.retriever.folder import Described
 
 
 def update(
-    table: Mapping[str, Stage], out: Path, sources: Sequence[str], say: Callable[[str], None]
+    table: Mapping[str, Stage],
+    out: Path,
+    sources: Sequence[str],
+    say: Callable[[str], None],
+    strict: bool = False,
 ) -> Counts:
     """Bring a retriever's folder up to date with its sources, or with others."""
     works = Works(table, out, say)
     if works.before is None:
         description.read(out)
         raise AssertionError("reading says what is missing")
-    before, wish = works.before, _wish(works.before, out, sources)
+    before, wish = works.before, replace(_wish(works.before, out, sources), strict=strict)
     assert before.model is not None, "a wish has a model"
     collection = read_collection(works, wish, out / before.model)
     changes = works.work("changes", {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from liebig.errors import LiebigError, MissingDependency, RecipeError
+from liebig.errors import LiebigError, RecipeError
 from liebig.serve.limits import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ def serve(
     say: Callable[[str], None],
 ) -> None:
     """Serve a retriever's folder until a signal comes."""
-    _require_packages()
     from liebig.serve.app import make_app
 
     check_token(host, token)
@@ -140,14 +139,6 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
             timeout_graceful_shutdown=int(limits.grace),
         )
     )
-
-
-def _require_packages() -> None:
-    from importlib.util import find_spec
-
-    for package in ("fastapi", "uvicorn", "prometheus_client", "orjson"):
-        if find_spec(package) is None:
-            raise MissingDependency(package.replace("_", "-"), "serve", "liebig serve")
 
 
 def _shown(host: str) -> str:

@@ -1,0 +1,33 @@
+"""A build goes on without bad files, says how many there are and lists them in the retriever's folder."""
+
+from pathlib import Path
+
+import pytest
+
+from liebig import encoders
+from liebig.errors import DataError
+from liebig.retriever.build import Wish, Works, read_collection
+from liebig.stages import STAGES
+
+
+def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
+    sources, out = tmp_path / "in", tmp_path / "out"
+    sources.mkdir()
+    (sources / "a.md").write_text("# A\n\nSome text.\n")
+    link = sources / "l.md"
+    link.symlink_to("/nowhere/at/all")
+
+    def read(strict: bool = False) -> list[str]:
+        said: list[str] = []
+        wish = Wish((str(sources),), strict=strict)
+        read_collection(Works(STAGES, out, said.append), wish, Path(encoders.folder()))
+        return [line for line in said if "skipped" in line]
+
+    [line] = read()
+    assert line.startswith("1 file was skipped")
+    assert "l.md: the link leads nowhere" in (out / "skipped.txt").read_text()
+    with pytest.raises(DataError, match="leads nowhere"):
+        read(strict=True)
+    link.unlink()
+    assert read() == []
+    assert not (out / "skipped.txt").exists()
