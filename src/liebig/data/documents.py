@@ -46,10 +46,7 @@ def document(row: Row, where: Where) -> Document:
 def parse_as(name: str, text: str, where: Where) -> Parsed:
     """A text parsed as the suffix of its name says."""
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
-    try:
-        return PARSERS.get(suffix, parse_plain)(text)
-    except AssertionError as error:
-        raise where.error(f"the text cannot be parsed as {suffix} ({error})") from None
+    return PARSERS.get(suffix, parse_plain)(text)
 
 
 def _section(row: Row, where: Where) -> Section:

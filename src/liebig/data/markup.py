@@ -1,14 +1,14 @@
-"""Plain text, Markdown, reStructuredText and HTML to a title and sections of paragraphs.
+"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in page.py.
 
 Headings become sections; blank lines part paragraphs; code keeps its lines. The mark-up inside a paragraph is left
-as it is, but for links, images and roles, whose text is kept. One pass over the text, standard library only.
+as it is, but for links, images and roles, whose text is kept. Cost: linear in the text, whatever it holds: patterns
+stop at the next bracket or quote and are never searched for from every place of a long run.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 from liebig.records import Section
@@ -66,19 +66,18 @@ def parse_plain(text: str) -> Parsed:
     return outline.parsed()
 
 
-ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
+ATX = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 SETEXT = re.compile(r" {0,3}(=+|-{2,})[ \t]*")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-IMAGE = re.compile(r"!\[([^\]\n]*)\]\([^)\n]*\)")
-LINK = re.compile(r"\[([^\]\n]+)\]\([^)\n]*\)")
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+IMAGE = re.compile(r"!\[([^\[\]\n]*)\]\(")
+LINK = re.compile(r"\[([^\[\]\n]+)\]\(")
 FRONT = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
 def parse_markdown(text: str) -> Parsed:
     """`# headings` and underlined ones become sections; what stands in fences is code, not headings."""
     outline, fence = Outline(), ""
-    text = COMMENT.sub("", FRONT.sub("", text, count=1))
+    text = _without_comments(FRONT.sub("", text, count=1))
     lines = text.split("\n")
     for number, line in enumerate(lines):
         mark = FENCE.match(line)
@@ -88,8 +87,8 @@ def parse_markdown(text: str) -> Parsed:
         elif mark:
             fence = mark[1]
             outline.line(line)
-        elif (found := ATX.fullmatch(line)) is not None:
-            outline.heading(_inline(found[2] or ""), is_title=len(found[1]) == 1)
+        elif (found := ATX.match(line)) is not None:
+            outline.heading(_inline(_heading(line[found.end() :])), is_title=len(found[1]) == 1)
         elif SETEXT.fullmatch(line) and number and _can_be_heading(lines[number - 1]):
             continue
         elif line.strip() and number + 1 < len(lines) and _underlines(lines[number + 1], line):
@@ -102,23 +101,45 @@ def parse_markdown(text: str) -> Parsed:
 
 
 def _can_be_heading(line: str) -> bool:
-    return (
-        bool(line.strip()) and not ATX.fullmatch(line) and not line.lstrip().startswith(("|", "-", "*", ">"))
-    )
+    return bool(line.strip()) and not ATX.match(line) and not line.lstrip().startswith(("|", "-", "*", ">"))
 
 
 def _underlines(below: str, line: str) -> bool:
     return SETEXT.fullmatch(below) is not None and _can_be_heading(line)
 
 
+def _heading(text: str) -> str:
+    """The text behind the marks of a heading, without marks that close it."""
+    text = text.strip(" \t")
+    bare = text.rstrip("#")
+    return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else text
+
+
+def _without_comments(text: str) -> str:
+    """The text without <!-- comments -->; one that is never closed stays."""
+    kept, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        kept.append(text[at:start])
+        at = end + 3
+    return "".join((*kept, text[at:]))
+
+
 def _inline(text: str) -> str:
-    return LINK.sub(r"\1", IMAGE.sub(r"\1", text))
+    return _labels(LINK, _labels(IMAGE, text))
+
+
+def _labels(opening: re.Pattern[str], text: str) -> str:
+    """The labels of links in the place of the links; where no parenthesis closes any more, nothing is one."""
+    kept, at = [], 0
+    while (found := opening.search(text, at)) and (end := text.find(")", found.end())) >= 0:
+        kept += (text[at : found.start()], found[1])
+        at = end + 1
+    return "".join((*kept, text[at:]))
 
 
 ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{1,}[ \t]*")
-ROLE = re.compile(r":[\w:.+-]+:`~?([^`<]*?)(?:\s*<[^`>]*>)?`")
-REFERENCE = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{1,2}")
-HIDDEN = re.compile(r"\.\.(?:[ \t]+(?:_[^:]+:|\|[^|]+\|).*|[ \t]+[\w:-]+::.*|[ \t]+.*|[ \t]*)")
+QUOTED = re.compile(r"`([^`]*)`(_{0,2})")
+ROLE_BACKWARDS = re.compile(r":[\w:.+-]+:")
 ADMONITION = re.compile(
     r"\.\.[ \t]+(?:note|warning|tip|important|caution|seealso|versionadded|versionchanged)::(.*)"
 )
@@ -167,7 +188,7 @@ def _rst_line(outline: Outline, line: str) -> bool:
         if admonition[1].strip():
             outline.line(_roles(admonition[1].strip()))
         return False
-    if HIDDEN.fullmatch(line):
+    if line.rstrip(" \t") == ".." or line.startswith((".. ", "..\t")):
         outline.end_paragraph()
         return True
     if line.strip():
@@ -178,85 +199,33 @@ def _rst_line(outline: Outline, line: str) -> bool:
 
 
 def _roles(text: str) -> str:
-    return REFERENCE.sub(r"\1", ROLE.sub(r"\1", text))
-
-
-BLOCKS = frozenset(
-    (
-        "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "dd", "div",
-        "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hr", "html",
-        "li", "main", "nav", "ol", "p", "pre", "section", "summary", "table", "tbody", "td",
-        "tfoot", "th", "thead", "tr", "ul",
-    )
-)  # fmt: skip
-SKIPPED = frozenset(("script", "style", "noscript", "template", "svg", "math", "iframe", "object"))
-HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
-
-
-class _Page(HTMLParser):
-    """An HTML page as an outline."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.outline = Outline()
-        self._text: list[str] = []
-        self._skipping: list[str] = []
-        self._heading, self._in_title, self._page_title, self._pre = "", False, "", 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in SKIPPED:
-            self._skipping.append(tag)
-        elif tag == "title":
-            self._in_title = True
-        elif tag in HEADINGS:
-            self._block()
-            self._heading = tag
-        elif tag in BLOCKS:
-            self._block()
-            self._pre += tag == "pre"
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in SKIPPED:
-            if tag in self._skipping:
-                del self._skipping[self._skipping.index(tag) :]
-        elif tag == "title":
-            self._in_title = False
-        elif tag in HEADINGS or tag in BLOCKS:
-            self._block()
-            self._pre = max(0, self._pre - (tag == "pre"))
-
-    def handle_data(self, data: str) -> None:
-        if self._in_title:
-            self._page_title += data
-        elif not self._skipping:
-            self._text.append(data)
-
-    def _block(self) -> None:
-        """End the block of text that stands open."""
-        text = "".join(self._text)
-        text = text.strip("\n") if self._pre and not self._heading else " ".join(text.split())
-        self._text = []
-        if self._heading:
-            if text:
-                self.outline.heading(text, is_title=self._heading == "h1")
-            self._heading = ""
-        elif text.strip():
-            self.outline.line(text)
-            self.outline.end_paragraph()
-
-    def parsed(self) -> Parsed:
-        """What the page holds; its <title> counts where no <h1> stands on top."""
-        self.close()
-        self._block()
-        found = self.outline.parsed()
-        return Parsed(found.title or " ".join(self._page_title.split()), found.sections)
+    """The texts of roles (:func:`~json.dumps`) and of references (`text <address>`_) in their place."""
+    kept, at = [], 0
+    for found in QUOTED.finditer(text):
+        before, inner = text[at : found.start()], found[1]
+        name, opening, target = inner.partition("<")
+        named = target.endswith(">") and ">" not in target[:-1]
+        # The role stands before the quote: read backwards from there, it is looked for once and not from every colon.
+        role = ROLE_BACKWARDS.match(before[::-1])
+        if role and (named or not opening):
+            kept += (
+                before[: len(before) - role.end()],
+                name.removeprefix("~").rstrip() if named else name.removeprefix("~"),
+                found[2],
+            )
+        elif found[2] and named and name.strip():
+            kept += (before, name.rstrip())
+        else:
+            kept += (before, found[0])
+        at = found.end()
+    return "".join((*kept, text[at:]))
 
 
 def parse_html(text: str) -> Parsed:
-    """Headings become sections, block elements paragraphs; scripts and styles are left out."""
-    page = _Page()
-    page.feed(text.replace("\0", ""))
-    return page.parsed()
+    """The main content of a page: headings become sections, block elements paragraphs."""
+    from liebig.data.page import parse_page  # late: only folders with HTML files pay for it
+
+    return parse_page(text)
 
 
 PARSERS: dict[str, Callable[[str], Parsed]] = {

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from liebig.data.clean import without_breaks, without_ligatures, without_margins
 from liebig.data.documents import parse_as
 from liebig.data.encodings import UTF_8, whole_text
 from liebig.data.fields import as_id
@@ -22,7 +23,8 @@ from liebig.errors import DataError
 from liebig.records import Document, Section
 
 SUFFIXES = frozenset((*PARSERS, ".pdf"))
-MARKUP = SUFFIXES - {".txt", ".text"}
+PLAIN = frozenset((".txt", ".text"))
+MARKUP = SUFFIXES - PLAIN
 README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
 
 
@@ -47,7 +49,8 @@ def _parse(file: Source, where: Where, options: Options) -> Parsed:
     text, encoding = whole_text(file)
     if encoding != UTF_8:
         options.skipped.guessed[file.label] = encoding
-    return parse_as(file.plain, text, where)
+    text = without_ligatures(text)
+    return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
 
 
 def _pdf(source: Source) -> Parsed:
@@ -64,6 +67,7 @@ def _pdf(source: Source) -> Parsed:
         raise
     except Exception as error:  # pypdf lets nearly any exception out of a damaged file
         raise source.damaged(error) from None
+    pages = [without_breaks(page) for page in without_margins([_clean(page) for page in pages])]
     return Parsed(_clean(title), tuple(_page_sections(pages, headings)))
 
 
@@ -90,14 +94,14 @@ def _page_sections(pages: list[str], headings: dict[int, str]) -> Iterator[Secti
             yield Section(heading, tuple(paragraphs))
             paragraphs = []
         heading = _clean(headings.get(number, heading))
-        paragraphs += [p for section in parse_plain(_clean(text)).sections for p in section.paragraphs]
+        paragraphs += [p for section in parse_plain(text).sections for p in section.paragraphs]
     if paragraphs or heading:
         yield Section(heading, tuple(paragraphs))
 
 
 def _clean(text: str) -> str:
-    """Text out of a PDF, without NULs and halves of characters."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    """Text out of a PDF, without NULs, halves of characters and ligatures."""
+    return without_ligatures(text.replace("\0", "").encode("utf-8", "replace").decode("utf-8"))
 
 
 def write_texts(folder: Path, documents: Iterable[Document]) -> int:

@@ -22,6 +22,7 @@ OPEN = re.compile(r"<top(?:ic)?(?:\s[^>]*)?>", re.IGNORECASE)
 CLOSE = re.compile(r"</top(?:ic)?\s*>", re.IGNORECASE)
 NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']?([^"'>]+)["']?""", re.IGNORECASE)
 TAG = re.compile(r"<(/?)(num|title|desc|narr|query|question|narrative|description)>", re.IGNORECASE)
+GIANT = re.compile(r"&#[0-9]{8,};?")
 LABEL = re.compile(r"^\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)
 NAMES = {"query": "title", "question": "desc", "description": "desc", "narrative": "narr"}
 MAX_TOPIC = 1 << 22
@@ -83,8 +84,13 @@ def _fields(block: str) -> dict[str, str]:
             continue
         text = body[mark.end() : after.start() if after else len(body)]
         name = mark[2].lower()
-        found.setdefault(NAMES.get(name, name), collapse(html.unescape(LABEL.sub("", text))))
+        found.setdefault(NAMES.get(name, name), collapse(_unescape(LABEL.sub("", text))))
     return found
+
+
+def _unescape(text: str) -> str:
+    """Entities as characters; numbers beyond all characters are U+FFFD, as HTML has it, however long they are."""
+    return html.unescape(GIANT.sub("\ufffd", text))
 
 
 def sgml_lines(queries: Iterable[Query]) -> Iterator[str]:
