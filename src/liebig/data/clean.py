@@ -36,7 +36,7 @@ def without_breaks(text: str) -> str:
     if not breaks:
         return text
     words = {word.lower().replace("\u2010", "-") for word in WORD.findall(text)}
-    kept, at = [], 0
+    at, kept = 0, list[str]()
     for found in breaks:
         left, right = _before(text, found.start()).lower(), _after(text, found.end()).lower()
         hyphen = "-" if f"{left}-{right}" in words and left + right not in words else ""

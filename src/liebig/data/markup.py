@@ -117,7 +117,7 @@ def _heading(text: str) -> str:
 
 def _without_comments(text: str) -> str:
     """The text without <!-- comments -->; one that is never closed stays."""
-    kept, at = [], 0
+    at, kept = 0, list[str]()
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         kept.append(text[at:start])
         at = end + 3
@@ -130,7 +130,7 @@ def _inline(text: str) -> str:
 
 def _labels(opening: re.Pattern[str], text: str) -> str:
     """The labels of links in the place of the links; where no parenthesis closes any more, nothing is one."""
-    kept, at = [], 0
+    at, kept = 0, list[str]()
     while (found := opening.search(text, at)) and (end := text.find(")", found.end())) >= 0:
         kept += (text[at : found.start()], found[1])
         at = end + 1
@@ -200,7 +200,7 @@ def _rst_line(outline: Outline, line: str) -> bool:
 
 def _roles(text: str) -> str:
     """The texts of roles (:func:`~json.dumps`) and of references (`text <address>`_) in their place."""
-    kept, at = [], 0
+    at, kept = 0, list[str]()
     for found in QUOTED.finditer(text):
         before, inner = text[at : found.start()], found[1]
         name, opening, target = inner.partition("<")
