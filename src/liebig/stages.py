@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, NeighboursConfig, SpaceConfig
-from liebig.corpus.config import PrepareConfig
+from liebig.corpus.config import PassagesConfig, PrepareConfig
 from liebig.corpus.init_config import ConvertConfig, InitConfig
 from liebig.corpus.texts_config import TextsConfig
 from liebig.corpus.tokenizer_config import TokenizerConfig
@@ -44,6 +44,12 @@ def _tokenizer(config: TokenizerConfig, folder: Folder) -> None:
 
 def _prepare(config: PrepareConfig, folder: Folder) -> None:
     from liebig.corpus.run import run
+
+    run(config, folder)
+
+
+def _passages(config: PassagesConfig, folder: Folder) -> None:
+    from liebig.retriever.passages import run
 
     run(config, folder)
 
@@ -247,6 +253,14 @@ _ALL = (
         _prepare,
         "Split a collection into sentences and tokens: the memory-mapped store that training reads.",
         "liebig prepare runs/collection --tokenizer runs/tokenizer --out runs/store",
+        positional="collection",
+    ),
+    Stage(
+        "passages",
+        PassagesConfig,
+        _passages,
+        "Cut a collection's documents into passages of whole sentences.",
+        "liebig passages runs/collection --tokenizer runs/tokenizer --length 144 --out runs/passages",
         positional="collection",
     ),
     Stage(

@@ -1,4 +1,4 @@
-"""The recipe of `liebig prepare`."""
+"""The recipes of `liebig prepare` and `liebig passages`."""
 
 from __future__ import annotations
 
@@ -56,3 +56,12 @@ class PrepareConfig(Config):
     processes: Annotated[int | None, Unrecorded()] = Field(
         None, ge=1, description="How many processes; the result is the same [default: one a core]."
     )
+
+
+class PassagesConfig(Config):
+    """Documents to passages that fit the model; passages that came as such are kept."""
+
+    collection: InputPath = Field(description="What liebig init wrote.")
+    tokenizer: InputPath = Field(description="A folder with the model's tokenizer.")
+    length: int = Field(100, ge=8, description="At most that many tokens in a passage.")
+    language: str | None = Field(None, description="Language of the text, for its abbreviations.")

@@ -34,7 +34,6 @@ from liebig.retriever.config import (
     CompactConfig,
     MeanConfig,
     ModelConfig,
-    PassagesConfig,
     QuestionsConfig,
 )
 from liebig.retriever.folder import Described
@@ -47,12 +46,6 @@ SAMPLE = 2000  # passages looked at to see whether they fit the model
 ROOM = 28  # tokens of the model's length left to titles and special tokens
 PIECES = 8  # vectors of a passage at most, where passages are longer than the model reads
 LENGTH = 100  # tokens of a passage at most
-
-
-def _passages(config: PassagesConfig, folder: Folder) -> None:
-    from liebig.retriever.passages import run
-
-    run(config, folder)
 
 
 def _questions(config: QuestionsConfig, folder: Folder) -> None:
@@ -93,7 +86,6 @@ def _model(config: ModelConfig, folder: Folder) -> None:
 OWN = {
     stage.name: stage
     for stage in (
-        Stage("passages", PassagesConfig, _passages, "Cut documents into passages.", ""),
         Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", ""),
         Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
         Stage("changes", ChangesConfig, _changes, "Find what is new, changed and gone.", ""),

@@ -7,15 +7,6 @@ from pydantic import Field
 from liebig.config import Config, InputPath
 
 
-class PassagesConfig(Config):
-    """Documents to passages that fit the model; passages that came as such are kept."""
-
-    collection: InputPath = Field(description="What liebig init wrote.")
-    tokenizer: InputPath = Field(description="A folder with the model's tokenizer.")
-    length: int = Field(100, ge=8, description="At most so many tokens in a passage.")
-    language: str | None = Field(None, description="Language of the text, for its abbreviations.")
-
-
 class QuestionsConfig(Config):
     """Known-item questions made from the corpus itself."""
 

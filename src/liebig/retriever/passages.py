@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from liebig.corpus.config import PassagesConfig
 from liebig.data.collection import Collection
 from liebig.data.collection_writer import CollectionWriter
 from liebig.data.items import Item, Where
@@ -18,7 +19,6 @@ from liebig.data.output import json_line
 from liebig.errors import DataError
 from liebig.progress import track
 from liebig.records import Document, Passage
-from liebig.retriever.config import PassagesConfig
 from liebig.text.passages import Cutter, Text, by_tokens
 from liebig.text.tokenizer import Tokenizer
 from liebig.workspace import Folder
