@@ -42,6 +42,15 @@ def test_chunks_of_any_size_give_the_gradient_of_the_whole(make: type[Toy], budg
     assert objective.unused.grad is None
 
 
+def test_with_dropout_other_chunks_draw_other_numbers() -> None:
+    """What docs/engine.md says is not exact."""
+    objective, batch = Toy(dropout=0.3), spans()
+    step(objective, batch, seed=5)
+    whole = gradients(objective)
+    step(objective, batch, chunk_tokens=THREE_EXAMPLES, seed=5)
+    assert max((whole[name] - value).abs().max() for name, value in gradients(objective).items()) > 1e-3
+
+
 @pytest.mark.parametrize("budget", [ONE_EXAMPLE, THREE_EXAMPLES])
 @pytest.mark.parametrize("make", [Toy, TwoSided])
 def test_with_dropout_cached_equals_uncached_over_the_same_chunks(make: type[Toy], budget: int) -> None:

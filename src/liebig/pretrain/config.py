@@ -1,7 +1,7 @@
 """The recipe of `liebig pretrain`: a model, what it reads, where pairs come from, and what is asked of them.
 
 Sources and objectives are chosen apart from each other; combinations that make no sense are refused with a
-sentence. Values left out (`None`) follow the preset: the paper, or its released code where that differs.
+sentence. Values left out (`None`) follow the preset: the paper, or four values of its released code (`presets.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class PretrainConfig(Config):
     )
     source: Source = Field(default=BlocksConfig(), description="Where sequences and pairs come from.")
     objective: Objective = Field(default=MlmConfig(), description="What is asked of them.")
-    preset: Preset = Field(default="paper", description="Where paper and released code differ: which one.")
+    preset: Preset = Field(
+        default="paper",
+        description="Weight of masked terms, decoder, deletion and mix: of the paper, or of its released code.",
+    )
     mix: Literal["batch", "example"] | None = Field(
         default=None,
         description="Draw the store or source for each batch or each example [default: the preset; single texts "

@@ -1,4 +1,4 @@
-"""What a recipe leaves open, filled in: from the paper, or from its released code where that differs.
+"""What a recipe leaves open, filled in: from the paper, or four values of it from its released code.
 
 `resolve` returns the recipe with every open value set; `said` tells, in a line each, what the preset decided.
 """

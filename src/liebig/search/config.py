@@ -102,7 +102,9 @@ class MineConfig(Config):
         True,
         description="With scores: they are logits s, and 1 / (1 + exp(-s)) is held against below and above.",
     )
-    below: float = Field(0.1, description="With scores: a negative must score below this (RocketQA).")
+    below: float = Field(
+        0.1, description="With scores: a negative must score below this (0.1 is RocketQA's)."
+    )
     above: float | None = Field(None, description="With scores: what scores above this becomes a positive.")
     pad: int = Field(0, ge=0, description="Fill up with random passages to so many negatives.")
     seed: int = Field(0, description="Draws the samples.")

@@ -40,7 +40,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Teacher:
-    """Cross-encoder scores: a negative must score below `below`; above `above` it becomes a positive (RocketQA).
+    """Cross-encoder scores: a negative must score below `below`; above `above` it becomes a positive.
 
     The thresholds are RocketQA's probabilities; logits are brought to them by the logistic function.
     """

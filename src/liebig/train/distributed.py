@@ -3,7 +3,8 @@
 Each process takes a contiguous share of whole examples and returns its share of every loss; gradients are
 summed. Vectors are gathered once; each process differentiates its own rows of the loss against all vectors, and
 the gradients that land on others' vectors are summed back to their owners. That is the exact gradient of the
-global mean for any number of processes. Ranks are global ranks, so several nodes are no special case.
+global mean for any number of processes, up to the dropout that each draws. Ranks are global ranks, so several
+nodes are no special case.
 """
 
 from __future__ import annotations

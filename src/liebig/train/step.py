@@ -6,6 +6,9 @@
    whole batch, plus the dot product of its vectors with their cached gradient. Gradients are then summed over
    processes once. Without a contrastive loss only step 3 remains: plain accumulation.
 
+Without dropout the gradient does not depend on chunks and processes. Dropout is drawn by (seed, process, chunk): both
+passes over a chunk draw the same, other chunks and other processes draw other numbers.
+
 Cost: memory of one chunk; one extra forward pass for all chunks but the last where there is a contrast.
 """
 
