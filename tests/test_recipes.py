@@ -8,7 +8,7 @@ import pytest
 
 from liebig import pipeline
 from liebig.config import parse
-from liebig.pretrain import plan as plans
+from liebig.pretrain import plan as plans, presets
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.objective_config import MlmConfig, SimclrConfig
 from liebig.pretrain.plan import plan
@@ -60,25 +60,6 @@ def config_of(name: str) -> PretrainConfig:
     return resolve(config)
 
 
-def test_the_recipes_have_the_papers_numbers():
-    condenser, cocondenser = config_of("condenser"), config_of("cocondenser-msmarco")
-    assert (condenser.loop.batch, condenser.optim.lr, condenser.max_length) == (1024, 1e-4, 128)
-    assert (condenser.objective.skip_from, condenser.objective.n_head_layers) == (6, 2)
-    assert (cocondenser.loop.batch, cocondenser.optim.lr, cocondenser.objective.mlm_weight) == (
-        2000,
-        1e-4,
-        1.0,
-    )
-    cotmae, queries = config_of("cotmae-msmarco"), config_of("query-as-context-cotmae")
-    assert (cotmae.objective.encoder_rate, cotmae.objective.decoder_rate) == (0.30, 0.45)
-    assert (queries.loop.batch, queries.optim.lr, queries.loop.steps) == (16_384, 4e-4, 50_000)
-    zero_shot, fine_tuned = config_of("contriever"), config_of("contriever-fine-tuned")
-    assert (zero_shot.objective.queue, zero_shot.optim.lr, zero_shot.loop.steps) == (131_072, 5e-5, 200_000)
-    assert (fine_tuned.objective.queue, fine_tuned.optim.lr, fine_tuned.loop.steps) == (65_536, 1e-4, 500_000)
-    assert zero_shot.objective.temperature == 0.05
-    assert zero_shot.source.delete == 0.2
-
-
 def test_the_speed_of_an_earlier_run_decides_the_time(tmp_path):
     rates = "".join(
         f'{{"step": {i}, "tokens_per_second": {rate}}}\n' for i, rate in enumerate((1e3, 5e5, 9e5))
@@ -86,6 +67,18 @@ def test_the_speed_of_an_earlier_run_decides_the_time(tmp_path):
     (tmp_path / "timing.jsonl").write_text(rates)
     found = plan(config_of("contriever"), tmp_path)
     assert found.seconds == pytest.approx(found.tokens / 5e5)
+
+
+def test_the_preset_covers_what_its_page_says():
+    page = (ROOT / "docs" / "pretraining.md").read_text(encoding="utf-8")
+    table = page[page.index("| | paper | reference |") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[2:4]] for line in table.splitlines()[2:]]
+    weight, decoder, deletion, mix = rows
+    assert [float(cell.split()[0]) for cell in weight] == list(presets.MLM_WEIGHT.values())
+    layers = [presets.DECODER_LAYERS[kind] for kind in ("mlm", "causal")]
+    assert [int(cell.split()[0]) for cell in decoder] == layers
+    assert [float(cell.split()[0]) / 100 for cell in deletion] == list(presets.DELETION.values())
+    assert [cell.split()[-1] for cell in mix] == list(presets.MIX.values())
 
 
 def test_the_work_of_an_objective_in_the_docs_is_the_work_that_is_counted():
