@@ -227,7 +227,9 @@ def _run(stage: Stage, config: Config, out: Path) -> None:
 
 
 def run(
-    recipe: Annotated[Path, typer.Argument(help="A pipeline recipe (.toml).")],
+    recipe: Annotated[
+        Path, typer.Argument(help="A pipeline recipe (.toml), or the name of a packaged one: smoke/mlm.")
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")
     ] = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -21,6 +22,23 @@ from liebig.explain import explain, models_in, tag
 
 C = TypeVar("C", bound="Config")
 NONE = "none"
+RECIPES = "recipes"
+
+
+def recipes_home() -> Path:
+    """The folder of the recipes that come with the package; in a checkout they lie beside `src`."""
+    packaged = Path(str(resources.files("liebig"))) / RECIPES
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / RECIPES
+
+
+def packaged(path: Path) -> Path:
+    """What a path means: a file that is there, else the packaged one of that name: `smoke/mlm`, `recipes/mlm.toml`."""
+    if path.exists() or path.is_absolute():
+        return path
+    parts = path.parts[1:] if path.parts[:1] == (RECIPES,) else path.parts
+    found = recipes_home().joinpath(*parts)
+    choices = (found, found.with_name(f"{found.name}.toml"))
+    return next((choice for choice in choices if parts and choice.is_file()), path)
 
 
 class Input:
@@ -32,7 +50,10 @@ class Unrecorded:
 
 
 def _bundled(value: Any) -> Any:
-    """`liebig:NAME` stands for the folder of an encoder that comes with the package."""
+    """`liebig:NAME` stands for an encoder that comes with the package, `recipes/…` for what its recipes read."""
+    if isinstance(value, str | Path) and Path(value).parts[:1] == (RECIPES,) and not Path(value).exists():
+        found = recipes_home().joinpath(*Path(value).parts[1:])
+        return found if found.exists() else value
     if not (isinstance(value, str) and value.startswith(encoders.PREFIX)):
         return value
     return encoders.folder(value)
@@ -88,14 +109,26 @@ def load(
 
 
 def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None, prefix: str = "") -> C:
-    """A validated recipe, or one sentence about the first thing that is wrong; `prefix` stands before its path."""
+    """A validated recipe, or an error that names everything that is wrong; `prefix` stands before the paths."""
     full = _with_default_kinds(model, tree)
-    _refuse_booleans(model, full, file, prefix)
+    mistakes = [RecipeError(what, file=file) for what in _booleans(model, full, prefix)]
     try:
-        return model.model_validate(full)
+        config = model.model_validate(full)
     except ValidationError as error:
-        what, fix = explain(model, error, full, prefix)
-        raise RecipeError(what, file=file, fix=fix) from None
+        mistakes += [
+            RecipeError(what, file=file, fix=fix) for what, fix in explain(model, error, full, prefix)
+        ]
+    if mistakes:
+        raise together(mistakes) from None
+    return config
+
+
+def together(mistakes: Sequence[RecipeError]) -> RecipeError:
+    """Several mistakes of one recipe as one error; a single one stays what it is."""
+    if len(mistakes) == 1:
+        return mistakes[0]
+    said = [f"({n}) {one.what}" + (f" [{one.fix}]" if one.fix else "") for n, one in enumerate(mistakes, 1)]
+    return RecipeError(f"{len(mistakes)} mistakes: {'; '.join(said)}", file=mistakes[0].file)
 
 
 def recorded(config: Config) -> dict[str, Any]:
@@ -150,25 +183,26 @@ def _with_default_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict
     return full
 
 
-def _refuse_booleans(model: type[BaseModel], tree: Mapping[str, Any], file: Path | None, prefix: str) -> None:
+def _booleans(model: type[BaseModel], tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """`true` is no number, although Python takes it for 1."""
     for name, value in tree.items():
         annotation = model.model_fields[name].annotation if name in model.model_fields else bool
         path = f"{prefix}.{name}" if prefix else name
         if isinstance(value, bool) and "bool" not in str(annotation):
-            raise RecipeError(f"{path} = {str(value).lower()}: true and false mean nothing here", file=file)
+            yield f"{path} = {str(value).lower()}: expected a value of another kind, got a boolean"
         inner = [m for m in models_in(annotation) if isinstance(value, Mapping)]
         for chosen in [m for m in inner if len(inner) == 1 or tag(m) == value.get("kind")]:
             if get_origin(annotation) is not dict:
-                _refuse_booleans(chosen, value, file, path)
+                yield from _booleans(chosen, value, path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tree of a TOML file, with its errors as sentences."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(packaged(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RecipeError("there is no such recipe", file=path, fix="check the path") from None
+        fix = f"check the path, or name one that comes with the package, of {recipes_home()}"
+        raise RecipeError("there is no such recipe", file=path, fix=fix) from None
     except IsADirectoryError:
         raise RecipeError("a folder is not a recipe", file=path, fix="name a .toml file") from None
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in one sentence: the dotted path, the value, and the nearest right name.
+"""What is wrong with a recipe, a sentence for each mistake: the dotted path, the value, and the nearest right name.
 
 pydantic reports where by fields, tags of unions and names of validators; the path is what of that the recipe itself
 has. A key that does not exist comes before what is missing, because it is most often the same mistake.
@@ -29,12 +29,28 @@ PLAIN = {
 
 def explain(
     model: type[BaseModel], error: ValidationError, tree: Mapping[str, Any], prefix: str = ""
+) -> list[tuple[str, str | None]]:
+    """A sentence about every mistake, with its fix; what is missing beside an unknown key is not told too."""
+    places: dict[tuple[Part, ...], list[Any]] = {}
+    for one in error.errors():
+        places.setdefault(tuple(walk(model, one["loc"], tree)[1]), []).append(one)
+    unknown = [place for place, found in places.items() if found[0]["type"] == "extra_forbidden"]
+    tables = {place[:-1] for place in unknown}
+    outer = {place[:end] for place in places for end in range(len(place))}  # wrong because of what is in them
+    rest = [
+        place
+        for place, found in places.items()
+        if place not in (*unknown, *outer) and not (found[0]["type"] == "missing" and place[:-1] in tables)
+    ]
+    return [_explained(model, places[place], tree, prefix) for place in (*unknown, *rest)]
+
+
+def _explained(
+    model: type[BaseModel], alike: Sequence[Any], tree: Mapping[str, Any], prefix: str
 ) -> tuple[str, str | None]:
-    """The sentence about the first mistake, and its fix."""
-    found = error.errors()
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    """The sentence about what is wrong at one place, and its fix."""
+    first = alike[0]
     models, path = walk(model, first["loc"], tree)
-    alike = [one for one in found if walk(model, one["loc"], tree)[1] == path] if path else [first]
     where = ".".join(map(str, ([prefix] if prefix else []) + path))
     value = first.get("input")
     if first["type"] == "extra_forbidden":

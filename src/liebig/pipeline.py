@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from liebig import workspace
-from liebig.config import Config, assign, inputs, parse, read_toml, recorded
+from liebig.config import Config, assign, inputs, parse, read_toml, recorded, together
 from liebig.errors import RecipeError
 from liebig.explain import nearest
 
@@ -72,8 +72,16 @@ def plan_stages(
 ) -> list[Planned]:
     """The stages of a recipe that is already a tree; `path` is where it came from."""
     planned: list[Planned] = []
+    mistakes: list[RecipeError] = []
+    done: dict[str, Path] = {}
     for name, fields in stages.items():
-        planned.append(_planned(table, path, name, fields, {p.name: p.out for p in planned}, out))
+        try:
+            planned.append(_planned(table, path, name, fields, done, out))
+        except RecipeError as error:
+            mistakes.append(error)
+        done[name] = out / name
+    if mistakes:
+        raise together(mistakes)
     return planned
 
 

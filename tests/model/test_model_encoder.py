@@ -37,6 +37,13 @@ def test_encoding_is_the_forward_of_the_packed_row() -> None:
     assert encoder.width == 8
 
 
+def test_encode_takes_one_text_or_several() -> None:
+    encoder = small(prompts={"query": "ask: "})
+    vectors = encoder.encode(TEXTS, prompt="query")
+    assert np.array_equal(vectors, encoder.encode_texts(TEXTS, prompt="query"))
+    assert encoder.encode(TEXTS[0], prompt="query").shape == (32,)
+
+
 def test_no_texts_give_no_vectors() -> None:
     assert small().encode_texts([]).shape == (0, 32)
 

@@ -178,6 +178,17 @@ class Encoder(nn.Module):
             full = [text.lower() for text in full]
         return self.tokenizer.encode_wrapped(full, self.max_length)
 
+    def encode(
+        self, texts: str | Sequence[str], *, prompt: str | None = None, unit: bool = False
+    ) -> NDArray[np.float32]:
+        """The vector of a text, D, or the vectors of several, N x D; `prompt` is a role, "query" or "passage".
+
+        `Encoder.load("liebig:mini-v1").encode(["one text", "another"])`
+        """
+        if isinstance(texts, str):
+            return self.encode_texts([texts], prompt=prompt, unit=unit)[0]
+        return self.encode_texts(texts, prompt=prompt, unit=unit)
+
     def encode_texts(
         self,
         texts: Sequence[str],
