@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from liebig import encoders
 from liebig.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
@@ -124,9 +125,14 @@ class Encoder(nn.Module):
 
     @classmethod
     def load(cls, source: str | Path, *, pooling: str | None = None) -> Encoder:
-        """From a folder of Liebig, sentence-transformers or transformers (the last with CLS pooling), or a hub name."""
+        """From a folder of Liebig, sentence-transformers or transformers (the last with CLS pooling), or a hub name.
+
+        `liebig:NAME` is an encoder that comes with the package.
+        """
         from liebig.model.folder import load_encoder
 
+        if str(source).startswith(encoders.PREFIX):
+            source = encoders.folder(str(source))
         return load_encoder(source, pooling=pooling)
 
     def save(self, folder: Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
