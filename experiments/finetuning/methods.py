@@ -331,7 +331,7 @@ def batching(
     if not method.startswith("abs-"):
         return random_batches(n, batch, seed)
     search = searching("beam" if method == "abs-beam" else "greedy", 3)
-    how, home = Adaptive(batch, "auto", search, "shuffled", seed), folder / "schedule"
+    how, home = Adaptive(batch, search, "shuffled", seed), folder / "schedule"
 
     def begin(epoch: int) -> None:
         with watch("schedule"):

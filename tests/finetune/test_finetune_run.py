@@ -10,7 +10,7 @@ from liebig import workspace
 from liebig.config import dump, load, parse
 from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
-from liebig.finetune import run as running
+from liebig.finetune import batching, run as running
 from liebig.finetune.batches import Choice
 from liebig.finetune.build import shapes, start
 from liebig.finetune.config import FinetuneConfig
@@ -18,6 +18,8 @@ from liebig.finetune.contrastive import InfoNCE
 from liebig.finetune.distill import MarginMSE, SoftLabels
 from liebig.finetune.evaluation import read_candidates, too_small
 from liebig.finetune.run import run
+from liebig.finetune.schedule import schedule
+from liebig.finetune.written import written
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.records import Passage, Query
@@ -70,6 +72,7 @@ def flat(row):
         {"objective": {"kind": "ltr"}, "batching": {"kind": "adaptive"}, "negatives": 0, "evaluation": {}},
         {"evaluation": {"split": "dev", "over": "candidates", "measures": ["RR@100"]}, "hard": 0.5},
         {"batching": {"kind": "sequential"}, "evaluation": {"split": "dev", "passages": 4}},
+        {"batching": {"kind": "adaptive", "preset": "paper", "search": "beam", "lists": 2, "parts": 2}},
         {"batching": {"kind": "adaptive", "search": "beam"}, "query_prompt": "query: ", "title": "separator"},
     ],
     ids=lambda fields: "-".join(fields),
@@ -114,6 +117,20 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
         facts = json.loads((tmp_path / "a" / "schedule" / f"epoch-{epoch:03d}.json").read_text())
         assert facts["hardness"] > facts["random"]
     assert len(logs[0]) == len(logs[1])
+
+
+def test_the_preset_decides_how_batches_start_and_in_which_order_they_come(model, collection):
+    def made(**fields):
+        choice = config_of(model, collection, batching={"kind": "adaptive"} | fields).batching
+        (*_, way) = batching.ways_of(choice)
+        return way, batching.order_of(choice)
+
+    assert made(preset="paper") == (written, "made")
+    way, order = made(preset="paper", search="beam", order="shuffled")
+    assert (way.func, way.keywords, order) == (written, {"k": 3, "lists": 100}, "shuffled")
+    way, order = made()
+    assert (way.func, way.keywords["start"], order) == (schedule, "near", "shuffled")
+    assert made(start="random")[0].keywords["start"] == "random"
 
 
 def test_a_limit_trains_on_so_many_queries_and_its_seed_draws_others(model, collection, tmp_path, capsys):
@@ -211,6 +228,10 @@ def test_distilling_needs_scores(model, collection, tmp_path):
             "nothing to",
         ),
         ({"negatives": 0, "loop": {"batch": 1}}, "nothing to contrast"),
+        (
+            {"batching": {"kind": "adaptive", "preset": "paper", "candidates": 50}},
+            "leave candidates and start",
+        ),
         ({"objective": {"kind": "distill"}, "hard": 0.5}, "no teacher's score"),
         ({"tokenizer": "x"}, "brings? .*own|bring their own"),
         ({"evaluation": {"split": "dev", "measures": ["nonsense"]}}, "nonsense"),

@@ -10,8 +10,9 @@ from finetune_worlds import double_encoder, examples, random_texts
 from liebig.finetune import adaptive, beam as beams
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
-from liebig.finetune.schedule import beam, greedy, hardest, in_table, schedule
+from liebig.finetune.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule
 from liebig.finetune.swaps import State, beam_search, one_by_one, several_at_once
+from liebig.finetune.written import written
 
 POOLS = (0, 1, 2)
 
@@ -148,7 +149,7 @@ def test_beam_search_finds_at_least_what_greedy_finds():
         one, two = (how(similarity, rows, 16).history[-1] for how in (greedy, beam))
         assert two >= one * (1 - 1e-6)
         plain = schedule(similarity, 16, seed=seed).total
-        searched = hardest(similarity, 16, (greedy, beam), seed=seed).total
+        searched = hardest(similarity, 16, adaptive.searching("beam"), seed=seed).total
         wins, gains = wins + (searched >= plain), [*gains, searched / plain]
     assert wins >= 9
     assert np.mean(gains) > 1.005
@@ -227,6 +228,88 @@ def test_queries_whose_positives_have_one_text_are_twins_for_the_model_and_for_a
             [False, True, False],
             [True, False, True],
         ]
+
+
+def plain_written(queries, passages, twin, batch, k, lists, seed):
+    """The paper's section 3.2 in loops: random starts, one state, k removals with k additions of each, lists."""
+    scores = (queries @ passages.T).double().numpy()
+    scores[twin[:, None] == twin[None, :]] = 0
+    table, n = scores + scores.T, len(scores)
+    ranked = np.where(twin[:, None] == twin[None, :], -np.inf, scores)
+    left, batches = list(np.argsort(Pool(Vectors.of(queries, passages, twin), seed).rank.numpy())), []
+
+    def value(some):
+        return table[np.ix_(some, some)].sum() / 2
+
+    while len(left) >= batch:
+        inside = left[:batch]
+        while True:
+            may = set(range(n))
+            if lists and len(left) > 2 * batch * lists:
+                best = [np.argsort(-one[i])[:lists] for i in inside for one in (ranked, ranked.T)]
+                may = set(np.concatenate(best).tolist())
+            others = [i for i in left if i not in inside and i in may]
+            found = [(value(inside) + 1e-6 * (1 + abs(value(inside))), inside)]
+            for out in sorted(inside, key=lambda i: table[i, inside].sum())[:k]:
+                rest = [i for i in inside if i != out]
+                for come in sorted(others, key=lambda i: -table[i, rest].sum())[:k]:
+                    found.append((value([*rest, come]), [*rest, come]))
+            hardest_of = max(found, key=lambda one: one[0])[1]
+            if hardest_of is inside:
+                break
+            inside = hardest_of
+        batches.append(sorted(int(i) for i in inside))
+        left = [i for i in left if i not in inside]
+    return batches
+
+
+@pytest.mark.parametrize(("k", "lists"), [(1, None), (3, None), (3, 4), (1, 2)])
+def test_the_papers_algorithm_is_what_its_text_says(k, lists):
+    queries, passages = pairs(90, clusters=12)
+    twin = torch.arange(90) // 2
+    found = written(Vectors.of(queries, passages, twin), 4, k=k, lists=lists, seed=3)
+    assert [sorted(one.tolist()) for one in found.batches] == plain_written(
+        queries, passages, twin, 4, k, lists, 3
+    )
+    assert sorted(np.concatenate([*found.batches, found.rest]).tolist()) == list(range(90))
+
+
+def test_the_papers_lists_of_a_run_are_its_highest_scores():
+    similarity = Sparse.of(
+        np.array([0, 0, 0, 1]), np.array([1, 2, 3, 2]), np.array([1.0, 3.0, 2.0, 5.0]), np.arange(4)
+    )
+    assert similarity.nearest(1).tolist() == [[2, 3], [2, 0], [1, 0], [0, 3]]
+    found = written(similarity, 2, k=2, lists=1)
+    assert sorted(np.concatenate(found.batches).tolist()) == [0, 1, 2, 3]
+
+
+def met(found):
+    """Every two pairs that are in a batch together."""
+    return {(a, b) for one in found.batches for a in one.tolist() for b in one.tolist() if a < b}
+
+
+@pytest.mark.parametrize("ways", [adaptive.searching("greedy"), adaptive.as_written("greedy")])
+def test_two_epochs_in_parts_have_less_in_common(ways):
+    similarity = vectors(600, clusters=60)
+
+    def again(parts):
+        one, two = (met(in_parts(similarity, 8, ways, parts, seed=seed)) for seed in (0, 1))
+        return len(one & two) / len(one)
+
+    assert again(4) < 0.6 * again(1)
+
+
+def test_only_pairs_of_a_part_meet_and_every_pair_comes_once():
+    similarity = vectors(205)
+    ways = adaptive.searching("greedy")
+    found = in_parts(similarity, 16, ways, 3, seed=5)
+    assert sorted(found.order("made", 0).tolist()) == list(range(205))
+    assert {len(one) for one in found.batches} == {16}
+    assert found.hardness == pytest.approx([hardness(similarity, torch.from_numpy(b)) for b in found.batches])
+    for parts in (1, 50):  # no more parts than batches
+        made = in_parts(similarity, 16, ways, parts, seed=5)
+        assert len(made.batches) == 12
+    assert in_parts(similarity, 16, ways, 1, seed=5).total == hardest(similarity, 16, ways, seed=5).total
 
 
 @pytest.mark.gpu

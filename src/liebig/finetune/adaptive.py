@@ -27,7 +27,8 @@ from liebig.data.trec import read_run
 from liebig.errors import DataError
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Similarity, Vectors, from_run, hardness
-from liebig.finetune.schedule import Improve, Schedule, beam, greedy, hardest
+from liebig.finetune.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
+from liebig.finetune.written import written
 from liebig.progress import Progress
 from liebig.records import Hit
 from liebig.train.distributed import World
@@ -43,13 +44,13 @@ SAMPLE = 200
 
 @dataclass(frozen=True)
 class Adaptive:
-    """How schedules are made: batch, candidates, search, order and seed."""
+    """How schedules are made: batch, ways of which the hardest counts, order, seed, and parts scheduled apart."""
 
     batch: int
-    candidates: int | Literal["auto", "all"]
-    improves: Sequence[Improve]
-    order: Literal["shuffled", "hard-first"]
+    ways: Sequence[Way]
+    order: Order
     seed: int
+    parts: int = 1
 
     def sampler(
         self,
@@ -79,7 +80,7 @@ class Adaptive:
         def begin(epoch: int) -> None:
             if not path_of(folder, epoch).exists():
                 found = similarity(epoch)
-                total = len(self.improves) * (len(found) // self.batch)
+                total = len(self.ways) * (len(found) // self.batch)
                 with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
                     bar.say(self.store(folder, epoch, found, bar.advance))
 
@@ -94,9 +95,7 @@ class Adaptive:
     ) -> str:
         """Make the schedule of an epoch and write it whole; returns a sentence about it."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        found = hardest(
-            similarity, self.batch, self.improves, seed=seed, candidates=self.candidates, advance=advance
-        )
+        found = in_parts(similarity, self.batch, self.ways, self.parts, seed=seed, advance=advance)
         usual = random_hardness(similarity, self.batch, seed)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {
@@ -168,9 +167,22 @@ def twins(examples: Examples) -> Longs:
     return examples.content[firsts]
 
 
-def searching(kind: Literal["greedy", "beam"], k: int) -> tuple[Improve, ...]:
+def searching(
+    kind: Literal["greedy", "beam"],
+    k: int = 3,
+    candidates: int | Literal["auto", "all"] = "auto",
+    start: Start = "near",
+) -> tuple[Way, ...]:
     """Greedy swaps; or beam search of width k too, the harder epoch of both being kept."""
-    return (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
+    improves: tuple[Improve, ...] = (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
+    return tuple(
+        partial(schedule, improve=improve, candidates=candidates, start=start) for improve in improves
+    )
+
+
+def as_written(kind: Literal["greedy", "beam"], k: int = 3, lists: int = 100) -> tuple[Way, ...]:
+    """The paper's greedy over all that is left, or its beam search in lists."""
+    return (written,) if kind == "greedy" else (partial(written, k=k, lists=lists),)
 
 
 def path_of(folder: Path, epoch: int) -> Path:

@@ -13,6 +13,7 @@ from liebig.finetune.config import AdaptiveConfig, FinetuneConfig, RandomConfig
 from liebig.finetune.contrastive import Retriever
 from liebig.finetune.hardness import Similarity
 from liebig.finetune.ltr import Ltr
+from liebig.finetune.schedule import Order, Way
 from liebig.train.config import LoopConfig
 from liebig.train.distributed import World
 from liebig.train.labelled.examples import Examples
@@ -43,14 +44,25 @@ def sampler_of(
             return adaptive.run_similarity(choice.run, examples)
         return adaptive.model_similarity(retriever, examples, queries, passages, unit)
 
-    improves = adaptive.searching(choice.search, choice.beam)
-    how = adaptive.Adaptive(batch, choice.candidates, improves, choice.order, config.seed)
+    how = adaptive.Adaptive(batch, ways_of(choice), order_of(choice), config.seed, choice.parts)
     if not choice.ahead:
         return how.sampler(n, home, how.now(home, find), world)
     twin = torch.from_numpy(adaptive.twins(examples))
     last = last_epoch(config.loop, steps_of(n, batch, world.size))
     ahead = Ahead(how, home, find, twin, world.device, last)
     return how.sampler(n, home, ahead.begin, world, ahead.close)
+
+
+def ways_of(choice: AdaptiveConfig) -> tuple[Way, ...]:
+    """How an epoch is scheduled: our way, or the paper's."""
+    if choice.preset == "paper":
+        return adaptive.as_written(choice.search, choice.beam, choice.lists)
+    return adaptive.searching(choice.search, choice.beam, choice.candidates, choice.start or "near")
+
+
+def order_of(choice: AdaptiveConfig) -> Order:
+    """The order of an epoch's batches; the paper trains on them as they are made."""
+    return choice.order or ("made" if choice.preset == "paper" else "shuffled")
 
 
 def plain_sampler(config: FinetuneConfig, n: int, world: World) -> Sampler:

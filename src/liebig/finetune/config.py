@@ -118,14 +118,35 @@ class AdaptiveConfig(Config):
     """Adaptive batch scheduling: examples whose passages are hard for each other's queries meet."""
 
     kind: Literal["adaptive"] = Field(default="adaptive", description="Adaptive batch scheduling")
+    preset: Literal["liebig", "paper"] = Field(
+        default="liebig",
+        description="Our algorithm, or the paper's as written: one random start, then one state of swaps",
+    )
     search: Literal["greedy", "beam"] = Field(default="greedy", description="How batches are improved")
-    beam: int = Field(default=3, ge=1, description="Beam search: removals, additions and states kept")
+    beam: int = Field(
+        default=3, ge=1, description="Beam search: removals, additions and, but for the paper's, states kept"
+    )
     candidates: int | Literal["auto", "all"] = Field(
         default="auto",
         description="Pairs nearest to a batch that may join it, both ways; all; or auto by its size",
     )
-    order: Literal["shuffled", "hard-first"] = Field(
-        default="shuffled", description="Order of the batches within an epoch"
+    lists: int = Field(
+        default=100,
+        ge=1,
+        description="The paper's beam search: nearest passages and queries of each member that may join",
+    )
+    start: Literal["near", "random"] | None = Field(
+        default=None,
+        description="Batches start where pairs are hard for each other, or at random [default: the preset]",
+    )
+    parts: int = Field(
+        default=1,
+        ge=1,
+        description="Divide the pairs at random every epoch; only those of a part meet: epochs differ more",
+    )
+    order: Literal["shuffled", "hard-first", "made"] | None = Field(
+        default=None,
+        description="Order of the batches within an epoch [default: shuffled, and as made for the paper's]",
     )
     run: InputPath | None = Field(
         default=None,
@@ -143,6 +164,10 @@ class AdaptiveConfig(Config):
             raise ValueError("run_always needs a run")
         if isinstance(self.candidates, int) and self.candidates < 1:
             raise ValueError("candidates is at least 1")
+        if self.preset == "paper" and (self.candidates != "auto" or self.start == "near"):
+            raise ValueError(
+                "the paper's batches start at random and have lists: leave candidates and start out"
+            )
         return self
 
 

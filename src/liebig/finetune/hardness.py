@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.finetune.climb import coarse, glance, without_twins
+from liebig.losses import TILE
 
 Longs = NDArray[np.int64]
 
@@ -48,6 +49,13 @@ class Similarity(Protocol):
 
     def take(self, rows: Tensor) -> Similarity:
         """The same for some pairs only, numbered anew."""
+        ...
+
+    def nearest(self, k: int) -> Tensor:
+        """For each pair those of the k passages nearest to its query and the k queries nearest to its passage.
+
+        N × 2k; a pair that has fewer names itself or others instead.
+        """
         ...
 
 
@@ -88,6 +96,18 @@ class Vectors:
 
     def take(self, rows: Tensor) -> Vectors:
         return Vectors(self.own[rows], self.twin[rows])
+
+    def nearest(self, k: int) -> Tensor:
+        q, p = self.own.chunk(2, dim=1)
+        k, found = min(k, len(self)), []
+        for rows in torch.arange(len(self), device=self.device).split(max(1, TILE // len(self))):
+            twins = self.twin[rows, None] == self.twin
+            lists = (
+                (one[rows] @ other.T).masked_fill_(twins, -torch.inf).topk(k).indices
+                for one, other in ((q, p), (p, q))
+            )
+            found.append(torch.cat(list(lists), dim=1))
+        return torch.cat(found)
 
     @cached_property
     def coarse(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -171,6 +191,16 @@ class Sparse:
         inside = columns >= 0
         bounds = torch.searchsorted(owner[inside], torch.arange(len(rows) + 1))
         return Sparse(bounds, columns[inside], self.values[places][inside])
+
+    def nearest(self, k: int) -> Tensor:
+        """A run's scores are kept for both sides together: the 2k highest of a pair."""
+        owner = torch.repeat_interleave(torch.arange(len(self)), self.bounds.diff())
+        order = torch.from_numpy(np.lexsort((-self.values.numpy(), owner.numpy())))
+        within = torch.arange(len(order)) - self.bounds[owner]
+        kept = within < 2 * k
+        found = torch.arange(len(self))[:, None].repeat(1, 2 * k)
+        found[owner[kept], within[kept]] = self.columns[order][kept]
+        return found
 
     def _entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """For every entry of these rows: which of them it belongs to, and where it lies."""

@@ -3,7 +3,9 @@
 A batch is improved by swaps (`swaps.py`; without a table on a CPU, `climb.py`) as long as hardness rises. Only the
 `candidates` pairs nearest to it are looked at, chosen again until nothing changes. It begins where pairs are hard for
 each other, so that few swaps lead far: with those that the last batch would have taken next, or with the first of them
-and its nearest; the harder result is kept. Finished batches leave the pool, so later ones are easier.
+and its nearest; the harder result is kept. Finished batches leave the pool, so later ones are easier. Two epochs of the
+same similarities have many batches in common; `in_parts` and random starts make them differ more, at some hardness.
+The paper's own algorithm is in `written.py`.
 Cost: some passes over what is left a batch; on a GPU also one candidates × candidates product for each.
 
 N pairs, B pairs of a batch, M candidates.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +46,8 @@ class Improved:
     history: list[float]
 
 
+Order = Literal["shuffled", "hard-first", "made"]
+Start = Literal["near", "random"]
 Improve = Callable[[Similarity, Tensor, int], Improved]
 """Similarity, rows (the batch first, then its candidates) and the batch's size."""
 
@@ -86,12 +90,12 @@ class Schedule:
     def total(self) -> float:
         return float(sum(self.hardness))
 
-    def order(self, how: Literal["shuffled", "hard-first"], seed: int) -> Longs:
+    def order(self, how: Order, seed: int) -> Longs:
         """All pairs, batch after batch; those left over last, so that they make a batch of their own."""
         places = np.arange(len(self.batches))
         if how == "shuffled":
             places = np.argsort(rng.uniform(rng.key(seed, 13), places), kind="stable")
-        else:
+        elif how == "hard-first":
             places = np.argsort(-np.array(self.hardness), kind="stable")
         return np.concatenate([*(self.batches[i] for i in places), self.rest]).astype(np.int64)
 
@@ -103,14 +107,15 @@ def schedule(
     seed: int = 0,
     candidates: int | Literal["auto", "all"] = "auto",
     improve: Improve = greedy,
+    start: Start = "near",
     advance: Callable[[int], None] = lambda n: None,
 ) -> Schedule:
     """Every pair in one batch; a function of the similarities and the seed."""
-    pool = _Pool(similarity, seed)
+    pool = Pool(similarity, seed)
     width = {"auto": max(NEAREST * batch, LEAST), "all": ALL}.get(str(candidates), candidates)
     batches, values = [], []
     for _ in range(len(similarity) // batch):
-        members, value = _one(pool, batch, int(width), improve)
+        members, value = _one(pool, pool.starts(batch, start), int(width), improve)
         batches.append(pool.names[members].cpu().numpy())
         values.append(value)
         pool.remove(members)
@@ -118,28 +123,62 @@ def schedule(
     return Schedule(batches, pool.left(), values)
 
 
+class Way(Protocol):
+    """A way to schedule an epoch."""
+
+    def __call__(
+        self, similarity: Similarity, batch: int, *, seed: int, advance: Callable[[int], None]
+    ) -> Schedule: ...
+
+
 def hardest(
     similarity: Similarity,
     batch: int,
-    improves: Sequence[Improve],
+    ways: Sequence[Way],
     *,
     seed: int = 0,
-    candidates: int | Literal["auto", "all"] = "auto",
     advance: Callable[[int], None] = lambda n: None,
 ) -> Schedule:
-    """The hardest of the schedules that several ways of improving make.
+    """The hardest of the schedules that several ways make.
 
     Beam search finds harder batches but leaves others to the later ones, so that a whole epoch is now and then easier
     than greedy's, which costs little beside it.
     """
-    made = [
-        schedule(similarity, batch, seed=seed, candidates=candidates, improve=improve, advance=advance)
-        for improve in improves
-    ]
+    made = [way(similarity, batch, seed=seed, advance=advance) for way in ways]
     return max(made, key=lambda one: one.total)
 
 
-class _Pool:
+def in_parts(
+    similarity: Similarity,
+    batch: int,
+    ways: Sequence[Way],
+    parts: int,
+    *,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Schedule:
+    """Pairs divided at random, another way with every seed, and each part scheduled by itself.
+
+    Pairs of different parts cannot meet, so of those that met with another seed only 1 / parts may meet again. Parts
+    hold whole batches; pairs left over are in the last.
+    """
+    order = np.argsort(rng.uniform(rng.key(seed, 23), np.arange(len(similarity))), kind="stable")
+    whole = len(similarity) // batch
+    cuts = [whole * i // parts * batch for i in range(1, min(parts, whole))]
+    found = []
+    for names in map(np.sort, np.split(order, cuts)):
+        part = similarity.take(torch.from_numpy(names).to(similarity.device)) if cuts else similarity
+        made = hardest(part, batch, ways, seed=seed, advance=advance)
+        named = [names[one] for one in (*made.batches, made.rest)]
+        found.append(Schedule(named[:-1], named[-1], made.hardness))
+    return Schedule(
+        [one for part in found for one in part.batches],
+        np.concatenate([part.rest for part in found]),
+        [one for part in found for one in part.hardness],
+    )
+
+
+class Pool:
     """What is left: a similarity that shrinks, names of its rows, and who is still there."""
 
     def __init__(self, similarity: Similarity, seed: int) -> None:
@@ -152,15 +191,22 @@ class _Pool:
         self.rank = torch.empty(n, dtype=torch.long)
         self.rank[torch.from_numpy(ranks)] = torch.arange(n)
         self.rank = self.rank.to(similarity.device)
+        self.rows = torch.arange(n, device=similarity.device)  # by name; of those that are there
         self.adds: Tensor | None = None  # what each pair would have added to the last batch
 
-    def starts(self, batch: int) -> list[Tensor]:
+    def random(self, batch: int) -> Tensor:
+        """A random batch of those that are there."""
+        there = self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max)
+        return there.topk(batch, largest=False).indices
+
+    def starts(self, batch: int, how: Start) -> list[Tensor]:
         """Two batches to begin with: those the last one would have taken next, and the first of them with its nearest.
 
-        At random where there was none, or none is near to it.
+        At random where there was none, or none is near to it; one at random alone where `how` says so.
         """
-        there = self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max)
-        following = there.topk(batch, largest=False).indices
+        following = self.random(batch)
+        if how == "random":
+            return [following]
         if self.adds is not None:
             left = self.adds.masked_fill(~self.there, -torch.inf)
             near = left.topk(batch).indices
@@ -183,6 +229,7 @@ class _Pool:
             rows = self.there.nonzero()[:, 0]
             self.similarity = self.similarity.take(rows)
             self.names, self.rank = self.names[rows], self.rank[rows]
+            self.rows[self.names] = torch.arange(len(rows), device=rows.device)
             self.adds = None if self.adds is None else self.adds[rows]
             self.there = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
 
@@ -191,17 +238,17 @@ class _Pool:
         return found
 
 
-def _one(pool: _Pool, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
-    """The next batch as rows of the pool, and its hardness: the harder of what two starts lead to."""
+def _one(pool: Pool, starts: Sequence[Tensor], width: int, improve: Improve) -> tuple[Tensor, float]:
+    """The next batch as rows of the pool, and its hardness: the hardest that a start leads to."""
     found = []
-    for start in pool.starts(batch):
-        members, value = _risen(pool, start, batch, width, improve)
+    for start in starts:
+        members, value = _risen(pool, start, len(start), width, improve)
         found.append((value, members, pool.adds))
     _, members, pool.adds = max(found, key=lambda one: one[0])
     return members, hardness(pool.similarity, members)
 
 
-def _risen(pool: _Pool, members: Tensor, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
+def _risen(pool: Pool, members: Tensor, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
     """Swaps among the nearest candidates, chosen again until nothing changes."""
     while True:
         rows = torch.cat((members, pool.look(members, width)))
