@@ -49,7 +49,7 @@ class Progress:
         """`amount` more is done."""
         self._done += amount
         if self._rich is not None and self._task is not None:
-            self._rich.update(self._task, completed=self._done, state=self._state())
+            self._rich.update(self._task, total=self.total, completed=self._done, state=self._state())
         elif time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._print(self._remaining())
 

@@ -228,6 +228,55 @@ def test_what_the_choice_is_worth_is_said_by_the_questions_that_did_not_choose()
     assert [row["value"] for row in rows if row["name"] == "BM25"] == [1.0]
 
 
+def judged_by(chose, judged):
+    """What a check finds where each system has these shares of questions right in either half of 200."""
+    asked = [Question(f"q{i}", (f"p{i}",), "title") for i in range(400)]
+    found = {}
+    for name in ("bm25", "start"):
+        right = [*(i < 200 * chose[name] for i in range(200)), *(i < 200 * judged[name] for i in range(200))]
+        found[name] = [[(f"p{i}" if hit else "other", 1.0)] for i, hit in enumerate(right)]
+    return check._judged(check.Judge(asked, found), ["start"], list(range(200)), list(range(200, 400)))
+
+
+def test_a_choice_that_did_best_says_so():
+    found = judged_by({"bm25": 0.9, "start": 0.2}, {"bm25": 0.9, "start": 0.2})
+    assert found["chosen"] == "BM25"
+    assert found["why"][0].startswith("BM25 was chosen: it did best on the 200 questions that choose (0.900;")
+    assert check.sentences(found)[-1] == found["why"][-1]
+
+
+def test_a_choice_that_the_other_half_refutes_is_overruled():
+    found = judged_by({"bm25": 0.9, "start": 0.2}, {"bm25": 0.3, "start": 0.7})
+    assert found["chosen"] == "encoder as it came"
+    assert found["choice"]["system"] == "dense"
+    assert "on the other half encoder as it came is ahead by 0.400" in found["why"][0]
+
+
+def test_nothing_that_is_beaten_beyond_chance_is_chosen_and_no_smaller_number_goes_without_a_reason():
+    generator = np.random.default_rng(0)
+    names = ["start", "trained"]
+    rows = ["BM25", *(make(name) for name in names for make in (check._dense, check._hybrid))]
+    reasons = set()
+    for _ in range(60):
+        means = dict(zip(rows, generator.uniform(0.35, 0.45, len(rows))))
+        halves = [
+            {name: np.clip(generator.normal(mean, 0.3, 100), 0, 1) for name, mean in means.items()}
+            for _ in range(2)
+        ]
+        weights = {"start": 0.5, "trained": 0.4}
+        first = check._choose(halves[0], names, weights)
+        choice = check._overruled(first, halves[1], names, weights)
+        why = check._why(first, choice, *halves)
+        for part in halves:
+            value = {name: part[name].mean() for name in rows}
+            best = max(value, key=value.get)
+            if best != check._name(choice):
+                reasons.add(why[0].partition(": ")[2][:30])
+                assert any(best in sentence for sentence in why), "the larger number is named"
+        assert not any(check._sure(halves[1][name], halves[1][check._name(choice)]) for name in rows[:1])
+    assert len(reasons) > 2
+
+
 def test_pieces_of_changed_passages_go(tmp_path):
     source = tmp_path / "passages.jsonl"
 

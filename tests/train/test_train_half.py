@@ -61,25 +61,6 @@ def test_overflows_of_fp16_are_left_out_logged_as_json_and_resumed_bit_for_bit(t
         assert torch.equal(resumed.state_dict()[name], x), name
 
 
-def test_measuring_the_rate_halves_the_budget_too_and_the_run_keeps_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Full(Toy):
-        def represent(self, chunk: Batch) -> Represented:
-            if chunk.n > 3:
-                raise torch.OutOfMemoryError("full")
-            return super().represent(chunk)
-
-    objective = Full()
-    run(objective, tmp_path, until=10**9, steps=None, minutes=0.005, chunk_tokens="whole")
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    assert plan["chunk_tokens"] is not None
-    assert plan["total"] == objective.steps
-    assert "out of memory" in capsys.readouterr().err
-    lines = [strict(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert lines[0]["chunk_tokens"] == plan["chunk_tokens"]
-
-
 def test_a_run_out_of_memory_and_then_killed_goes_on_with_the_budget_it_had(tmp_path: Path) -> None:
     class Full(Toy):
         def represent(self, chunk: Batch) -> Represented:

@@ -347,30 +347,6 @@ def test_epochs_give_the_number_of_steps(tmp_path: Path) -> None:
         train(Toy(), batches, tmp_path / "b", loop=loop)
 
 
-def test_minutes_fix_the_steps_before_the_first_and_write_them_down(tmp_path: Path) -> None:
-    loop = LoopConfig(minutes=0.005, workers=0, chunk_tokens="whole")
-    objective = Toy()
-    found = train(objective, batches, tmp_path, loop=loop)
-    plan = json.loads((tmp_path / "plan.json").read_text())
-    assert plan == {"total": found.step, "chunk_tokens": None}
-    assert objective.steps == found.step, "measuring moves nothing"
-
-
-def test_a_run_whose_minutes_were_over_before_it_began_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(Toy(), batches, tmp_path, loop=LoopConfig(minutes=1e-9, workers=0, chunk_tokens="whole"))
-    assert "so this run has one step" in capsys.readouterr().err
-
-
-def test_a_run_in_minutes_killed_before_its_first_checkpoint_keeps_its_steps(tmp_path: Path) -> None:
-    loop = LoopConfig(minutes=10, workers=0, chunk_tokens="whole")
-    (tmp_path / "plan.json").write_text('{"total": 7, "chunk_tokens": 40}')
-    found = train(Toy(), batches, tmp_path, loop=loop)
-    assert found.step == 7
-    assert {line["chunk_tokens"] for line in read_log(tmp_path)} == {40}
-
-
 def test_without_a_gpu_nothing_is_compiled_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

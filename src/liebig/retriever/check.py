@@ -5,7 +5,9 @@ is worth, so that the numbers are not those it was chosen by. The trained encode
 one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 has
 the benefit of the doubt: of all weights within one standard error or DOUBT of the best the most even is taken, and the
 fusion is kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the
-best weight counts, and the fusion has to win SIMPLER. Cost: one search of the pool a system, and a fusion a weight.
+best weight counts, and the fusion has to win SIMPLER. A choice that another system beats on the judging half by more
+than chance explains is overruled. Why a choice was made is said in sentences, above all where it is not the largest
+number of the table. Cost: one search of the pool a system, and a fusion a weight.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ DOUBT = 0.01  # what titles may favour words by
 STEPS = 20  # weights tried between 0 and 1
 SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth asking both
 PLAIN = 0.5  # weight where nothing can be said
+ALPHA = 0.05  # p up to which chance does not explain a difference
 Values = NDArray[np.float64]
 
 
@@ -139,6 +142,7 @@ def _nothing(questions: Sequence[Question], names: Sequence[str]) -> dict[str, A
         "choice": asdict(choice),
         "rows": [],
         "compared": {},
+        "why": [],
         "encoders": names,
         "fair": False,
     }
@@ -153,8 +157,10 @@ def _judged(
         answers[_dense(name)] = judge.found[name]
         answers[_hybrid(name)] = judge.hybrid(name, weights[name])
     values = {name: judge.values(found) for name, found in answers.items()}
-    choice = _choose({name: v[choosing] for name, v in values.items()}, names, weights)
+    chose = {name: v[choosing] for name, v in values.items()}
     judged = {name: v[judging] for name, v in values.items()}
+    first = _choose(chose, names, weights)
+    choice = _overruled(first, judged, names, weights)
     return {
         "questions": kinds(judge.questions),
         "judging": len(judging),
@@ -166,6 +172,7 @@ def _judged(
         "chosen": _name(choice),
         "rows": [asdict(_row(name, v)) for name, v in judged.items()],
         "compared": _compared(judged, _name(choice), names),
+        "why": _why(first, choice, chose, judged),
     }
 
 
@@ -181,6 +188,74 @@ def _choose(values: dict[str, Values], names: Sequence[str], weights: dict[str, 
     if is_fair(values[_dense(encoder)], values["BM25"]) and 0 < weights[encoder] < 1:
         worth = not beats(alone, both)
     return Choice(encoder, "hybrid" if worth else single, weights[encoder])
+
+
+def _overruled(
+    choice: Choice, judged: dict[str, Values], names: Sequence[str], weights: dict[str, float]
+) -> Choice:
+    """The choice, or the best system of the judging half, where chance does not explain that it is better."""
+    best = max(judged, key=lambda name: float(judged[name].mean()))
+    if not _sure(judged[best], judged[_name(choice)]):
+        return choice
+    systems: tuple[SystemName, ...] = ("bm25", "dense", "hybrid")
+    every = [Choice(name, system, weights[name]) for system in systems for name in names]
+    return next(other for other in every if _name(other) == best)
+
+
+def _sure(a: Values, b: Values) -> bool:
+    """Whether a is better than b by more than chance explains."""
+    return float((a - b).mean()) > 0 and compare(a, b, samples=2000).p_randomisation < ALPHA
+
+
+def _why(first: Choice, choice: Choice, chose: dict[str, Values], judged: dict[str, Values]) -> list[str]:
+    """The reasons for a choice, as sentences: by the half that chose, and by the other where it says otherwise."""
+    name = _name(choice)
+    if choice != first:
+        ahead = float((judged[name] - judged[_name(first)]).mean())
+        return [
+            f"{name} was chosen: half of the questions preferred {_name(first)}, but on the other half {name} is ahead "
+            f"by {ahead:.3f}, which chance does not explain."
+        ]
+    means = {other: float(v.mean()) for other, v in chose.items()}
+    best = max(means, key=lambda other: (means[other], other == name))
+    count = len(chose[name])
+    if best == name:
+        others = ", ".join(f"{other} {mean:.3f}" for other, mean in means.items() if other != name)
+        lines = [
+            f"{name} was chosen: it did best on the {count} questions that choose ({means[name]:.3f}; {others})."
+        ]
+    else:
+        lines = [
+            f"{name} was chosen although {best} had more on the {count} questions that choose ({means[best]:.3f} to "
+            f"{means[name]:.3f}): {_preferred(choice, best)}."
+        ]
+    value = {other: float(v.mean()) for other, v in judged.items()}
+    top = max(value, key=lambda other: (value[other], other == name))
+    if top != name:
+        lines.append(
+            f"In the table {top} is ahead by {value[top] - value[name]:.3f}, which is within chance, so it does not "
+            "change the choice."
+        )
+    return lines
+
+
+def _preferred(choice: Choice, best: str) -> str:
+    """Why a choice stands against a system that had a little more."""
+    if best in (_dense(_other(choice)), _hybrid(_other(choice))):
+        kept = "is better alone" if choice.encoder == "trained" else "needs no training to be as good"
+        return f"the difference is small, and the {_dense(choice.encoder)} {kept}"
+    if choice.system != "hybrid":
+        return f"asking two systems has to win at least {SIMPLER} to be worth it"
+    if best == "BM25":
+        return (
+            "the difference is small, and questions made from titles repeat the words of the text more often than "
+            "people do, which favours BM25"
+        )
+    return "the difference is small, and words and vectors fail on different questions"
+
+
+def _other(choice: Choice) -> str:
+    return "start" if choice.encoder == "trained" else "trained"
 
 
 def _helped(means: dict[str, float]) -> bool:
@@ -239,13 +314,14 @@ def sentences(checks: dict[str, Any]) -> list[str]:
         lines.append(
             f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]{mark}"
         )
-    return [*lines, *(_difference(name, c) for name, c in checks["compared"].items())]
+    lines += [_difference(name, c) for name, c in checks["compared"].items()]
+    return [*lines, *checks.get("why", [])]  # folders of earlier versions have no reasons
 
 
 def _difference(name: str, c: dict[str, Any]) -> str:
     sure = (
         "a difference that chance does not explain"
-        if c["p"] < 0.05
+        if c["p"] < ALPHA
         else "no difference that can be told from chance"
     )
     return f"  {name}: {c['mean']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {sure}"

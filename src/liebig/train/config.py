@@ -75,7 +75,7 @@ class LoopConfig(Config):
     minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Length in minutes: the rate is measured first, then the steps are fixed",
+        description="Length in minutes, by the clock: the schedule follows it, and the last step ends in time",
     )
     batch: int = Field(default=64, ge=1, description="Examples in a step, over all processes")
     chunk_tokens: int | Literal["auto", "whole"] = Field(

@@ -1,7 +1,7 @@
 """The training loop: one function that every room calls, resumable at any moment.
 
 A step is a pure function of the weights and the step number: its batch, its learning rate and its random numbers
-all follow from them. So what is stored is small in kind (weights, moments, averages, a few facts), and a run that
+all follow from them (in a run of minutes the learning rate follows the clock). So what is stored is small in kind (weights, moments, averages, a few facts), and a run that
 was killed ends with the weights and the log of one that was not. The first process writes and speaks.
 """
 
@@ -21,6 +21,7 @@ from liebig.rng import key
 from liebig.train import optim as optimisers, schedule as schedules
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import Checkpoints, Snapshot
+from liebig.train.clock import UNKNOWN, Clock
 from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, SAMConfig, ScheduleConfig
 from liebig.train.distributed import ALONE, World
 from liebig.train.ema import EMA
@@ -29,7 +30,7 @@ from liebig.train.judge import Best, Judge
 from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
 from liebig.train.optim import Gradient
-from liebig.train.plan import Length, dry_rate, make_plan
+from liebig.train.plan import Length, make_plan
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.record import Recorder
 from liebig.train.sharding import shard, sharded, too_large
@@ -130,6 +131,7 @@ class _Training:
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
         self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
         self.recorder = Recorder(folder, world, label, loop.collapse)
+        self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world)
         self.step = self.tokens = self.total = 0
         self.stored: int | None = None
         self.entered: int | None = None
@@ -145,13 +147,21 @@ class _Training:
             self._restore(snapshot)
         else:
             self._plan(batches)
-        self.factor = schedules.build(schedule, self.total)
-        self.recorder.open(self.step, self.total, self.loop.trackers, snapshot is not None)
+        self.factor = self._factor(schedule)
+        total = self.total if self.clock is None else None  # not known before the first step
+        self.recorder.open(self.step, total, self.loop.trackers, snapshot is not None)
+
+    def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
+        """Share of the highest learning rate at a step."""
+        clock = self.clock
+        return schedules.build(schedule, self.total) if clock is None else lambda step: clock.factor(schedule)
 
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
         while self.step < self.total and self.judge.tired is None:
+            if self.clock is not None:
+                self.clock.begin()
             epoch, until = self._epoch()
             self._enter(epoch)
             self._one(self.feed.get(self.step, until))
@@ -180,9 +190,9 @@ class _Training:
     def _one(self, batch: Batch) -> None:
         """One step, and its line of the log where it gets one."""
         done = self.step + 1
-        logged = done % self.loop.log_every == 0 or done in (1, self.total)
+        diagnosed = done % self.loop.log_every == 0 or done in (1, self.total)
         lr = self.lr * self.factor(self.step)
-        update = self.optimiser.update(self._gradient(batch, self.step, logged), lr)
+        update = self.optimiser.update(self._gradient(batch, self.step, diagnosed), lr)
         if update.made:
             self.objective.after_step()
             if self.ema is not None:
@@ -190,12 +200,22 @@ class _Training:
         self.step, self.tokens = done, self.tokens + update.result.counts["tokens"]
         self.watch.put(done, batch, update)
         self.recorder.count(update)
-        if logged:
+        self._read_clock()
+        if diagnosed or done == self.total:
             self.watch.settle()
             place = {} if self.epochs is None else {"epoch": done / self.epochs.steps}
             facts = {"lr": lr, "tokens": self.tokens, "chunk_tokens": self.budget.tokens, **place}
             waited = self.feed.waited if self.feed is not None else 0.0
             self.recorder.line(done, facts, update.result.chunks, waited)
+        if self.clock is not None and done == self.total and (said := self.clock.warning(done)) is not None:
+            self.recorder.announce(done, said)
+
+    def _read_clock(self) -> None:
+        """After a step: how many there will be, where the clock decides."""
+        if self.clock is not None:
+            self.clock.end()
+            self.total = self.clock.total(self.step)
+            self.recorder.expect(self.total)
 
     def _gradient(self, batch: Batch, number: int, diagnose: bool = False) -> Gradient:
         """The gradient of step `number`, with chunks that fit, as the optimiser asks for it."""
@@ -248,6 +268,8 @@ class _Training:
         self.objective.train()
         better = self.judge.look(self.step, measured)
         self.recorder.evaluation(self.step, measured, self.judge.name(measured), better)
+        if self.clock is not None and self.step < self.total:
+            self.total = self.clock.total(self.step)  # the evaluation took its time
         if self.judge.tired is not None:
             self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.tired}")
         return better
@@ -297,6 +319,7 @@ class _Training:
             "judge": self.judge.facts(),
             "recorder": self.recorder.facts(),
             "processes": self.world.size,
+            **({} if self.clock is None else {"clock": self.clock.facts()}),
         }
 
     def _newest(self) -> Snapshot | None:
@@ -319,6 +342,8 @@ class _Training:
         self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
         self.judge.load(facts["judge"])
         self.recorder.load(facts["recorder"])
+        if self.clock is not None:
+            self.clock.load(facts["clock"])
         if self.world.first:
             # The mark is written after the checkpoint: a kill in between leaves it one evaluation behind.
             self.checkpoints.mark(self.judge.best)
@@ -329,16 +354,13 @@ class _Training:
             )
 
     def _plan(self, batches: Batches) -> None:
-        """Fix the number of steps and the chunk budget."""
+        """Fix the chunk budget, and the number of steps where the clock does not decide it."""
         epoch_steps = None if self.epochs is None else self.epochs.steps
         length = Length(self.loop.steps, self.loop.epochs, self.loop.minutes, epoch_steps)
 
-        def first(number: int) -> Batch:
-            self._enter(0)
-            return batches(number % (epoch_steps or number + 1))
-
         def find() -> int:
-            batch = first(0)
+            self._enter(0)
+            batch = batches(0)
             moments = 8 * sum(p.numel() for p in self.optimiser.parameters)
             return find_budget(
                 lambda tokens: self._run(batch, 0, tokens),
@@ -348,22 +370,8 @@ class _Training:
                 careful=sharded(self.objective),
             )
 
-        def rate() -> float:
-            if self.loop.workers == 0:
-                return dry_rate(lambda number: self._gradient(first(number), number)(None), self.world)
-            made = [
-                first(number) for number in range(4)
-            ]  # workers build batches meanwhile, so that costs no time
-            return dry_rate(lambda number: self._gradient(made[number % 4], number)(None), self.world)
-
-        self.total = make_plan(
-            self.folder, length, self.loop.chunk_tokens, self.budget, find, rate, self.world
-        )
-        if self.loop.minutes is not None and self.total == 1:
-            self.recorder.remark(
-                f"WARNING: getting ready took the {self.loop.minutes:g} minutes asked for, so this run has one step; "
-                "give more minutes, or steps"
-            )
+        total = make_plan(self.folder, length, self.loop.chunk_tokens, self.budget, find, self.world)
+        self.total = UNKNOWN if total is None else total
 
     def close(self, done: bool) -> None:
         if self.feed is not None:

@@ -1,20 +1,16 @@
 """What is fixed before the first step: the number of steps and the chunk budget, written down in `plan.json`.
 
-A run in minutes first measures its rate on a few steps that move no weight; the number of steps follows, the
-schedule knows its end from the start, and from there on it is a run like any other. A restart reads the file (and
-later the checkpoint), so it does the same. Evaluations are not counted in the minutes.
+A restart reads the file (and later the checkpoint), so it does the same. A run in minutes has no fixed number of
+steps: its clock decides (`train/clock.py`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from liebig.errors import TrainingError
 from liebig.train.distributed import World
@@ -22,15 +18,13 @@ from liebig.train.memory import Budget
 from liebig.workspace import atomic_write
 
 PLAN = "plan.json"
-SETTLING, MEASURED, ENOUGH_SECONDS = 3, 20, 10.0
-MARGIN = 0.97
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps of the run, and tokens of a chunk at its start (None: whole batches)."""
+    """Steps of the run (None: by the clock), and tokens of a chunk at its start (None: whole batches)."""
 
-    total: int
+    total: int | None
     chunk_tokens: int | None
 
 
@@ -43,14 +37,11 @@ class Length:
     minutes: float | None = None
     epoch_steps: int | None = None
 
-    def total(self, rate: Callable[[], float], began: float) -> int:
-        """The number of steps; `rate` measures steps a second, `began` is when the run began."""
-        if self.steps is not None:
+    @property
+    def total(self) -> int | None:
+        """The number of steps; None where the clock decides."""
+        if self.steps is not None or self.minutes is not None:
             return self.steps
-        if self.minutes is not None:
-            per_second = rate()
-            left = self.minutes * 60 - (time.monotonic() - began)
-            return max(1, int(left * per_second * MARGIN))
         if self.epoch_steps is None:
             raise TrainingError("the data has no end, so epochs say nothing", fix="give steps or minutes")
         return max(1, round((1.0 if self.epochs is None else self.epochs) * self.epoch_steps))
@@ -62,41 +53,17 @@ def make_plan(
     chunk_tokens: int | Literal["auto", "whole"],
     budget: Budget,
     find: Callable[[], int],
-    rate: Callable[[], float],
     world: World,
-) -> int:
-    """The steps of the plan in the folder, or of a new one; sets the `budget`.
-
-    `find` is asked for a budget if need be, and `rate` for the steps a second, which may halve the budget.
-    """
+) -> int | None:
+    """The steps of the plan in the folder, or of a new one; sets the `budget`, for which `find` is asked if need be."""
     path = folder / PLAN
     if world.any(path.is_file()):
         plan = Plan(**json.loads(path.read_text(encoding="utf-8")))
         budget.tokens = plan.chunk_tokens
         return plan.total
-    began = time.monotonic()
     budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
-    total = length.total(rate, began)
-    plan = Plan(int(world.told({"total": total})["total"]), budget.tokens)
+    plan = Plan(length.total, budget.tokens)
     if world.first:
         atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
     world.barrier()
     return plan.total
-
-
-def dry_rate(gradient: Callable[[int], object], world: World) -> float:
-    """Steps a second of `gradient(number)`, after a few that settle (compilation, caches)."""
-    for number in range(SETTLING):
-        gradient(number)
-    _wait(world)
-    began, number = time.monotonic(), 0
-    while number < MEASURED and not world.any(time.monotonic() - began > ENOUGH_SECONDS):
-        gradient(SETTLING + number)
-        _wait(world)
-        number += 1
-    return number / max(1e-9, time.monotonic() - began)
-
-
-def _wait(world: World) -> None:
-    if world.device.type == "cuda":
-        torch.cuda.synchronize(world.device)

@@ -37,7 +37,7 @@ class Recorder:
         self._remarks: list[str] = []
         self._began, self._tokens, self._steps, self._waited = time.monotonic(), 0, 0, 0.0
 
-    def open(self, step: int, total: int, trackers: tuple[str, ...], resumed: bool) -> None:
+    def open(self, step: int, total: int | None, trackers: tuple[str, ...], resumed: bool) -> None:
         """Begin after `step` steps."""
         if not self._world.first:
             return
@@ -49,6 +49,10 @@ class Recorder:
         self._bar = Progress(self._bar.label, total, "steps", start=step)
         self._bar.__enter__()
         self._began = time.monotonic()
+
+    def expect(self, total: int) -> None:
+        """That many steps are expected now."""
+        self._bar.total = total
 
     def remark(self, said: str) -> None:
         """On the screen and in the timing file: true of this run of the program only."""

@@ -34,7 +34,7 @@ def trapezoid(share: float) -> Shape:
     return lambda progress: min(1.0, (1 - progress) / share)
 
 
-def factor(step: int, total: int, *, shape: Shape, warmup: int, final: float = 0.0) -> float:
+def factor(step: float, total: int, *, shape: Shape, warmup: int, final: float = 0.0) -> float:
     """Share of the highest learning rate at `step` of `total`."""
     if step < warmup:
         return (step + 1) / warmup
@@ -42,7 +42,7 @@ def factor(step: int, total: int, *, shape: Shape, warmup: int, final: float = 0
     return final + (1 - final) * shape(progress)
 
 
-def build(config: ScheduleConfig, total: int) -> Callable[[int], float]:
+def build(config: ScheduleConfig, total: int) -> Callable[[float], float]:
     """The schedule of a recipe for a run of `total` steps."""
     warmup = config.warmup_steps if config.warmup_steps is not None else round(config.warmup_ratio * total)
     shapes: dict[str, Shape] = {
