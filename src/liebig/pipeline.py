@@ -19,7 +19,7 @@ from liebig.explain import nearest
 
 @dataclass(frozen=True)
 class Stage:
-    """A command that reads files and writes one folder."""
+    """A command that reads files and writes one folder; or a part of one, which is no command itself (`part_of`)."""
 
     name: str
     config: type[Config]
@@ -28,6 +28,7 @@ class Stage:
     example: str
     positional: str | None = None
     plan: Callable[[Any], str] | None = None
+    part_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
         recipe=recorded(config),
         inputs=inputs(config),
         seed=getattr(config, "seed", None),
+        part_of=stage.part_of,
     ) as folder:
         stage.run(config, folder)
 

@@ -45,6 +45,7 @@ class Manifest:
     seed: int | None
     started: str
     finished: str
+    part_of: str = ""  # the command that runs this stage, where it has none of its own
 
     @property
     def digest(self) -> str:
@@ -85,6 +86,7 @@ def stage(
     inputs: Mapping[str, Path],
     seed: int | None = None,
     resume: bool = True,
+    part_of: str = "",
 ) -> Iterator[Folder]:
     """A folder to write into; it becomes `out` when the block ends.
 
@@ -115,7 +117,7 @@ def stage(
                 _clear(partial)
                 shutil.rmtree(partial, ignore_errors=True)
             raise
-        _finish(partial, intent, seed, started)
+        _finish(partial, intent, seed, started, part_of)
         _swap(partial, out)
         (out / INTENT).unlink()
         (out / lock.name).unlink()
@@ -145,7 +147,7 @@ def places(out: Path) -> tuple[Path, Path]:
     return out, out.with_name(out.name + ".partial")
 
 
-def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str) -> None:
+def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str, part_of: str) -> None:
     """Hash and sync every file, then write the manifest."""
     files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
     names = {p.relative_to(partial).as_posix(): p for p in files}
@@ -161,6 +163,7 @@ def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started:
         seed=seed,
         started=started,
         finished=_now(),
+        part_of=part_of,
     )
     atomic_write(partial / MANIFEST, (json.dumps(asdict(manifest), indent=2) + "\n").encode())
 

@@ -1,12 +1,20 @@
 """`liebig demo` on a few modules: its stages, what it says, and what it leaves; a second run makes nothing again."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
+from report_commands import understood_commands
 
-from liebig import demo
+from liebig import demo, pipeline
 from liebig.demo import recipe, results
 from liebig.demo.texts import in_words
+from liebig.export.card import card
+from liebig.export.target import Target
+from liebig.model.encoder import Encoder
+from liebig.retriever.build import Wish, build
+from liebig.retriever.folder import read, write
 from liebig.stages import STAGES
 
 FEW = "stdlib:heapq,shlex,statistics,bisect"
@@ -65,6 +73,43 @@ def test_the_folder_is_a_retriever(ran):
     assert "heapq.merge" in {result.doc for result in found}
     kept = json.loads((out / "retriever.json").read_text())
     assert (out / kept["index"]).is_dir()
+
+
+def test_every_command_of_the_report_is_understood(ran, monkeypatch):
+    out, _ = ran
+    report = (out / "report" / "report.html").read_text(encoding="utf-8")
+    assert understood_commands(report, out, monkeypatch) >= {"init", "bm25", "pretrain", "encode", "retrieve"}
+
+
+def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypatch):
+    (tmp_path / "source").mkdir()
+    for word in ("cat", "dog", "fish"):
+        (tmp_path / "source" / f"{word}.txt").write_text(f"The {word} is hungry.")
+    build(STAGES, Wish((str(tmp_path / "source"),)), tmp_path / "out", lambda line: None)
+    config = STAGES["report"].config(folders=[tmp_path / "out"])
+    pipeline.run_stage(STAGES["report"], config, tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert understood_commands(page, tmp_path / "out", monkeypatch) == {"init", "bm25", "encode", "index"}
+    assert "Made by <code>liebig build</code>" in page
+
+
+def test_the_report_says_which_labels_are_behind_a_system(ran):
+    out, _ = ran
+    for name in ("judged-bm25", "judged-before", "judged-after"):
+        notes = json.loads((out / name / "results.json").read_text())["tasks"][0]["notes"]
+        (note,) = (note for note in notes if note.startswith("Labels behind"))
+        assert note.endswith(": none known."), "names of functions are no labels, and BM25 learns nothing"
+
+
+def test_the_card_of_a_trained_encoder_says_that_it_was_trained(ran, tmp_path):
+    out, _ = ran
+    shutil.copytree(out, tmp_path / "demo")
+    described = read(out)
+    write(tmp_path / "demo", replace(described, index="index", model="model/model"))
+    target = Target.of(tmp_path / "demo")
+    text = card(target, Encoder.load(target.model))
+    assert "The encoder was trained on it" in text
+    assert '"minutes": 0.01' in text
 
 
 def test_a_second_run_makes_nothing_again(ran):

@@ -29,9 +29,12 @@ OWN = {
             DemoConfig,
             write_collection,
             "Passages, questions and judgements.",
-            "liebig demo",
+            "",
+            part_of="demo",
         ),
-        Stage("demo pairs", DemoConfig, write_pairs, "Names in words, and what they name.", "liebig demo"),
+        Stage(
+            "demo pairs", DemoConfig, write_pairs, "Names in words, and what they name.", "", part_of="demo"
+        ),
     )
 }
 SAYS = {

@@ -17,6 +17,7 @@ from liebig.data.collection import Collection
 from liebig.data.collection_writer import CollectionWriter
 from liebig.data.items import Item, Where
 from liebig.demo.questions import questions_for
+from liebig.evaluate.labels import GENERATION
 from liebig.records import Document, Judgement, Passage, Query
 from liebig.text.passages import by_tokens, cut_documents
 from liebig.text.tokenizer import Tokenizer
@@ -59,6 +60,7 @@ def write_pairs(config: DemoConfig, folder: Folder) -> None:
             writer.add(Item(Passage(passage.id, passage.text, doc=passage.doc), HERE))
             writer.add(Item(Query(passage.doc, in_words(passage.doc)), HERE))
             writer.add(Item(Judgement(passage.doc, passage.id, 1), HERE, "generated"))
+    folder.write_json(GENERATION, {"of_the_corpus": True})
     folder.write_json("summary.json", {"counts": dict(writer.counts)})
 
 

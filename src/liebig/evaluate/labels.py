@@ -1,8 +1,9 @@
 """Which labels are behind a system, also through a generator of queries: followed from folder to folder.
 
 A stage's manifest names the folders it read. Training on a collection counts as its labels, training on generated
-queries as those that their generator has seen (`generation.json`). What was only searched or evaluated on does not
-count. A folder that was not made by a stage, or is gone, ends the trail.
+queries as those that their generator has seen (`generation.json`), and on pairs made of the corpus itself as none. What
+was only searched or evaluated on does not count, and a run of `liebig retrieve` has the labels of its own system alone:
+BM25's has not those of the encoder beside it. A folder that was not made by a stage, or is gone, ends the trail.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from liebig.workspace import MANIFEST, read_manifest
 TRAINING = ("pretrain", "finetune", "queries train", "rerank train")
 COLLECTIONS = ("collection", "collections")
 GENERATION = "generation.json"
+SYSTEMS = {"bm25.trec": ("bm25",), "dense.trec": ("dense", "model", "vectors")}  # what a run was made with
 
 
 def labels_note(name: str, system: Path) -> tuple[str, ...]:
@@ -39,7 +41,10 @@ def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:
     except WorkspaceError:  # no reason to lose an evaluation
         yield f"{home.name}: labels not known"
         return
+    only = SYSTEMS.get(path.name) if manifest.kind == "retrieve" else None
     for key in manifest.inputs:
+        if only is not None and key not in only:
+            continue
         other = _found(_at(manifest.recipe, key), home)
         *above, name = key.rstrip(".0123456789").split(".")
         if other is None or key.startswith("evaluation."):
@@ -56,6 +61,8 @@ def _of_collection(folder: Path, split: str | None) -> Iterator[str]:
         yield folder.name + (f", {split}" if split else "")
         return
     about = json.loads(path.read_text(encoding="utf-8"))
+    if about.get("of_the_corpus"):
+        return
     for label in about.get("labels") or ["labels not known"]:
         yield f"{label} (through generated queries)"
 

@@ -6,6 +6,7 @@ Everything in it is read from the manifests and checks beside the model; what is
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def _recipe(target: Target) -> str:
 def _trained(target: Target) -> dict[str, Any] | None:
     """The recipe of the training, where the model in use is the one it made, or its mean with the start."""
     name = "model.safetensors"
+    if (target.model.parent / workspace.MANIFEST).is_file():  # the demo keeps the model where it was trained
+        return _settings(workspace.read_manifest(target.model.parent).recipe)
     try:
         manifest = workspace.read_manifest(target.folder / WORK / "trained")
         ours = workspace.read_manifest(target.model).outputs.get(name)
@@ -72,7 +75,11 @@ def _trained(target: Target) -> dict[str, Any] | None:
         return None
     if not halved and manifest.outputs.get(f"model/{name}") != ours:
         return None
-    recipe = {**manifest.recipe, **({"weights": "the mean of before and after"} if halved else {})}
+    return _settings({**manifest.recipe, **({"weights": "the mean of before and after"} if halved else {})})
+
+
+def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader wants to know of a training."""
     return {
         key: recipe[key]
         for key in ("source", "objective", "loop", "optim", "max_length", "weights")

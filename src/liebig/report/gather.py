@@ -41,8 +41,15 @@ class Ran:
         return duration(self.seconds)
 
     @property
-    def command(self) -> str:
-        """The command that makes this folder again: every value of the recipe that is set."""
+    def by(self) -> str:
+        """The command that ran it: its own, or the one it is a part of."""
+        return f"liebig {self.manifest.part_of or self.manifest.kind}"
+
+    @property
+    def command(self) -> str | None:
+        """The command that makes this folder again, every value written out; None for a part of another command."""
+        if self.manifest.part_of:
+            return None
         words = [f"{key}={as_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
         return " ".join(
             ["liebig", self.manifest.kind, *map(shlex.quote, words), "--out", shlex.quote(self.name)]

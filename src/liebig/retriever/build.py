@@ -86,12 +86,28 @@ def _model(config: ModelConfig, folder: Folder) -> None:
 OWN = {
     stage.name: stage
     for stage in (
-        Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", ""),
-        Stage("check", CheckConfig, _check, "Compare encoders and systems.", ""),
-        Stage("changes", ChangesConfig, _changes, "Find what is new, changed and gone.", ""),
-        Stage("compact", CompactConfig, _compact, "Put the shards of many updates together.", ""),
-        Stage("mean", MeanConfig, _mean, "Put an encoder's weights before and after training together.", ""),
-        Stage("model", ModelConfig, _model, "Take a model into the folder.", ""),
+        Stage("questions", QuestionsConfig, _questions, "Make known-item questions.", "", part_of="build"),
+        Stage("check", CheckConfig, _check, "Compare encoders and systems.", "", part_of="build"),
+        Stage(
+            "changes", ChangesConfig, _changes, "Find what is new, changed and gone.", "", part_of="update"
+        ),
+        Stage(
+            "compact",
+            CompactConfig,
+            _compact,
+            "Put the shards of many updates together.",
+            "",
+            part_of="update",
+        ),
+        Stage(
+            "mean",
+            MeanConfig,
+            _mean,
+            "Put an encoder's weights before and after training together.",
+            "",
+            part_of="build",
+        ),
+        Stage("model", ModelConfig, _model, "Take a model into the folder.", "", part_of="build"),
     )
 }
 

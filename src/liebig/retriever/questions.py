@@ -30,6 +30,7 @@ from liebig.data.collection_writer import CollectionWriter
 from liebig.data.items import Item, Where
 from liebig.data.lookup import hash64
 from liebig.data.output import json_line, write_lines
+from liebig.evaluate.labels import GENERATION
 from liebig.records import Judgement, Passage, Query
 from liebig.retriever.config import QuestionsConfig
 from liebig.retriever.passages import GENERATED, SECTIONS
@@ -84,6 +85,8 @@ def _write_pairs(path: Path, questions: Sequence[Question], collection: Collecti
                 if id not in written:
                     writer.add(Item(bare(collection.passage(id)), where))
                     written.add(id)
+    if all(question.kind != GENERATED for question in questions):  # a generator may have seen labels
+        write_lines(path / GENERATION, [json_line({"of_the_corpus": True})])
 
 
 def read(folder: Path) -> list[Question]:

@@ -1,8 +1,9 @@
 """The training loop: one function that every room calls, resumable at any moment.
 
 A step is a pure function of the weights and the step number: its batch, its learning rate and its random numbers
-all follow from them (in a run of minutes the learning rate follows the clock). So what is stored is small in kind (weights, moments, averages, a few facts), and a run that
-was killed ends with the weights and the log of one that was not. The first process writes and speaks.
+all follow from them (in a run of minutes the learning rate follows the clock). So what is stored is small in kind
+(weights, moments, averages, a few facts), and a run that was killed ends with the weights and the log of one that was
+not. The first process writes and speaks.
 """
 
 from __future__ import annotations
