@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from report_commands import understood_commands
 
-from liebig import demo, pipeline
+from liebig import demo, encoders, pipeline
 from liebig.demo import recipe, results
 from liebig.demo.texts import in_words
 from liebig.export.card import card
@@ -46,6 +46,7 @@ def test_the_demo_leaves_a_page_runs_and_a_table(ran):
         name in text for name in (recipe.BM25, recipe.BEFORE, recipe.AFTER, recipe.HYBRID, "95 %", "p (Holm)")
     )
     assert sum(line.startswith("  liebig ") for line in said) == 3
+    assert said[-1] == encoders.ADVICE
 
 
 def test_the_report_is_on_the_questions_that_chose_nothing(ran):

@@ -17,6 +17,8 @@ from liebig.retriever.folder import Described, read
 from liebig.retriever.questions import Question, bare
 from liebig.retriever.update import _wish, update
 from liebig.stages import STAGES
+from liebig.train.clock import FEW
+from liebig.train.log import read_log
 
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
 TOPICS += ["candle", "orchard"]
@@ -330,10 +332,21 @@ def test_three_documents_of_one_word_are_enough(tmp_path):
     assert Retriever.from_folder(tmp_path / "out").search("dog", k=1)[0].text == "dog"
 
 
+def test_a_build_with_the_bundled_encoder_advises_another(built, tmp_path):
+    _, _, lines = built
+    assert lines[-1] == encoders.ADVICE
+    assert "--model" in encoders.ADVICE
+    (tmp_path / "a.txt").write_text("barley")
+    own = made(tmp_path / "a.txt", tmp_path / "out", model=str(encoders.folder()))
+    assert encoders.ADVICE not in own
+
+
 def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
-    made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    lines = made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    steps = max(line["step"] for line in read_log(tmp_path / "out" / "work" / "trained"))
+    assert any(line.startswith("WARNING: only") for line in lines) == (steps < FEW), "said again at the end"
     described = read(tmp_path / "out")
     checks = json.loads((tmp_path / "out" / described.checks / "checks.json").read_text())
     assert "encoder trained here" in {row["name"] for row in checks["rows"]}

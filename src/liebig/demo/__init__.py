@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from liebig import pipeline
+from liebig import encoders, pipeline
 from liebig.demo import recipe
 from liebig.pipeline import Planned, Stage
 from liebig.progress import duration
@@ -35,6 +35,7 @@ def run(
     """Run the stages, saying what is done; tell what came out, and leave a retriever and a page."""
     from liebig.demo import results
     from liebig.retriever.folder import write
+    from liebig.train.log import warnings_of
 
     began, stages = time.monotonic(), {**table, **recipe.OWN}
     first = recipe.first_half(source, minutes)
@@ -45,7 +46,8 @@ def run(
     run_stages(planned[len(first) :], say, len(first))
     write(out, choice.described())
     page = out / "report" / "report.html"
-    for line in ["", *results.lines(out, choice), *closing(out, page, time.monotonic() - began)]:
+    short = warnings_of(out / "model")
+    for line in ["", *results.lines(out, choice), *short, *closing(out, page, time.monotonic() - began)]:
         tell(line)
     if show:
         webbrowser.open(page.resolve().as_uri())
@@ -75,4 +77,6 @@ def closing(out: Path, page: Path, seconds: float) -> list[str]:
         f'  liebig search {out} "merge two sorted lists"',
         f"  liebig serve {out}",
         "  liebig build YOUR_FOLDER --out runs/mine",
+        "",
+        encoders.ADVICE,
     ]

@@ -10,6 +10,11 @@ from pathlib import Path
 DEFAULT = "mini-v1"
 PREFIX = "liebig:"
 HOME = Path(__file__).parent
+ADVICE = (
+    "The encoder that comes along is small. A larger one often finds more: on the demo's test questions, nDCG@10 was "
+    ".503 for all-MiniLM-L6-v2 with BM25, .440 for the bundled one with BM25. Use any sentence-transformers folder: "
+    "liebig build SOURCE --model FOLDER --out DIR"
+)
 
 
 def names() -> list[str]:

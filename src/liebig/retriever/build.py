@@ -203,7 +203,18 @@ def build(table: Mapping[str, Stage], wish: Wish, out: Path, say: Callable[[str]
         checks=checks.name,
         more={"sources": [absolute(source) for source in wish.sources], "language": wish.language},
     )
-    return finish(works, described, found)
+    described = finish(works, described, found)
+    for line in _advice(works.out / WORK / "trained", wish):
+        works.say(line)
+    return described
+
+
+def _advice(trained: Path, wish: Wish) -> list[str]:
+    """What would help: a longer training where it had too few steps, and another encoder than the bundled one."""
+    from liebig.train.log import warnings_of
+
+    short = warnings_of(trained) if wish.minutes > 0 and trained.is_dir() else []
+    return [*short, *([encoders.ADVICE] if wish.model is None else [])]
 
 
 def _refuse_foreign(out: Path) -> None:

@@ -149,3 +149,9 @@ def _trackio(folder: Path, step: int) -> Tracker:
 
 
 TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {"tensorboard": _tensorboard, "trackio": _trackio}
+
+
+def warnings_of(folder: Path) -> list[str]:
+    """What a training run announced that its user must know."""
+    events = [str(line["event"]) for line in read_log(folder) if "event" in line]
+    return [event for event in events if event.startswith("WARNING")]
