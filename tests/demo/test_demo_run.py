@@ -90,7 +90,8 @@ def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypa
     config = STAGES["report"].config(folders=[tmp_path / "out"])
     pipeline.run_stage(STAGES["report"], config, tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert understood_commands(page, tmp_path / "out", monkeypatch) == {"init", "bm25", "encode", "index"}
+    commands = {"init", "passages", "bm25", "encode", "index"}
+    assert understood_commands(page, tmp_path / "out", monkeypatch) == commands
     assert "Made by <code>liebig build</code>" in page
 
 
