@@ -112,6 +112,15 @@ def test_no_more_is_asked_for_than_the_server_gives(open_page, serving, retrieve
         assert page.locator(".more").count() == 0
 
 
+def test_a_result_shows_the_path_of_its_document(open_page):
+    page = open_page(f"/?q={QUESTION}")
+    shown = page.locator(".hit").first
+    shown.wait_for()
+    assert shown.get_attribute("data-id").startswith(
+        shown.locator(".facts .id").text_content().replace("\u200b", "")
+    )
+
+
 def test_two_systems_stand_side_by_side_with_ranks_in_each_other(open_page):
     page = open_page(f"/?q={QUESTION}&a=bm25&b=dense")
     page.wait_for_selector(".hit")

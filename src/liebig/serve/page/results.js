@@ -44,7 +44,8 @@ function hit(answer, result, system, other, actions) {
   const node = make("li", { class: "hit", "data-id": result.id },
     make("span", { class: "rank" }, String(result.rank)),
     make("div", {}, title, make("p", { class: "text" }, marked(result.snippet)),
-      make("div", { class: "facts" }, rankElsewhere(result, other, answer.depth), why, fields(result, actions))));
+      make("div", { class: "facts" }, rankElsewhere(result, other, answer.depth),
+        result.doc ? make("span", { class: "id" }, breakable(result.doc)) : null, why, fields(result, actions))));
   why.addEventListener("click", () => toggle(node, why, answer.query, result.id, system, actions));
   for (const name of ["focusin", "mouseenter"]) node.addEventListener(name, () => twins(node, true));
   for (const name of ["focusout", "mouseleave"]) node.addEventListener(name, () => twins(node, false));
