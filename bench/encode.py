@@ -24,7 +24,7 @@ import torch
 
 from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, TOKENS_ONNX, Plan, TorchModel, encode, frame_of
 from liebig.encode.source import Item
-from liebig.encode.tokens import Preparing, Workers
+from liebig.encode.tokens import Workers
 from liebig.machine import cores
 from liebig.model.encoder import Encoder
 
@@ -70,9 +70,11 @@ def groups(texts: list[str]) -> Iterator[list[Item]]:
 
 
 def ours(texts: list[str], model: Any, encoder: Encoder, workers: Workers, budget: int) -> np.ndarray:
-    plan = Plan(frame_of(encoder, ""), budget)
-    batches = workers.windows(groups(texts), Preparing(lowercase=encoder.lowercase))
-    return np.concatenate([vectors for _, vectors in encode(batches, model, plan)])
+    layout = encoder.layout_for("passage", "")
+    batches = workers.windows(groups(texts), layout)
+    return np.concatenate(
+        [window.vectors for window in encode(batches, model, Plan(frame_of(layout), budget))]
+    )
 
 
 def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
@@ -185,7 +187,9 @@ def gpu_model(name: str, path: Path, texts: list[str]) -> float:
     model = TorchModel(encoder)
     with Workers(encoder.tokenizer, path, min(12, cores() - 1)) as workers:
         ours(texts[: 4 * WINDOW], model, encoder, workers, TOKENS_CUDA)
-        only, _ = timed(lambda: sum(1 for _ in workers.windows(groups(texts), Preparing())), 2)
+        only, _ = timed(
+            lambda: sum(1 for _ in workers.windows(groups(texts), encoder.layout_for("passage", ""))), 2
+        )
         took, mine = timed(lambda: ours(texts, model, encoder, workers, TOKENS_CUDA), 2)
     print(f"{name}: ours {len(texts) / took:,.0f} passages/s; the tokeniser alone {len(texts) / only:,.0f}")
     some, best = texts[:10_000], 0.0

@@ -35,13 +35,13 @@ from liebig.finetune.batches import Choice, Maker
 from liebig.finetune.contrastive import Retriever
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.config import AdamWConfig
 from liebig.train.distributed import World
 from liebig.train.feed import Feed
 from liebig.train.labelled.examples import Examples, Ragged
 from liebig.train.labelled.samplers import random_batches
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 from liebig.train.optim import build
 from liebig.train.precision import DTYPES, LossScaler, choose
@@ -135,7 +135,7 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     )
     encoder = Encoder.load(model).to(device)
     texts = [
-        Texts.of(some, Shape(encoder.tokenizer, length))
+        Texts.of(some, RoleLayout(encoder.tokenizer, length))
         for some, length in ((task.queries, QUERY), (task.passages, task.length))
     ]
     lengths = [float(np.diff(t.offsets).mean()) for t in texts]

@@ -93,11 +93,10 @@ class Dense:
 
     def search(self, one: Set) -> list[Found]:
         """The best passages of every query, by exact search."""
-        from liebig.evaluate.encoded import passage_text
         from liebig.model.topk import topk
 
         queries = self.scorer.embed([query.text for query in one.queries], "query")
-        passages = self.scorer.embed([passage_text(passage) for passage in one.passages], "passage")
+        passages = self.scorer.embed(one.passages, "passage")
         scores, numbers = topk(queries, passages, DEPTH, device=self.scorer.device)
         ids = [passage.id for passage in one.passages]
         return [[(ids[n], s) for n, s in zip(*row)] for row in zip(numbers.tolist(), scores.tolist())]

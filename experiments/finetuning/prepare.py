@@ -17,9 +17,9 @@ import numpy as np
 from prepared import PASSAGE, QUERY, Asked, Prepared, dev_places, digest, drawn, save, tokenised
 from sets import Set, Split, read
 
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.shape import Shape
 
 START = Path("runs/mini-v0/model/model")  # what `liebig run recipes/encoders/mini-v0.toml` makes
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 def numbered(found: Set, tokenizer: Tokenizer, train: int, test: int) -> Prepared:
     """A set in token ids and numbers."""
-    whole, numbers = Shape(tokenizer, PASSAGE), dict[str, int]()
+    whole, numbers = RoleLayout(tokenizer, PASSAGE), dict[str, int]()
     judged = {p for row in found.dev.relevant for p in row}
     return Prepared(
         found.name,

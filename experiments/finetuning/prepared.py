@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig import rng
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
@@ -94,7 +94,7 @@ def offsets_of(lengths: NDArray[np.integer]) -> Longs:
 
 
 def wrapped(bare: Texts, tokenizer: Tokenizer, length: int) -> Texts:
-    """Texts cut to `length` with their special tokens: what `Shape.rows` gives, without a loop."""
+    """Texts cut to `length` with their special tokens: what `RoleLayout.lists` gives, without a loop."""
     before, after = tokenizer.template.before, tokenizer.template.after
     kept = np.minimum(np.diff(bare.offsets), length - len(before) - len(after))
     offsets = offsets_of(kept + len(before) + len(after))
@@ -179,4 +179,4 @@ def _read(arrays: Mapping[str, NDArray[np.uint16]], name: str) -> Texts:
 
 def tokenised(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Texts:
     """Texts without special tokens, cut to `length`."""
-    return Texts.of(texts, Shape(tokenizer, length, bare=True))
+    return Texts.of(texts, RoleLayout(tokenizer, length, bare=True))

@@ -25,9 +25,9 @@ from liebig.measures.judgements import from_mapping
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.records import Query
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 
 Longs, Floats, Values = NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]
@@ -101,7 +101,7 @@ def make(
     """
     passages = [p for one in collections.values() for p in islice(one.passages(), most)]
     places = {passage.id: i for i, passage in enumerate(passages)}
-    shape, asked = Shape(tokenizer, PASSAGE), Shape(tokenizer, QUERY)
+    shape, asked = RoleLayout(tokenizer, PASSAGE), RoleLayout(tokenizer, QUERY)
     content = np.unique([p.text for p in passages], return_inverse=True)[1].astype(np.int64)
     splits = [_split(one, "train", places) for one in collections.values() if index is not None]
     train = [query for queries, _ in splits for query in queries]
@@ -109,12 +109,12 @@ def make(
     documents = [passage.doc or passage.id for passage in passages]
 
     def questions(queries: Sequence[Query], relevant: Sequence[Sequence[int]]) -> Questions:
-        texts = Texts.of((asked.text(query) for query in queries), asked)
+        texts = Texts.of(queries, asked)
         first = np.unique([documents[row[0]] for row in relevant], return_inverse=True)[1]
         return Questions(texts, Ragged.of(relevant), first.astype(np.int64))
 
     return Task(
-        Texts.of((shape.text(passage) for passage in passages), shape),
+        Texts.of(passages, shape),
         content,
         questions(train, relevant),
         Ragged.of([] if index is None else _negatives(train, relevant, places, content, index)),

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from liebig import __version__, config as recipes, pipeline, workspace
+from liebig import __version__, config as recipes, machine, pipeline, workspace
 from liebig.commands import COMMANDS
 from liebig.config import Config
 from liebig.errors import LiebigError, RecipeError
@@ -387,4 +387,5 @@ def _many(annotation: Any) -> bool:
 
 def main() -> None:
     """The console script."""
+    machine.fix_threads(os.environ.get("OMP_NUM_THREADS"))
     sys.exit(make_app()())

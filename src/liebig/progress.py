@@ -53,6 +53,11 @@ class Progress:
         elif time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._print(self._remaining())
 
+    def skip(self, amount: float = 1) -> None:
+        """`amount` more was done before: it counts, but not for the rate and the time that is left."""
+        self._start += amount
+        self.advance(amount)
+
     def note(self, text: str) -> None:
         """A few words shown behind the count."""
         self._note = text

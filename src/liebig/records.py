@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Title = Literal["space", "separator", "no"]
+"""What stands between title and text when a model reads them (`text/layout.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from liebig.encode.config import EncodeConfig
 from liebig.encode.rows import Frame, Window
 from liebig.encode.run import run
 from liebig.encode.source import Item, Wish, items, lines, store_items
-from liebig.encode.tokens import Preparing, Workers
+from liebig.encode.tokens import Workers
 from liebig.errors import DataError, RecipeError
 from liebig.index.opening import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
-from liebig.records import Document, Section
+from liebig.records import Document, Passage, Query, Section
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 WORDS = (
@@ -85,7 +86,7 @@ def test_vectors_are_the_encoders_own(tmp_path, model, collection, what, prompt)
     ids, vectors = encoded(tmp_path / "v", source=collection, model=model, what=what)
     wanted = texts_of(collection, what)
     assert ids == [item.id for item in wanted]
-    direct = Encoder.load(model).encode_texts([item.text for item in wanted], prompt=prompt)
+    direct = Encoder.load(model).encode_texts([item.record for item in wanted], prompt=prompt)
     np.testing.assert_allclose(vectors, direct, atol=2e-6)
 
 
@@ -245,9 +246,10 @@ def test_passages_of_a_store_are_numbered_in_their_documents():
 
 def test_any_file_and_standard_input_are_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
-    assert [(i.id, i.text) for i in items(tmp_path / "corpus.jsonl", Wish())] == [("x", "Soil law")]
+    (found,) = items(tmp_path / "corpus.jsonl", Wish())
+    assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
     found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), Wish()))
-    assert [(i.id, i.text) for i in found] == [("1", "plain words"), ("3", "json")]
+    assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]
 
 
 @pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
@@ -257,24 +259,11 @@ def test_a_line_of_standard_input_that_is_no_text_is_named(row):
 
 
 @pytest.mark.parametrize(
-    "wish, text",
-    [
-        (Wish(title="separator", separator="[SEP]"), "Soil [SEP] law"),
-        (Wish(title="no"), "law"),
-        (Wish("queries"), "law"),
-    ],
+    "wish, record", [(Wish(), Passage("x", "law", "Soil")), (Wish("queries"), Query("x", "law"))]
 )
-def test_titles_of_standard_input_are_taken_as_asked(wish, text):
+def test_titles_of_standard_input_are_those_of_passages(wish, record):
     (found,) = lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), wish)
-    assert found.text == text
-
-
-def test_titles_go_before_texts_as_asked():
-    from liebig.records import Passage
-
-    passage = Passage("p", "text", "title")
-    assert Wish(title="separator", separator="[SEP]").text(passage) == "title [SEP] text"
-    assert Wish(title="no").text(passage) == "text"
+    assert found.record == record
 
 
 def test_an_id_that_occurs_twice_is_refused(tmp_path, model):
@@ -376,10 +365,82 @@ def test_workers_are_gone_when_they_are_left(tmp_path, count):
     tokenizer.save(tmp_path)
     groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
     with Workers(tokenizer, tmp_path, count) as workers:
-        found = list(workers.windows(groups, Preparing()))
+        found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     assert [batch.ids for batch in found] == [["1"], ["2"], ["3"]]
     assert [batch.window.tokens_T.tolist() for batch in found] == [
-        tokenizer.encode(g[0].text) for g in groups
+        tokenizer.encode(g[0].record) for g in groups
     ]
     with pytest.raises(RuntimeError, match="after shutdown"):
-        list(workers.windows(groups, Preparing()))
+        list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+
+
+def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
+    from liebig.encode import run as module
+
+    fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
+    encoded(tmp_path / "whole", **fields)
+    monkeypatch.setattr(module, "PART_SECONDS", -1.0)
+    written, plain = [], module.write_shard
+
+    def stop(path, *rest):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        plain(path, *rest)
+
+    monkeypatch.setattr(module, "write_shard", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(tmp_path / "v", **fields)
+    assert [path.parent.parent.name for path in written] == ["parts"] * 3
+    monkeypatch.setattr(module, "write_shard", plain)
+    texts, windows = [], Workers.windows
+    monkeypatch.setattr(
+        Workers,
+        "windows",
+        lambda self, groups, layout: windows(self, (texts.extend(g) or g for g in groups), layout),
+    )
+    encoded(tmp_path / "v", resume=True, **fields)
+    assert [item.id for item in texts] == [f"p{i}" for i in range(15, 50)]
+    assert not (tmp_path / "v" / "parts").exists()
+    for name in ("00000/vectors.npy", "00000/scales.npy", "00000/shard.json", "00001/vectors.npy"):
+        paths = [tmp_path / run / "shards" / name for run in ("whole", "v")]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_texts_that_were_cut_are_counted_and_the_way_out_is_named(tmp_path, model, collection, capsys):
+    encoded(tmp_path / "a", source=collection, model=model, max_length=12, shard=7)
+    lengths = [
+        len(Tokenizer.from_folder(model).encode(_joined_text(i))) for i in texts_of(collection, "passages")
+    ]
+    lost = [n - 10 for n in lengths if n > 10]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"{len(lost)} of 50 texts")
+    assert f"{sum(lost) / len(lost):,.0f} tokens on average, {max(lost)} at most" in said
+    assert "max_length=32 (now 12), or long=max" in said
+    encoded(tmp_path / "b", source=collection, model=model, max_length=32)
+    assert "cut off" not in capsys.readouterr().err
+    encoded(tmp_path / "c", source=collection, model=model, max_length=12, overlap=2, long="max")
+    assert "cut off" not in capsys.readouterr().err
+    encoded(
+        tmp_path / "d", source=collection, model=model, max_length=12, overlap=2, long="max", most_pieces=1
+    )
+    assert "most_pieces above 1" in capsys.readouterr().err
+
+
+def _joined_text(item):
+    return f"{item.record.title} {item.record.text}".strip()
+
+
+def test_a_length_past_the_positions_is_refused(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="max_length = 33 is more than the model's 32 positions"):
+        encoded(tmp_path / "v", source=collection, model=model, max_length=33)
+
+
+def test_the_total_is_known_from_the_start(tmp_path, model, collection, capsys):
+    encoded(tmp_path / "v", source=collection, model=model)
+    assert "encode: 50/50 texts" in capsys.readouterr().err
+    (tmp_path / "d").mkdir()
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
+    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
+    encoded(tmp_path / "s", source=tmp_path / "store", model=model)
+    assert "encode: 9/9 texts" in capsys.readouterr().err

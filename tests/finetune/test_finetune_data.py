@@ -16,12 +16,12 @@ from liebig.finetune.batches import Choice, Drawn, Maker
 from liebig.processes import helpers
 from liebig.records import Passage
 from liebig.text import rows
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
 from liebig.train.labelled import rotation, tokenise
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import random_batches, sequential_batches
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts, cached, write
 from liebig.train.labelled.tokenise import Named, tokenised
 
@@ -69,8 +69,8 @@ def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
         file.write("".join(f"q1\tp{i}\t1\n" for i in range(20, 44)))
     collection = Collection(folder)
     read = read_examples(collection, "train")
-    shape = Shape(Tokenizer.train([p.text for p in collection.passages()], "wordpiece", 200, True), 24)
-    tokens = {tuple(shape.rows([shape.text(p)])[0]): p.id for p in collection.passages()}
+    shape = RoleLayout(Tokenizer.train([p.text for p in collection.passages()], "wordpiece", 200, True), 24)
+    tokens = {tuple(shape.lists([p])[0]): p.id for p in collection.passages()}
     assert len(read.examples.passages) < 10
     assert len(tokens) == 44
 
@@ -219,9 +219,9 @@ def test_an_unknown_passage_of_a_judgement_is_said_with_its_line(tmp_path):
 
 def test_tokens_on_disk_are_those_in_memory(tmp_path):
     tokenizer = Tokenizer.train(["stone river bread cloud"], "wordpiece", 100, True)
-    shape = Shape(tokenizer, 40, prompt="stone: ", title="separator")
-    texts = [shape.text(Passage(str(i), "river bread " * 3 * i, "cloud")) for i in range(5)]
-    write(tmp_path / "texts", [shape.packed(texts[:2]), shape.packed(texts[2:])])
+    shape = RoleLayout(tokenizer, 40, prompt="stone: ", title="separator")
+    texts = [Passage(str(i), "river bread " * 3 * i, "cloud") for i in range(5)]
+    write(tmp_path / "texts", [shape.ids(texts[:2]), shape.ids(texts[2:])])
     memory, disk = Texts.of(texts, shape), Texts.open(tmp_path / "texts")
     assert memory.tokens.tolist() == disk.tokens.tolist()
     assert max(np.diff(disk.offsets)) == 40
@@ -234,7 +234,7 @@ def test_tokens_on_disk_are_those_in_memory(tmp_path):
 )
 def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
     tokenizer = Tokenizer.train(["stone river bread cloud"] * 4, kind, 300, True)
-    shape = Shape(tokenizer, 12, **how)
+    shape = RoleLayout(tokenizer, 12, **how)
     records = [Passage(str(i), "river Bread " * (i % 9), "cloud" if i % 2 else "") for i in range(40)]
 
     def alone(record):
@@ -247,10 +247,9 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
         return ids[:12] if shape.bare else tokenizer.wrap(ids[: 12 - len(tokenizer.wrap([]))])
 
     expected = [alone(record) for record in records]
-    texts = [shape.text(record) for record in records]
-    assert Texts.of(iter(texts), shape).sequences(range(40)) == expected
-    assert shape.rows(texts) == expected
-    assert shape.rows([]) == []
+    assert Texts.of(iter(records), shape).sequences(range(40)) == expected
+    assert shape.lists(records) == expected
+    assert shape.lists([]) == []
     assert max(map(len, expected)) == 12
 
 
@@ -258,7 +257,7 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
 def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, kind):
     collection = Collection(write_collection(tmp_path / "c", queries=9))
     records = list(collection.queries() if kind == "query" else collection.passages())[::-1]
-    shape = Shape(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
+    shape = RoleLayout(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
     named = Named(collection.path, kind, [record.id for record in records])
     monkeypatch.setattr(tokenise, "AT_ONCE", 2)
     monkeypatch.setattr(tokenise, "LEAST", 1)
@@ -268,22 +267,22 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
         monkeypatch.setattr(tokenise, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
         found[count] = Texts.joined(tokenised(named, shape))
     assert started == [2]
-    assert found[1].sequences(range(len(records))) == shape.rows([shape.text(record) for record in records])
+    assert found[1].sequences(range(len(records))) == shape.lists(records)
     assert found[2].sequences(range(len(records))) == found[1].sequences(range(len(records)))
 
 
 def test_what_was_tokenised_is_taken_and_not_tokenised_again(tmp_path):
-    shape = Shape(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
+    shape = RoleLayout(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
     first = cached(tmp_path / "texts", shape.parts(["stone", "river stone"]), World())
     again = cached(tmp_path / "texts", iter(lambda: pytest.fail("tokenised again"), None), World())
-    assert again.sequences(range(2)) == first.sequences(range(2)) == shape.rows(["stone", "river stone"])
+    assert again.sequences(range(2)) == first.sequences(range(2)) == shape.lists(["stone", "river stone"])
 
 
 def test_a_separator_is_only_asked_for_where_there_is_a_title():
     tokenizer = Tokenizer.train(["stone river"], "wordpiece", 100, True)
     del tokenizer._roles["sep"]
-    shape = Shape(tokenizer, 12, title="separator", bare=True)
-    assert shape.rows(["stone river"]) == [tokenizer.encode("stone river")]
+    shape = RoleLayout(tokenizer, 12, title="separator", bare=True)
+    assert shape.lists(["stone river"]) == [tokenizer.encode("stone river")]
 
 
 @pytest.mark.parametrize("short", [0, 1000])
@@ -301,7 +300,7 @@ def test_processes_that_tokenise_start_without_torch():
 
 
 def test_no_texts_are_no_tokens(tmp_path):
-    shape = Shape(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
+    shape = RoleLayout(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
     assert len(Texts.of((), shape)) == 0
     write(tmp_path / "none", ())
     assert len(Texts.open(tmp_path / "none")) == 0

@@ -180,14 +180,14 @@ def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
 def test_special_tokens_are_put_around_as_when_texts_are_tokenised(sets):
     import prepared
 
+    from liebig.text.layout import RoleLayout
     from liebig.text.tokenizer import Tokenizer
-    from liebig.train.labelled.shape import Shape
     from liebig.train.labelled.texts import Texts
 
     texts = ["", "one", "a few words of a longer text", "word " * 50]
     tokenizer = Tokenizer.train(texts * 3, vocab_size=60)
     bare = prepared.tokenised(texts, tokenizer, 12)
-    found, wanted = prepared.wrapped(bare, tokenizer, 12), Texts.of(texts, Shape(tokenizer, 12))
+    found, wanted = prepared.wrapped(bare, tokenizer, 12), Texts.of(texts, RoleLayout(tokenizer, 12))
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_array_equal(found.offsets, wanted.offsets)
 

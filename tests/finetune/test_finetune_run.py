@@ -12,7 +12,7 @@ from liebig.data.collection import Collection
 from liebig.errors import DataError, RecipeError
 from liebig.finetune import batching, run as running
 from liebig.finetune.batches import Choice
-from liebig.finetune.build import shapes, start
+from liebig.finetune.build import layouts_of, start
 from liebig.finetune.config import FinetuneConfig
 from liebig.finetune.contrastive import InfoNCE
 from liebig.finetune.distill import MarginMSE, SoftLabels
@@ -23,7 +23,7 @@ from liebig.finetune.written import written
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.records import Passage, Query
-from liebig.train.labelled.shape import Shape
+from liebig.text.layout import RoleLayout
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}
 
@@ -155,7 +155,7 @@ def test_patience_needs_a_dev_split(model, collection):
 
 
 def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model, collection):
-    shape = Shape(Encoder.load(model).tokenizer, 16)
+    shape = RoleLayout(Encoder.load(model).tokenizer, 16)
     found = read_candidates(
         Collection(collection),
         "train",
@@ -278,8 +278,8 @@ def test_training_reads_texts_with_the_prompts_the_saved_model_will_use(model, c
     encoder.save(tmp_path / "out")
     saved = Encoder.load(tmp_path / "out")
     records = {"query": Query("q", "winter salt"), "passage": Passage("p", "copper wheel")}
-    for (kind, record), shape in zip(records.items(), shapes(config, encoder)):
-        rows = shape.rows([shape.text(record)])
+    for (kind, record), layout in zip(records.items(), layouts_of(encoder)):
+        rows = layout.lists([record])
         assert rows == saved.tokenize([record.text], kind)
         trained = encoder(Packed.from_lists(rows)).detach().numpy()
         np.testing.assert_allclose(trained, saved.encode_texts([record.text], prompt=kind), atol=1e-6)

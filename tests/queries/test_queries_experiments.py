@@ -14,9 +14,9 @@ from liebig import encoders
 from liebig.data.batch_row import Frame
 from liebig.data.collection import Collection
 from liebig.pretrain.pairs import read_pairs
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
@@ -88,7 +88,7 @@ def test_an_arm_knows_its_labels_also_through_the_generator(home, tmp_path):
     write_generated(tmp_path)
     (tmp_path / "generation.json").write_text('{"labels": ["squad, train: 9 pairs"]}')
     comparison.pairs(Namespace(prepared=tmp_path, queries=tmp_path, passages=None, start=encoders.folder()))
-    shape = Shape(Tokenizer.from_folder(encoders.folder()), 16)
+    shape = RoleLayout(Tokenizer.from_folder(encoders.folder()), 16)
     asked = tasks.Questions(Texts.of(["one", "two"], shape), Ragged.of([[0], [1]]), np.arange(2))
     task = tasks.Task(asked.texts, np.arange(2), asked, Ragged.of([[1], [0]]), {"squad": asked})
     for name in ("labelled", "scifact"):
@@ -132,7 +132,7 @@ def test_passages_are_whole_or_not_there(home, tmp_path, monkeypatch):
 def test_a_task_is_the_same_from_its_file_and_knows_the_right_passages(home, tmp_path):
     import tasks
 
-    shape = Shape(Tokenizer.from_folder(encoders.folder()), 16)
+    shape = RoleLayout(Tokenizer.from_folder(encoders.folder()), 16)
     texts = Texts.of(["one", "two two", "three"], shape)
     asked = tasks.Questions(texts, Ragged.of([[0], [1, 2], [2]]), np.array([0, 1, 1]))
     made = tasks.Task(texts, np.arange(3), asked, Ragged.of([[1], [0], [0, 1]]), {"set": asked})

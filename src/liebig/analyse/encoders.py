@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from liebig.analyse import space
-from liebig.evaluate.encoded import passage_text
 from liebig.evaluate.model import ModelScorer
 from liebig.evaluate.task import Task
 from liebig.model.packed import Packed
@@ -39,7 +38,7 @@ def describe_space(
 ) -> dict[str, float]:
     """The numbers of one encoder's space over some passages and, where there are any, the task's positive pairs."""
     scorer = ModelScorer(model, device, depth=k)
-    vectors = scorer.embed([passage_text(passage) for passage in passages], "passage")
+    vectors = scorer.embed(passages, "passage")
     queries, relevant = _positive_pairs(scorer, task)
     shares = space.spectrum(vectors)
     hubs = space.hubness(space.k_occurrence(_neighbours(vectors, k, scorer.device), len(vectors)))
@@ -67,12 +66,13 @@ def _positive_pairs(scorer: ModelScorer, task: Task) -> tuple[NDArray[np.float32
     """Vectors of queries and of a relevant passage of each."""
     assert task.judgements is not None
     best = {name: _best(task.judgements.grades(name)) for name in task.queries}
-    texts = {p.id: passage_text(p) for p in task.passages() if p.id in set(best.values())}
-    pairs = [(query.text, texts[best[name]]) for name, query in task.queries.items() if best[name] in texts]
-    distinct = list(dict.fromkeys(text for _, text in pairs))
-    vectors = dict(zip(distinct, scorer.embed(distinct, "passage")))
+    named = set(best.values())
+    passages = {passage.id: passage for passage in task.passages() if passage.id in named}
+    pairs = [(query, best[name]) for name, query in task.queries.items() if best[name] in passages]
+    used = dict.fromkeys(name for _, name in pairs)
+    vectors = dict(zip(used, scorer.embed([passages[name] for name in used], "passage")))
     asked = scorer.embed([query for query, _ in pairs], "query")
-    return asked, np.stack([vectors[text] for _, text in pairs]) if pairs else asked
+    return asked, np.stack([vectors[name] for _, name in pairs]) if pairs else asked
 
 
 def _best(grades: dict[str, int]) -> str:

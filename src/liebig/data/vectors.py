@@ -64,8 +64,8 @@ class Shard:
         coded = encode(np.ascontiguousarray(vectors, np.float32), kind)
         return cls(None, coded, memory_ids(ids), largest_norm(coded))
 
-    def save(self, path: Path) -> None:
-        """Write the shard, whole or not at all."""
+    def save(self, path: Path, more: Mapping[str, Any] | None = None) -> None:
+        """Write the shard, whole or not at all; `more` is kept in its `shard.json`."""
         partial = path.with_name(path.name + ".writing")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -73,7 +73,7 @@ class Shard:
         if self.vectors.scales is not None:
             npy.save(partial / "scales.npy", self.vectors.scales)
         write_ids(partial, self.ids.strings)
-        about = {"count": len(self), "largest": self.largest}
+        about = {"count": len(self), "largest": self.largest, **(more or {})}
         (partial / "shard.json").write_text(json.dumps(about))
         for file in partial.iterdir():
             _sync(file)
@@ -92,10 +92,12 @@ def largest_norm(coded: Coded) -> float:
     return max((float(np.linalg.norm(piece, axis=1).max()) for piece in pieces), default=0.0)
 
 
-def write_shard(path: Path, ids: Sequence[str], vectors: Floats, kind: Type) -> None:
+def write_shard(
+    path: Path, ids: Sequence[str], vectors: Floats, kind: Type, more: Mapping[str, Any] | None = None
+) -> None:
     """Write vectors and their ids as a shard."""
     assert len(ids) == len(vectors), "an id for each vector"
-    Shard.in_memory(ids, vectors, kind).save(path)
+    Shard.in_memory(ids, vectors, kind).save(path, more)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ encoding of the sample, and about twenty more where it does not fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from liebig.data.vectors import Shard, starts
 from liebig.doctor.finding import Finding
 from liebig.errors import LiebigError
 from liebig.model.encoder import Encoder
-from liebig.records import Passage
+from liebig.records import Passage, Title
 from liebig.rng import permute
+from liebig.search.systems import layouts_of
 
 Floats = NDArray[np.float32]
 SAMPLE = 20
@@ -35,17 +36,8 @@ class Making:
 
     pooling: str
     prompt: str
-    title: str
+    title: Title
     unit: bool
-
-    def text(self, passage: Passage, separator: str) -> str:
-        """Title and text as one."""
-        between = {"space": " ", "separator": f" {separator} "}.get(self.title)
-        return (
-            passage.text
-            if between is None or not passage.title
-            else f"{passage.title}{between}{passage.text}"
-        )
 
     def differences(self, other: Making) -> list[str]:
         """In words, what the other does otherwise."""
@@ -66,7 +58,7 @@ def _scaled(unit: bool) -> str:
     return "of length 1" if unit else "as they come"
 
 
-def _titled(title: str) -> str:
+def _titled(title: Title) -> str:
     return {"space": "before the text", "separator": "before the text and a separator", "no": "left out"}[
         title
     ]
@@ -123,12 +115,10 @@ def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Findi
         return Finding(name, what, False, "name the model the index was made with, or encode again")
     if about.get("long") == "mean":
         return Finding(name, "means of the pieces of long texts, not compared")
-    encoder.max_length = min(int(about.get("max_length", encoder.max_length)), encoder.max_length)
+    passage, _ = layouts_of(encoder, about)
+    encoder.use(max_length=passage.length)
     said = Making(
-        encoder.pooling,
-        str(about.get("prompt", "passage")),
-        str(about.get("title", "space")),
-        bool(about.get("unit")),
+        encoder.pooling, str(about.get("prompt", "passage")), passage.title, bool(about.get("unit"))
     )
     vectors = encoded(encoder, stored.passages, said)
     if stored.fits(vectors):
@@ -163,20 +153,18 @@ def _others(encoder: Encoder, said: Making) -> Iterator[Making]:
     unlike: dict[str, str] = {}
     for name in names:
         unlike.setdefault(encoder.prompt_text(name), name)
-    titles = ("space", "no", "separator")
-    every = [Making(*parts) for parts in product(POOLINGS, unlike.values(), titles, (False, True))]
+    every = [Making(*parts) for parts in product(POOLINGS, unlike.values(), get_args(Title), (False, True))]
     yield from sorted((m for m in every if m != said), key=lambda m: len(said.differences(m)))
 
 
 def encoded(encoder: Encoder, passages: Sequence[Passage], making: Making) -> Floats:
     """Vectors of passages, made so; the encoder is left as it was."""
-    separator = encoder.tokenizer.tokens([encoder.tokenizer.sep])[0]
-    texts = [making.text(passage, separator) for passage in passages]
     before, encoder.pooling = encoder.pooling, making.pooling
     try:
-        vectors = encoder.encode_texts(texts, prompt=making.prompt)
+        layout = replace(encoder.layout_for("passage", making.prompt), title=making.title)
+        vectors = encoder.encode_texts(passages, layout=layout)
     except LiebigError:
-        return np.zeros((len(texts), encoder.width), np.float32)
+        return np.zeros((len(passages), encoder.width), np.float32)
     finally:
         encoder.pooling = before
     if not making.unit:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from liebig.config import Config, InputPath
+from liebig.records import Title
 
 
 class EncodeConfig(Config):
@@ -24,9 +25,10 @@ class EncodeConfig(Config):
     prompt: str | None = Field(
         None, description="Name of the model's prompt; by `what` if not given, '' for none."
     )
-    title: Literal["space", "separator", "no"] = Field(
-        "space",
-        description="Put the title before the text: with a space, with the separator token, or not at all.",
+    title: Title | None = Field(
+        None,
+        description="Put the title before the text: with a space, with the separator token, or not at all "
+        "[default: as the model was trained, else space].",
     )
     type: Literal["fp32", "fp16", "int8", "binary"] = Field("fp16", description="How vectors are stored.")
     unit: bool | None = Field(
@@ -39,12 +41,19 @@ class EncodeConfig(Config):
     overlap: int = Field(32, ge=0, description="Tokens that a piece shares with the one before.")
     most_pieces: int | None = Field(None, ge=1, description="The most pieces of a text.")
     max_length: int | None = Field(
-        None, ge=8, description="Tokens of a piece; the model's own limit if not given."
+        None,
+        ge=8,
+        description="Tokens of a text or piece, up to the model's positions [default: the model's length of use].",
     )
     shard: int = Field(65_536, ge=1, description="Texts of a shard.")
     window: int = Field(8192, ge=1, description="Texts tokenised and sorted by length together.")
     budget: int | None = Field(None, ge=1, description="Tokens of a row; by device if not given.")
     workers: int | None = Field(None, ge=0, description="Processes that tokenise; by device if not given.")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="Threads on a CPU [default: OMP_NUM_THREADS, else by how busy the machine is].",
+    )
     device: str | None = Field(None, description="cpu or cuda; the GPU if there is one.")
     half: bool | None = Field(None, description="Compute in bfloat16; on a GPU if not given.")
     compile: bool | None = Field(None, description="Compile the model; on a GPU if not given.")

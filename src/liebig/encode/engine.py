@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,14 +19,22 @@ from torch.nn import functional as F
 
 from liebig.encode import rows
 from liebig.encode.cpu import LeanForward, supports
-from liebig.encode.rows import Frame, Longs, Pieces
+from liebig.encode.rows import Cut, Frame, Longs, Pieces
 from liebig.encode.tokens import Batch
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.text.layout import RoleLayout
 
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
 TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row
+
+
+PackedRow = tuple[Longs, Longs, Longs]  # tokens, offsets, and the numbers of the pieces
+
+
+def nothing(tokens: int) -> None:
+    """Tells nobody."""
 
 
 class Model(Protocol):
@@ -34,10 +42,12 @@ class Model(Protocol):
 
     width: int
 
-    def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
         """Set going the vectors of `count` pieces, given as rows of tokens, offsets and the pieces' numbers.
 
-        What is returned waits for them.
+        What is returned waits for them; `done` is told the tokens of every row that was computed or set going.
         """
 
 
@@ -57,24 +67,28 @@ class TorchModel:
         lean = not self._half and supports(encoder.backbone)
         self._states = LeanForward(encoder.backbone) if lean else lambda row: encoder.backbone(row).last
 
-    def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
         out_PD = torch.empty(count, self.width, device=self._device)
         if self._threads == 1:
             for tokens, offsets, numbers in packed:
-                self._row(tokens, offsets, numbers, out_PD)
+                done(self._row(tokens, offsets, numbers, out_PD))
         else:
             with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                list(pool.map(lambda row: self._row(row[0], row[1], row[2], out_PD), packed))
+                for size in pool.map(lambda row: self._row(row[0], row[1], row[2], out_PD), packed):
+                    done(size)
         return self._fetch(out_PD)
 
     @torch.inference_mode()
-    def _row(self, tokens: Longs, offsets: Longs, numbers: Longs, out_PD: Tensor) -> None:
+    def _row(self, tokens: Longs, offsets: Longs, numbers: Longs, out_PD: Tensor) -> int:
         row = Packed.from_numpy(tokens, offsets)
         row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             vectors = self.encoder.vectors(self._states(row), row, self._skip).float()
         vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
         out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
+        return len(tokens)
 
     def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
         """Copy back as soon as these vectors are there, not when all that follows is."""
@@ -109,29 +123,44 @@ class Plan:
             return rows.first_pieces(batch.window, self.frame)
         return rows.all_pieces(batch.window, self.frame, self.overlap, self.most)
 
-    def packed(self, batch: Batch, pieces: Pieces) -> Iterator[tuple[Longs, Longs, Longs]]:
+    def packed(self, batch: Batch, pieces: Pieces) -> Iterator[PackedRow]:
         """The rows of a window, longest pieces first."""
         sizes = rows.lengths(pieces, self.frame)
         for chosen in rows.by_budget(sizes, self.budget):
             yield (*rows.row(batch.window, pieces, self.frame, chosen), chosen)
 
-    def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> tuple[list[str], Floats]:
+    def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> Encoded:
         """Ids and vectors of a window: of its pieces, or of its texts."""
+        cut = rows.cut(batch.window, pieces)
         if self.long == "max":
-            return rows.numbered(batch.ids, pieces), vectors_PD
+            return Encoded(rows.numbered(batch.ids, pieces), vectors_PD, cut)
         if self.long == "mean":
-            vectors = rows.mean_of_pieces(vectors_PD, pieces, len(batch.ids))
-            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            return batch.ids, vectors / np.maximum(norms, 1e-12) if self.unit else vectors
-        return batch.ids, vectors_PD
+            vectors_PD = rows.mean_of_pieces(vectors_PD, pieces, len(batch.ids))
+            if self.unit:
+                vectors_PD = vectors_PD / np.maximum(np.linalg.norm(vectors_PD, axis=1, keepdims=True), 1e-12)
+        return Encoded(batch.ids, vectors_PD, cut)
 
 
-def encode(batches: Iterable[Batch], model: Model, plan: Plan) -> Iterator[tuple[list[str], Floats]]:
-    """Ids and vectors, window by window, in order; one window is computed while the one before is fetched."""
+class Encoded(NamedTuple):
+    """Ids and vectors of a window, and what was cut off its texts."""
+
+    ids: list[str]
+    vectors: Floats
+    cut: Cut
+
+
+def encode(
+    batches: Iterable[Batch], model: Model, plan: Plan, advance: Callable[[float], None] = lambda texts: None
+) -> Iterator[Encoded]:
+    """Ids and vectors, window by window, in order; one window is computed while the one before is fetched.
+
+    `advance` is told how many texts are done, row by row in proportion to their tokens.
+    """
     waiting: tuple[Batch, Pieces, Callable[[], Floats]] | None = None
     for batch in batches:
         pieces = plan.pieces(batch)
-        started = model.start(plan.packed(batch, pieces), len(pieces.text))
+        done = _in_texts(advance, len(batch.ids), int(rows.lengths(pieces, plan.frame).sum()))
+        started = model.start(plan.packed(batch, pieces), len(pieces.text), done)
         if waiting is not None:
             yield plan.finish(waiting[0], waiting[1], waiting[2]())
         waiting = (batch, pieces, started)
@@ -139,15 +168,14 @@ def encode(batches: Iterable[Batch], model: Model, plan: Plan) -> Iterator[tuple
         yield plan.finish(waiting[0], waiting[1], waiting[2]())
 
 
-def frame_of(encoder: Encoder, prompt: str | None) -> Frame:
-    """The special tokens and the prompt of an encoder."""
-    template = encoder.tokenizer.template
-    text = encoder.prompt_text(prompt)
-    again = encoder.tokenizer.encode(text.lower() if encoder.lowercase else text) if text else []
-    before, after, repeated = (np.array(ids, np.int32) for ids in (template.before, template.after, again))
-    return Frame(before, after, repeated, encoder.max_length)
+def _in_texts(advance: Callable[[float], None], texts: int, tokens: int) -> Callable[[int], None]:
+    """Tokens of a window told as texts."""
+    return lambda some: advance(some * texts / tokens)
 
 
-def skip_of(encoder: Encoder, frame: Frame) -> int:
-    """Tokens that pooling leaves out, where the model leaves out its prompt."""
-    return 0 if encoder.pool_prompt or not len(frame.again) else len(frame.before) + len(frame.again)
+def frame_of(layout: RoleLayout) -> Frame:
+    """The special tokens and the prompt of a layout, for texts that may become several pieces."""
+    template = layout.tokenizer.template
+    parts = (template.before, template.after, layout.prompt_ids)
+    before, after, again = (np.array(ids, np.int32) for ids in parts)
+    return Frame(before, after, again, layout.length)

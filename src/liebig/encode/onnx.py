@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from liebig.encode.engine import PackedRow, nothing
 from liebig.encode.rows import Longs
 from liebig.errors import MissingDependency, ModelError
-from liebig.machine import cores
+from liebig.machine import threads as free_threads
 from liebig.model.encoder import Encoder
 from liebig.model.loading import quiet
 from liebig.workspace import Folder
@@ -177,19 +178,23 @@ class OnnxModel:
             str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
         )
         self._pad, self._unit, self.width = encoder.tokenizer.pad, unit, encoder.width
-        self._threads = threads or cores()
+        self._threads = threads or free_threads()
 
-    def start(self, packed: Iterable[tuple[Longs, Longs, Longs]], count: int) -> Callable[[], Floats]:
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
         """Vectors of `count` pieces; they are there when this returns."""
         out = np.empty((count, self.width), np.float32)
 
-        def run_row(row: tuple[Longs, Longs, Longs]) -> None:
+        def run_row(row: PackedRow) -> int:
             tokens, offsets, numbers = row
             vectors = self._session.run(["vectors"], padded(tokens, offsets, self._pad))[0]
             out[numbers] = F.normalize(torch.from_numpy(vectors), dim=-1).numpy() if self._unit else vectors
+            return len(tokens)
 
         with ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(run_row, packed))
+            for size in pool.map(run_row, packed):
+                done(size)
         return lambda: out
 
 

@@ -127,6 +127,28 @@ def _fill(
             out[at + i] = after[i]
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How many texts there were, how many lost their end, how many tokens that is, and the most of one text."""
+
+    texts: int = 0
+    cut: int = 0
+    tokens: int = 0
+    most: int = 0
+
+    def __add__(self, other: Cut) -> Cut:
+        sums = self.texts + other.texts, self.cut + other.cut, self.tokens + other.tokens
+        return Cut(*sums, max(self.most, other.most))
+
+
+def cut(window: Window, pieces: Pieces) -> Cut:
+    """What of the texts is in none of their pieces."""
+    reached = np.zeros(len(window), np.int64)
+    np.maximum.at(reached, pieces.text, pieces.start + pieces.size)
+    lost = np.maximum(window.offsets[1:] - np.maximum(reached, window.offsets[:-1]), 0)
+    return Cut(len(window), int((lost > 0).sum()), int(lost.sum()), int(lost.max(initial=0)))
+
+
 def mean_of_pieces(vectors_PD: NDArray[np.float32], pieces: Pieces, texts: int) -> NDArray[np.float32]:
     """The mean of the vectors of each text's pieces, N x D."""
     starts = np.searchsorted(pieces.text, np.arange(texts))

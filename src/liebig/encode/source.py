@@ -1,7 +1,8 @@
 """What is encoded: passages, queries or documents of a collection, a token store, any file that can be read, stdin.
 
-Everything becomes a stream of ids and texts (or tokens, from a store). A file is recognised as `liebig init` would
-recognise it; lines of standard input are JSON with `id` and `text`, or plain text numbered from 1.
+Everything becomes a stream of ids and records (or tokens, from a store); how a record becomes text is the
+layout's. A file is recognised as `liebig init` would recognise it; lines of standard input are JSON with `id` and
+`text`, or plain text numbered from 1.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from liebig.data.items import Options
 from liebig.data.store import SUMMARY, TokenStore
 from liebig.errors import DataError
 from liebig.records import Document, Passage, Query
+from liebig.text.layout import Record
 
 What = Literal["passages", "queries", "documents"]
-Title = Literal["space", "separator", "no"]
 KINDS: dict[What, type[Passage | Query | Document]] = {
     "passages": Passage, "queries": Query, "documents": Document
 }  # fmt: skip
@@ -32,28 +33,19 @@ KINDS: dict[What, type[Passage | Query | Document]] = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An id with its text, or with the tokens of one."""
+    """An id with its record or text, or with the tokens of one."""
 
     id: str
-    text: str
+    record: Record
     tokens: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What of a source is wanted, and how titles and texts become one text."""
+    """What of a source is wanted."""
 
     what: What = "passages"
     split: str | None = None
-    title: Title = "space"
-    separator: str = " "
-
-    def text(self, record: Passage | Query | Document) -> str:
-        """The text that is encoded."""
-        if isinstance(record, Query) or self.title == "no" or not record.title:
-            return record.text
-        between = f" {self.separator} " if self.title == "separator" else " "
-        return f"{record.title}{between}{record.text}"
 
 
 def items(path: Path, wish: Wish, tokenizer: str | None = None) -> Iterator[Item]:
@@ -72,6 +64,19 @@ def items(path: Path, wish: Wish, tokenizer: str | None = None) -> Iterator[Item
     return _any_file(path, wish)
 
 
+def total(path: Path, wish: Wish) -> int | None:
+    """How many items there are, where that is known before they are read."""
+    if (path / SUMMARY).is_file():
+        store = TokenStore.open(path, hashes=False)
+        return len(store) if store.passages is None else len(store.passages)
+    if not is_collection(path):
+        return None
+    collection = Collection(path)
+    if wish.what == "queries" and wish.split is not None:
+        return len(set(collection.query_ids(wish.split)))
+    return collection.count(wish.what)
+
+
 def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
     if not collection.has(wish.what):
         raise DataError(f"the collection has no {wish.what}", file=collection.path, fix="encode what it has")
@@ -80,7 +85,7 @@ def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
         records = collection.queries(wish.split)
     else:
         records = collection.passages() if wish.what == "passages" else collection.documents()
-    return (Item(record.id, wish.text(record)) for record in records)
+    return (Item(record.id, record) for record in records)
 
 
 def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
@@ -89,7 +94,7 @@ def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
         for item in found.items(Options(split=wish.split)):
             seen[type(item.record)] += 1
             if isinstance(item.record, KINDS[wish.what]):
-                yield Item(item.record.id, wish.text(item.record))
+                yield Item(item.record.id, item.record)
     if not seen[KINDS[wish.what]]:
         others = [what for what, kind in KINDS.items() if seen[kind]]
         fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
@@ -126,7 +131,7 @@ def _json(line: str, number: int, wish: Wish) -> Item:
             "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
         )
     record = Query(str(id), text) if wish.what == "queries" else Passage(str(id), text, title)
-    return Item(record.id, wish.text(record))
+    return Item(record.id, record)
 
 
 def store_items(store: TokenStore) -> Iterator[Item]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from liebig.encode.rows import Window
 from liebig.encode.source import Item
 from liebig.processes import helpers
+from liebig.text.layout import RoleLayout, Title
 from liebig.text.tokenizer import Tokenizer
 
 AHEAD = 2  # windows under way besides one for each worker
@@ -33,19 +34,6 @@ class Batch:
     window: Window
 
 
-@dataclass(frozen=True)
-class Preparing:
-    """What is done to a text before it is tokenised; what is tokenised already gets the prompt's tokens."""
-
-    prompt: str = ""
-    lowercase: bool = False
-    tokens: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-
-    def text(self, text: str) -> str:
-        full = self.prompt + text
-        return full.lower() if self.lowercase else full
-
-
 _tokenizer: Tokenizer | None = None
 
 
@@ -55,9 +43,9 @@ def _load(folder: str) -> None:
     _tokenizer = Tokenizer.from_folder(folder)
 
 
-def _in_process(texts: Sequence[str]) -> Window:
+def _in_process(texts: Sequence[str], title: Title) -> Window:
     assert _tokenizer is not None, "the process was started without a tokenizer"
-    return Window(*_tokenizer.encode_packed(texts))
+    return Window(*RoleLayout(_tokenizer, 0, title=title).tokens(texts))
 
 
 class Workers:
@@ -78,13 +66,13 @@ class Workers:
     ) -> None:
         self._opened.__exit__(kind, error, trace)
 
-    def windows(self, groups: Iterable[list[Item]], preparing: Preparing) -> Iterator[Batch]:
+    def windows(self, groups: Iterable[list[Item]], layout: RoleLayout) -> Iterator[Batch]:
         """Each group of items as a window, in order."""
         encode = _in_process if self._count else self._here
-        return _ordered(groups, self._pool, encode, preparing, self._count + AHEAD)
+        return _ordered(groups, self._pool, encode, layout, self._count + AHEAD)
 
-    def _here(self, texts: Sequence[str]) -> Window:
-        return Window(*self._tokenizer.encode_packed(texts))
+    def _here(self, texts: Sequence[str], title: Title) -> Window:
+        return Window(*RoleLayout(self._tokenizer, 0, title=title).tokens(texts))
 
 
 @contextmanager
@@ -100,17 +88,19 @@ def _thread() -> Iterator[Executor]:
 def _ordered(
     groups: Iterable[list[Item]],
     pool: Executor,
-    encode: Callable[[Sequence[str]], Window],
-    preparing: Preparing,
+    encode: Callable[[Sequence[str], Title], Window],
+    layout: RoleLayout,
     ahead: int,
 ) -> Iterator[Batch]:
     pending: deque[tuple[list[str], Future[Window] | Window]] = deque()
     for group in groups:
         if group[0].tokens is not None:
-            pending.append(([item.id for item in group], _joined(group, preparing.tokens)))
+            pending.append(
+                ([item.id for item in group], _joined(group, np.array(layout.prompt_ids, np.int32)))
+            )
         else:
-            texts = [preparing.text(item.text) for item in group]
-            pending.append(([item.id for item in group], pool.submit(encode, texts)))
+            texts = [layout.text(item.record) for item in group]
+            pending.append(([item.id for item in group], pool.submit(encode, texts, layout.title)))
         if len(pending) > ahead:
             yield _finished(*pending.popleft())
     while pending:

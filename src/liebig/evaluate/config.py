@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from liebig.config import Config, InputPath
+from liebig.records import Title
 
 
 class EvaluateConfig(Config):
@@ -55,6 +56,17 @@ class EvaluateConfig(Config):
     candidates_depth: int = Field(1000, ge=1, description="Hits of the run the candidates are drawn from.")
     distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for triplets.")
     depth: int = Field(1000, ge=1, description="Hits to search for each query when evaluating a model.")
+    title: Title | None = Field(
+        None,
+        description="What a model reads between title and text: a space, the separator token, or no title "
+        "[default: as it was trained, else space].",
+    )
+    max_length: int | None = Field(
+        None, ge=8, description="Tokens of a text that a model reads [default: the model's length of use]."
+    )
+    query_length: int | None = Field(
+        None, ge=4, description="Tokens of a query [default: as the model was trained, else max_length]."
+    )
     device: str = Field("auto", description="Where a model runs: auto, cpu, cuda.")
     level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
     samples: int = Field(10_000, ge=100, description="Bootstrap samples for the intervals.")

@@ -18,6 +18,7 @@ from liebig.data.ranked import Ranked, merge
 from liebig.measures.blocks import Block, from_mapping, from_matrix
 from liebig.measures.similarity import cosine, triplet_accuracy
 from liebig.records import Group, Passage, Query, ScoredPair, Tuple
+from liebig.text.layout import Record
 
 Role = Literal["query", "passage", ""]
 Distance = Literal["euclidean", "cosine"]
@@ -28,14 +29,9 @@ WINDOW = 65_536
 
 
 class Embed(Protocol):
-    """Vectors of texts, in the role of queries, of passages, or of neither."""
+    """Vectors of records or texts, in the role of queries, of passages, or of neither."""
 
-    def __call__(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]: ...
-
-
-def passage_text(passage: Passage) -> str:
-    """Title and text with a space between, as BEIR has it."""
-    return f"{passage.title} {passage.text}" if passage.title else passage.text
+    def __call__(self, texts: Sequence[Record], role: Role) -> NDArray[np.float32]: ...
 
 
 def search_all(
@@ -47,13 +43,11 @@ def search_all(
     window: int = WINDOW,
 ) -> Block:
     """The best passages of every query, by exact search."""
-    vectors_QD = embed([query.text for query in queries], "query")
+    vectors_QD = embed(queries, "query")
     ids: list[str] = []
     best = Ranked.nothing(len(queries), depth)
     for part in _windows(passages, window):
-        scores, numbers = search(
-            vectors_QD, embed([passage_text(passage) for passage in part], "passage"), depth
-        )
+        scores, numbers = search(vectors_QD, embed(part, "passage"), depth)
         best = merge([best, Ranked(scores, numbers + len(ids))], depth)
         ids += [passage.id for passage in part]
     return from_matrix([query.id for query in queries], ids, best.numbers, best.scores)
@@ -72,8 +66,8 @@ def rank_candidates(
     wanted = {name for group in groups for name in (*group.positives, *group.negatives)}
     kept = [passage for passage in passages if passage.id in wanted]
     number = {passage.id: i for i, passage in enumerate(kept)}
-    vectors = embed([passage_text(passage) for passage in kept], "passage")
-    asked = dict(zip((query.id for query in queries), embed([query.text for query in queries], "query")))
+    vectors = embed(kept, "passage")
+    asked = dict(zip((query.id for query in queries), embed(queries, "query")))
     return from_mapping(
         {
             group.query: {

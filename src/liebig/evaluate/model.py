@@ -30,7 +30,8 @@ from liebig.measures.ranking import sort_hits
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.progress import Progress
-from liebig.records import Hit, Query
+from liebig.records import Hit, Query, Title
+from liebig.text.layout import Record
 
 PIECE, PIECE_CUDA = 256, 16_384  # passages encoded between two signs of progress
 
@@ -38,12 +39,23 @@ PIECE, PIECE_CUDA = 256, 16_384  # passages encoded between two signs of progres
 class ModelScorer:
     """An encoder, the device it runs on, and how deep it searches."""
 
-    def __init__(self, path: Path, device: str, depth: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str,
+        depth: int,
+        *,
+        title: Title | None = None,
+        max_length: int | None = None,
+        query_length: int | None = None,
+    ) -> None:
+        """`title` and lengths are the model's own where they are not given."""
         self.device = torch.device(chosen(None if device == "auto" else device))
         self.encoder = Encoder.load(path).to(self.device).eval()
+        self.encoder.use(title=title, max_length=max_length, query_length=query_length)
         self.depth = depth
 
-    def embed(self, texts: Sequence[str], role: Role) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[Record], role: Role) -> NDArray[np.float32]:
         """Vectors, of length 1 where the model is compared by cosine."""
         unit = self.encoder.similarity == "cosine"
         return self.encoder.encode_texts(texts, prompt=role or None, unit=unit)
@@ -64,7 +76,7 @@ class ModelScorer:
         """`embed` that says how far it is with the passages."""
         piece = PIECE if self.device.type == "cpu" else PIECE_CUDA
 
-        def embed(texts: Sequence[str], role: Role) -> NDArray[np.float32]:
+        def embed(texts: Sequence[Record], role: Role) -> NDArray[np.float32]:
             if role != "passage":
                 return self.embed(texts, role)
             parts = []

@@ -33,6 +33,7 @@ from liebig.evaluate.suites import GROUPS, Suite, named
 from liebig.evaluate.table import results_markdown, show_results
 from liebig.evaluate.task import Task, read_task, with_passages
 from liebig.evaluate.triplets import build
+from liebig.machine import computing_threads
 from liebig.workspace import Folder
 
 if TYPE_CHECKING:
@@ -153,13 +154,21 @@ def _score_model(
 ) -> list[Scored]:
     from liebig.evaluate.model import ModelScorer  # loads torch, which a run file does not need
 
-    scorer = ModelScorer(config.system, config.device, config.depth)
-    return [
-        _score_searched(config, scorer, task, how, folder.path / "runs" / f"{label}.trec")
-        if task.kind in ("judgements", "answers")
-        else scorer.score(task, measures_for(task, config.measures), config.distance, how)
-        for task, label in zip(tasks, _labels(tasks))
-    ]
+    scorer = ModelScorer(
+        config.system,
+        config.device,
+        config.depth,
+        title=config.title,
+        max_length=config.max_length,
+        query_length=config.query_length,
+    )
+    with computing_threads():
+        return [
+            _score_searched(config, scorer, task, how, folder.path / "runs" / f"{label}.trec")
+            if task.kind in ("judgements", "answers")
+            else scorer.score(task, measures_for(task, config.measures), config.distance, how)
+            for task, label in zip(tasks, _labels(tasks))
+        ]
 
 
 def _score_searched(

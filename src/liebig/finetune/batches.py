@@ -21,13 +21,13 @@ from torch import Tensor
 
 from liebig.data.collection import Collection
 from liebig.model.packed import Packed
+from liebig.text.layout import RoleLayout
 from liebig.text.rows import Rows, bounds, counted, picked
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.labelled import rotation
 from liebig.train.labelled.examples import Examples, content_of
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
@@ -79,14 +79,14 @@ class Drawn:
     """The passages of a whole collection by their places in its index; none is held."""
 
     collection: Collection
-    shape: Shape
+    layout: RoleLayout
 
     def content(self, places: Longs) -> Longs:
         texts = (self.collection.passage_at(i).text for i in places.tolist())
         return np.fromiter(map(content_of, texts), np.int64, len(places))
 
     def rows(self, places: Longs) -> Rows:
-        return self.shape.packed([self.shape.text(self.collection.passage_at(i)) for i in places.tolist()])
+        return self.layout.ids([self.collection.passage_at(i) for i in places.tolist()])
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from liebig.model.build import make_backbone
 from liebig.model.config import FolderBackbone, HubBackbone
 from liebig.model.encoder import Encoder, Similarity
 from liebig.rng import key
+from liebig.text.layout import Layout, RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.shape import Shape
 from liebig.train.objective import Objective
 
 
@@ -76,11 +76,19 @@ def _encoder(config: FinetuneConfig) -> Encoder:
             seed=config.seed,
         )
     encoder.max_length = longest
+    encoder.layout = Layout(
+        config.title or encoder.layout.title,
+        config.query_length,
+        config.passage_length,
+        encoder.layout.trained_length,
+    )
     encoder.similarity = similarity_of(config)
     given = {"query": config.query_prompt, "passage": config.passage_prompt}
     if any(given.values()):
         encoder.prompts = {kind: text or encoder.prompt_text(kind) for kind, text in given.items()}
-        encoder.default_prompt = None
+        # Scored pairs and triplets are texts without a role, which are read with the default prompt.
+        texts = isinstance(config.objective, CosineConfig | TripletConfig) and config.passage_prompt
+        encoder.default_prompt = "passage" if texts else None
     encoder.pool_prompt = True  # training pools every token, so the model it makes has to
     return encoder
 
@@ -126,11 +134,6 @@ def _check_widths(widths: tuple[int, ...], encoder: Encoder) -> None:
         )
 
 
-def shapes(config: FinetuneConfig, encoder: Encoder) -> tuple[Shape, Shape]:
-    """How queries and passages become sequences, with the prompts the model will be used with."""
-    tokenizer, lower = encoder.tokenizer, encoder.lowercase
-    query, passage = encoder.prompt_text("query"), encoder.prompt_text("passage")
-    return (
-        Shape(tokenizer, config.query_length, query, lowercase=lower),
-        Shape(tokenizer, config.passage_length, passage, config.title, lower),
-    )
+def layouts_of(encoder: Encoder) -> tuple[RoleLayout, RoleLayout]:
+    """How queries and passages become sequences: as the model will be used."""
+    return encoder.layout_for("query"), encoder.layout_for("passage")

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from liebig.config import Config, InputPath
 from liebig.measures.names import known
 from liebig.model.config import BackboneConfig, NewBackbone
+from liebig.records import Title
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 
@@ -251,8 +252,10 @@ class FinetuneConfig(Config):
     pooling: Literal["cls", "mean"] | None = Field(
         default=None, description="How vectors are made [default: as the model's folder says, else cls]."
     )
-    title: Literal["space", "separator", "no"] = Field(
-        default="space", description="What stands between title and text, as in liebig encode."
+    title: Title | None = Field(
+        default=None,
+        description="What stands between title and text: a space, the separator token, or no title at all "
+        "[default: the model's own, else space].",
     )
     query_length: int = Field(default=32, ge=4, description="Tokens of a query, special ones included.")
     passage_length: int = Field(default=128, ge=4, description="Tokens of a passage, special ones included.")

@@ -27,9 +27,9 @@ from liebig.measures.names import Measure
 from liebig.model.encoder import Encoder
 from liebig.model.topk import topk
 from liebig.records import Passage
+from liebig.text.layout import RoleLayout
 from liebig.train.distributed import World
 from liebig.train.labelled.examples import Draft, drafts, read_groups
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts, cached
 from liebig.train.objective import Objective
 
@@ -112,7 +112,7 @@ def too_small(queries: int) -> str | None:
 def read_search(
     collection: Collection,
     split: str,
-    shapes: tuple[Shape, Shape],
+    layouts: tuple[RoleLayout, RoleLayout],
     cache: Path,
     world: World,
     *,
@@ -129,9 +129,8 @@ def read_search(
         what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
-    texts_of = (shapes[1].text(passage) for passage in _searched(collection, judgements, passages))
-    stored = cached(cache, shapes[1].parts(texts_of), world)
-    asked = Texts.of((shapes[0].text(query) for query in texts.values()), shapes[0])
+    stored = cached(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
+    asked = Texts.of(texts.values(), layouts[0])
     return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
 
 
@@ -152,7 +151,7 @@ def _searched(collection: Collection, judgements: Judgements, passages: int | No
 def read_candidates(
     collection: Collection,
     split: str,
-    shapes: tuple[Shape, Shape],
+    layouts: tuple[RoleLayout, RoleLayout],
     *,
     groups: Sequence[Path],
     candidates: int,
@@ -163,13 +162,13 @@ def read_candidates(
     found = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
     chosen = [_drawn(draft, candidates, i) for i, draft in enumerate(found)]
     names = {name: i for i, name in enumerate(dict.fromkeys(n for some in chosen for n in some))}
-    passages = (shapes[1].text(collection.passage(name)) for name in names)
-    queries = (shapes[0].text(collection.query(draft.query)) for draft in found)
+    passages = (collection.passage(name) for name in names)
+    queries = (collection.query(draft.query) for draft in found)
     return Candidates(
         [draft.query for draft in found],
         list(names),
-        Texts.of(queries, shapes[0]),
-        Texts.of(passages, shapes[1]),
+        Texts.of(queries, layouts[0]),
+        Texts.of(passages, layouts[1]),
         [np.array([names[n] for n in some], np.int64) for some in chosen],
         judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in found}),
         measures,

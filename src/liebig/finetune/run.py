@@ -11,14 +11,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from liebig.data.collection import Collection
 from liebig.finetune import lora, similarity
 from liebig.finetune.batches import Choice, Drawn, Maker
 from liebig.finetune.batching import plain_sampler, sampler_of
-from liebig.finetune.build import Start, shapes, similarity_of, start
+from liebig.finetune.build import Start, layouts_of, similarity_of, start
 from liebig.finetune.config import (
     CosineConfig,
     DistillConfig,
@@ -28,11 +28,11 @@ from liebig.finetune.config import (
 from liebig.finetune.evaluation import read_candidates, read_search, too_small
 from liebig.finetune.ltr import Ltr, evaluate_ltr
 from liebig.measures.names import parse_all
+from liebig.text.layout import RoleLayout
 from liebig.train.batch import Batch
 from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import read_examples
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import cached
 from liebig.train.labelled.tokenise import tokenised
 from liebig.train.loop import Epochs, train
@@ -107,7 +107,7 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
         f"{len(examples):,} queries, {len(examples.passages):,} passages, "
         f"{len(examples.negatives.values) / len(examples):.1f} negatives a query"
     )
-    query, passage = shapes(config, made.encoder)
+    query, passage = layouts_of(made.encoder)
     queries = cached(folder / CACHE / "queries", tokenised(read.queries, query), world)
     passages = cached(folder / CACHE / "passages", tokenised(read.passages, passage), world)
     sampler = sampler_of(config, made.objective, examples, queries, passages, folder / SCHEDULE, world)
@@ -120,7 +120,7 @@ def _read_retrieval(config: FinetuneConfig, made: Start, folder: Path, world: Wo
 
 
 def _dev(
-    config: FinetuneConfig, forms: tuple[Shape, Shape], folder: Path, world: World, say: Say
+    config: FinetuneConfig, layouts: tuple[RoleLayout, RoleLayout], folder: Path, world: World, say: Say
 ) -> Evaluate | None:
     dev = config.evaluation
     if dev.split is None:
@@ -132,7 +132,7 @@ def _dev(
         found = read_candidates(
             collection,
             dev.split,
-            forms,
+            layouts,
             groups=dev.groups,
             candidates=dev.candidates,
             measures=measures,
@@ -143,7 +143,7 @@ def _dev(
     searched = read_search(
         collection,
         dev.split,
-        forms,
+        layouts,
         folder / CACHE / "dev",
         world,
         measures=measures,
@@ -162,14 +162,13 @@ def _warn(queries: int, say: Say) -> None:
 
 def _read_texts(config: FinetuneConfig, made: Start, folder: Path, world: World, say: Say) -> Data:
     """Scored pairs or triplets; they are neither queries nor passages, so a prompt is the one of any text."""
-    prompt = config.passage_prompt or made.encoder.prompt_text(None)
-    shape = replace(shapes(config, made.encoder)[1], prompt=prompt)
+    layout = made.encoder.layout_for(None)
 
     def read(collection: Collection, split: str, limit: int | None) -> similarity.Texted:
         if isinstance(config.objective, CosineConfig):
             scale = config.objective.scale
-            return similarity.read_pairs(collection, split, shape, scale, limit, config.limit_seed)
-        return similarity.read_triplets(collection, split, shape, limit, config.limit_seed)
+            return similarity.read_pairs(collection, split, layout, scale, limit, config.limit_seed)
+        return similarity.read_triplets(collection, split, layout, limit, config.limit_seed)
 
     data = read(Collection(config.collection), config.split, config.limit)
     say(f"{len(data):,} examples")

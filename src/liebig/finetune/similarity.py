@@ -24,10 +24,10 @@ from liebig.data.sources import DiskSource
 from liebig.errors import DataError
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.model.encoder import Encoder
+from liebig.text.layout import RoleLayout
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.labelled.samplers import Sampler
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts
 from liebig.train.objective import Objective, Represented
 
@@ -91,17 +91,19 @@ class Texted:
 
 
 def read_pairs(
-    collection: Collection, split: str, shape: Shape, scale: float, limit: int | None, seed: int
+    collection: Collection, split: str, layout: RoleLayout, scale: float, limit: int | None, seed: int
 ) -> Texted:
     """The scored pairs of a split, scores divided by `scale`."""
     found = list(collection.pairs(split))
     _refuse_empty(collection, "pairs", split, [(pair.a, pair.b) for pair in found])
     kept = [found[i] for i in chosen(len(found), limit, seed)]
-    texts = (Texts.of((p.a for p in kept), shape), Texts.of((p.b for p in kept), shape))
+    texts = (Texts.of((p.a for p in kept), layout), Texts.of((p.b for p in kept), layout))
     return Texted(PAIR, texts, np.array([p.score / scale for p in kept], np.float32))
 
 
-def read_triplets(collection: Collection, split: str, shape: Shape, limit: int | None, seed: int) -> Texted:
+def read_triplets(
+    collection: Collection, split: str, layout: RoleLayout, limit: int | None, seed: int
+) -> Texted:
     """The tuples of a split, one triplet for each negative."""
     found = list(collection.tuples(split))
     _refuse_empty(collection, "tuples", split, [(t.anchor, t.positive, *t.negatives) for t in found])
@@ -109,7 +111,7 @@ def read_triplets(collection: Collection, split: str, shape: Shape, limit: int |
     if not rows:
         raise DataError("no tuple has a negative", file=collection.path / "tuples" / f"{split}.jsonl")
     kept = [rows[i] for i in chosen(len(rows), limit, seed)]
-    return Texted(TRIPLET, tuple(Texts.of((row[i] for row in kept), shape) for i in range(3)), None)
+    return Texted(TRIPLET, tuple(Texts.of((row[i] for row in kept), layout) for i in range(3)), None)
 
 
 def chosen(n: int, limit: int | None, seed: int) -> list[int]:

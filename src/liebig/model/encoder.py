@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -26,7 +27,8 @@ from liebig.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
 from liebig.model.pooling import POOLINGS, pool
-from liebig.text.rows import Rows, lists, picked
+from liebig.text.layout import Layout, Record, Role, RoleLayout, Title, checked_length
+from liebig.text.rows import Rows, picked
 from liebig.text.tokenizer import Tokenizer
 
 Similarity = Literal["dot", "cosine"]
@@ -104,6 +106,7 @@ class Encoder(nn.Module):
         similarity: Similarity = "dot",
         lowercase: bool = False,
         pool_prompt: bool = True,
+        layout: Layout | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
@@ -122,6 +125,7 @@ class Encoder(nn.Module):
         self.similarity: Similarity = similarity
         self.lowercase = lowercase
         self.pool_prompt = pool_prompt
+        self.layout = layout or Layout()
 
     @classmethod
     def load(cls, source: str | Path, *, pooling: str | None = None) -> Encoder:
@@ -173,16 +177,44 @@ class Encoder(nn.Module):
             )
         return "" if name == "" else self.prompts.get(self.default_prompt or "", "")
 
-    def tokenize(self, texts: Sequence[str], prompt: str | None = None) -> list[list[int]]:
-        """Token ids with prompt and special tokens, cut to the maximum length."""
-        return lists(self._rows(texts, prompt))
+    def use(
+        self, *, title: Title | None = None, max_length: int | None = None, query_length: int | None = None
+    ) -> Encoder:
+        """Change how texts are read from here on; None leaves what the folder says. Gives the encoder itself.
 
-    def _rows(self, texts: Sequence[str], prompt: str | None) -> Rows:
-        before = self.prompt_text(prompt)
-        full = [before + text for text in texts] if before else list(texts)
-        if self.lowercase:
-            full = [text.lower() for text in full]
-        return self.tokenizer.encode_wrapped(full, self.max_length)
+        `max_length` is the longest passage, and the longest query unless the folder or `query_length` sets that.
+        """
+        positions = self.backbone.max_positions
+        if title is not None:
+            self.layout = replace(self.layout, title=title)
+        if max_length is not None:
+            self.max_length = checked_length(max_length, positions)
+            self.layout = replace(self.layout, passage_length=max_length)
+        if query_length is not None:
+            query = checked_length(query_length, positions, "query_length")
+            passage = self.layout.length("passage", self.max_length)
+            self.layout = replace(self.layout, query_length=query, passage_length=passage)
+            self.max_length = max(self.max_length, query)
+        return self
+
+    def layout_for(self, role: Role | None, prompt: str | None = None) -> RoleLayout:
+        """How texts in this role become token ids; `prompt` names another prompt than the role's."""
+        return RoleLayout(
+            self.tokenizer,
+            self.layout.length(role, self.max_length),
+            self.prompt_text(role if prompt is None else prompt),
+            self.layout.title if role == "passage" else "no",
+            self.lowercase,
+        )
+
+    def tokenize(self, texts: Sequence[Record], prompt: str | None = None) -> list[list[int]]:
+        """Token ids with title, prompt and special tokens, cut to the length of use."""
+        return self._named(prompt).lists(texts)
+
+    def _named(self, prompt: str | None) -> RoleLayout:
+        """The layout behind a prompt's name, which may be a role's."""
+        roles: dict[str | None, Role] = {"query": "query", "passage": "passage"}
+        return self.layout_for(roles[prompt]) if prompt in roles else self.layout_for(None, prompt)
 
     def encode(
         self, texts: str | Sequence[str], *, prompt: str | None = None, unit: bool = False
@@ -197,37 +229,43 @@ class Encoder(nn.Module):
 
     def encode_texts(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Record],
         *,
         prompt: str | None = None,
+        layout: RoleLayout | None = None,
         token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
     ) -> NDArray[np.float32]:
         """Vectors of the texts, N x D. `unit` scales them to length 1 (then dot product is cosine).
 
-        `half` computes in bfloat16; None means on CUDA only.
+        Texts are strings or records: a passage brings its title. `prompt` names a role (query, passage) or a prompt;
+        `layout` is given instead where another one than the model's is wanted. `half` computes in bfloat16; None means
+        on CUDA only.
         """
-        parts = self.encode_stream(texts, prompt=prompt, token_budget=token_budget, unit=unit, half=half)
+        parts = self.encode_stream(
+            texts, prompt=prompt, layout=layout, token_budget=token_budget, unit=unit, half=half
+        )
         return np.concatenate([np.empty((0, self.width), np.float32), *parts])
 
     def encode_stream(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Record],
         *,
         prompt: str | None = None,
+        layout: RoleLayout | None = None,
         token_budget: int | None = None,
         unit: bool = False,
         half: bool | None = None,
         window: int = WINDOW,
     ) -> Iterator[NDArray[np.float32]]:
         """The same for any number of texts: one array per `window` of them, in order; memory for one window."""
-        skip = 0 if self.pool_prompt else self._prompt_length(prompt)
-        rest = iter(texts)
+        how = self._named(prompt) if layout is None else layout
+        skip, rest = self.skip(how), iter(texts)
         with ThreadPoolExecutor(1) as beside:
-            ahead = beside.submit(lambda: self._rows(list(islice(rest, window)), prompt))
+            ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
             while len((rows := ahead.result())[1]) > 1:
-                ahead = beside.submit(lambda: self._rows(list(islice(rest, window)), prompt))
+                ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
                 yield self.encode_rows(rows, token_budget=token_budget, unit=unit, half=half, skip=skip)
 
     @torch.inference_mode()
@@ -260,11 +298,11 @@ class Encoder(nn.Module):
         full = self.backbone.dtype == torch.float32
         return full and (self.device.type == "cuda" if half is None else half)
 
-    def _prompt_length(self, prompt: str | None) -> int:
-        """Tokens before the text: the special ones in front and the prompt's."""
-        text = self.prompt_text(prompt)
-        after = len(self.tokenizer.template.after)
-        return len(self.tokenizer.wrap(self.tokenizer.encode(text))) - after if text else 0
+    def skip(self, layout: RoleLayout) -> int:
+        """Tokens that pooling leaves out, where the model leaves out its prompt: it, and special ones before it."""
+        if self.pool_prompt or not layout.prompt_ids:
+            return 0
+        return len(self.tokenizer.template.before) + len(layout.prompt_ids)
 
 
 def by_budget(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:

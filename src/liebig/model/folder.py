@@ -2,9 +2,10 @@
 
 A folder holds the backbone with its masked-LM head (`config.json`, `model.safetensors`), the tokenizer, the
 old-style sentence-transformers files that say how vectors are made (every version of that library reads them), a
-short model card, and apart from all that `heads.safetensors`, with which pre-training goes on. Files are written
-beside and moved into place, `config.json` last, so a folder without it is not a model. Reading knows four modules
-by name, imports nothing a folder names, and refuses the rest.
+short model card, and apart from all that `layout.json` (title rule and lengths, `text/layout.py`) and
+`heads.safetensors`, with which pre-training goes on. Files are written beside and moved into place, `config.json` last,
+so a folder without it is not a model. Reading knows four modules by name, imports nothing a folder names, and refuses
+the rest.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize, Similarity
 from liebig.model.heads_file import HEADS, save_heads
 from liebig.model.loading import local_folder, quiet, read_json, readable
+from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 
 POOLING_KEYS = {
@@ -47,6 +49,7 @@ def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module])
         write_backbone(encoder.backbone, beside)
         encoder.tokenizer.save(beside)
         write_modules(encoder, beside)
+        encoder.layout.save(beside)
         (beside / "README.md").write_text(model_card(encoder), encoding="utf-8")
         if heads:
             save_heads(beside / HEADS, heads)
@@ -122,13 +125,21 @@ tags: [sentence-transformers, feature-extraction, liebig]
 {usage(encoder)}"""
 
 
+def titles(encoder: Encoder) -> str:
+    """How titles stand before texts, where it is not a space and the title is not left out by other tools anyway."""
+    if encoder.layout.title == "separator":
+        sep = encoder.tokenizer.tokens([encoder.tokenizer.sep])[0]
+        return f'- passages with a title are read as `f"{{title}} {sep} {{text}}"`\n'
+    return "- passages are read without their titles\n" if encoder.layout.title == "no" else ""
+
+
 def usage(encoder: Encoder) -> str:
     """How the folder's vectors are made and compared, for its card."""
     prompts = "".join(f"- prompt `{name}`: `{text!r}`\n" for name, text in encoder.prompts.items())
     return f"""- pooling: {encoder.pooling}
 - similarity: {encoder.similarity}
 - maximum length: {encoder.max_length} tokens, special tokens included
-{prompts}
+{titles(encoder)}{prompts}
 ```python
 from sentence_transformers import SentenceTransformer
 
@@ -182,7 +193,16 @@ def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
         similarity=read_similarity(model, folder),
         lowercase=bool(settings.get("do_lower_case")),
         pool_prompt=pool_prompt,
+        layout=Layout.load(folder),
     )
+
+
+def length_of_use(folder: Path) -> int | None:
+    """The longest text a model's folder is used with, without loading the model; None where it does not say."""
+    listed = (folder / "modules.json").is_file()
+    inside = read_modules(folder)[0][1] if listed else folder
+    length = transformer_settings(inside).get("max_seq_length") if listed else None
+    return int(length) if length else Tokenizer.from_folder(inside).max_length
 
 
 def read_modules(folder: Path) -> list[tuple[str, Path]]:

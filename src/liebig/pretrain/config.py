@@ -36,6 +36,7 @@ from liebig.pretrain.source_config import (
     parts,
     reads_store,
 )
+from liebig.records import Title
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 Preset = Literal["paper", "reference"]
@@ -73,7 +74,18 @@ class PretrainConfig(Config):
         default=None, ge=16, description="Tokens in an update, about, instead of loop.batch examples."
     )
     max_length: int = Field(
-        default=128, ge=8, description="Longest sequence in tokens, special ones included."
+        default=128, ge=8, description="Longest training sequence in tokens, special ones included."
+    )
+    use_length: int | None = Field(
+        default=None,
+        ge=8,
+        description="Tokens of a text when the model is used, kept in its folder [default: the start's own, at most "
+        "512; never less than max_length, which is all that a new model learns positions for].",
+    )
+    title: Title | None = Field(
+        default=None,
+        description="What stands between title and text of a collection's passages: a space, the separator token, or "
+        "no title [default: the start's own, else space].",
     )
     dropout: float | None = Field(
         default=None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -20,10 +19,12 @@ from liebig.data.batch_row import Frame, Row, example_keys, packed
 from liebig.data.collection import Collection
 from liebig.errors import DataError
 from liebig.progress import track
+from liebig.records import Passage, Title
+from liebig.text.layout import Record, RoleLayout
+from liebig.text.rows import bounds as offsets_of
 from liebig.text.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
-AT_ONCE = 4096
 PARTNER = 0  # the numbered draw of an example's key that picks the partner
 
 
@@ -38,14 +39,13 @@ class Texts:
         return len(self.offsets) - 1
 
     @classmethod
-    def of(cls, texts: Iterable[str], tokenizer: Tokenizer, limit: int) -> Texts:
-        """Tokenise, and cut every text at `limit` tokens."""
-        parts, lengths, stream = [np.zeros(0, np.uint32)], [0], iter(texts)
-        while some := list(islice(stream, AT_ONCE)):
-            ids = [encoded[:limit] for encoded in tokenizer.encode_batch(some)]
-            lengths.extend(map(len, ids))
-            parts.append(np.array([token for one in ids for token in one], np.uint32))
-        return cls(np.concatenate(parts), np.cumsum(lengths))
+    def of(cls, texts: Iterable[Record], tokenizer: Tokenizer, limit: int, title: Title = "space") -> Texts:
+        """Tokenise, and cut every text at `limit` tokens; special tokens come around it in the batch."""
+        parts, sizes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+        for row, offsets in RoleLayout(tokenizer, limit, title=title, bare=True).parts(texts):
+            parts.append(row.astype(np.uint32))
+            sizes.append(np.diff(offsets))
+        return cls(np.concatenate(parts), offsets_of(np.concatenate(sizes)))
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def read_pairs(
     *,
     anchor: Literal["query", "passage"],
     most: int | None = None,
+    title: Title = "space",
 ) -> PairSource:
     """The relevant pairs of a split; `most` bounds how many partners an anchor keeps, the first ones."""
     named = list(_named(collection, split))
@@ -100,11 +101,12 @@ def read_pairs(
         raise DataError(f"the split {split!r} names no relevant pair", file=collection.path)
     query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
     passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
-    queries = {query.id: query.text for query in collection.queries() if query.id in query_ids}
+    queries = {query.id: query for query in collection.queries() if query.id in query_ids}
     passages, documents = _passages(collection, passage_ids)
     pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
     anchors, bounds, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
-    texts = Texts.of([*_in_order(queries, query_ids), *_in_order(passages, passage_ids)], tokenizer, limit)
+    records = [*_in_order(queries, query_ids), *_in_order(passages, passage_ids)]
+    texts = Texts.of(records, tokenizer, limit, title)
     return PairSource(
         texts, len(query_ids), documents, anchor, partners, bounds, anchors, Frame.of(tokenizer)
     )
@@ -127,19 +129,19 @@ def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys([*judged, *grouped])
 
 
-def _passages(collection: Collection, wanted: Mapping[str, int]) -> tuple[dict[str, str], Ints]:
-    """Texts by id, titles before them as everywhere where passages are encoded; and a number for each document."""
-    texts, names = {}, {}
+def _passages(collection: Collection, wanted: Mapping[str, int]) -> tuple[dict[str, Passage], Ints]:
+    """Passages by id, and a number for each document."""
+    found, names = {}, {}
     for passage in track(collection.passages(), "reading passages", unit="passages"):
         if passage.id in wanted:
-            texts[passage.id] = f"{passage.title} {passage.text}".strip()
+            found[passage.id] = passage
             names[passage.id] = passage.doc or passage.id
     numbers = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
-    return texts, np.array([numbers[names[p]] for p in wanted if p in names], np.int64)
+    return found, np.array([numbers[names[p]] for p in wanted if p in names], np.int64)
 
 
-def _in_order(texts: Mapping[str, str], wanted: Iterable[str]) -> Iterator[str]:
+def _in_order(records: Mapping[str, Record], wanted: Iterable[str]) -> Iterator[Record]:
     for name in wanted:
-        if name not in texts:
+        if name not in records:
             raise DataError(f"a pair names {name!r}, which the collection does not have")
-        yield texts[name]
+        yield records[name]

@@ -20,7 +20,7 @@ from liebig.errors import RecipeError
 from liebig.model.backbone import Backbone
 from liebig.model.build import make_backbone
 from liebig.model.encoder import Encoder
-from liebig.model.folder import read_modules
+from liebig.model.folder import length_of_use, read_modules
 from liebig.model.heads_file import load_heads
 from liebig.pretrain import build, presets, sources
 from liebig.pretrain.batches import Maker
@@ -39,6 +39,7 @@ from liebig.pretrain.vectors import TEACHER
 from liebig.progress import quantity
 from liebig.rng import key
 from liebig.text.folder import has_tokenizer
+from liebig.text.layout import LONGEST_USE, Layout, checked_length
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
 from liebig.train.loop import Epochs, train
@@ -122,6 +123,7 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
             f"max_length = {config.max_length} is more than the model's {backbone.max_positions} positions",
             fix=f"set max_length = {backbone.max_positions}",
         )
+    use_length(config, backbone)
     if config.dropout is not None:
         backbone.set_dropout(config.dropout)
     folder = build.start_folder(config)
@@ -131,6 +133,21 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
         built = build.objective(config, backbone, heads)
     wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
     return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+
+
+def use_length(config: PretrainConfig, backbone: Backbone) -> int:
+    """Tokens of a text when the model is used, whatever the length of the views it learns from.
+
+    A start brings its own, up to 512. A new model has learned no positions past its views.
+    """
+    positions = backbone.max_positions
+    if config.use_length is not None:
+        return checked_length(config.use_length, positions, "use_length")
+    folder = build.start_folder(config)
+    if folder is None:
+        return min(positions, config.max_length)
+    own = (length_of_use(folder) if has_tokenizer(folder) else None) or positions
+    return min(positions, max(config.max_length, min(own, LONGEST_USE)))
 
 
 def masks(objective: AnyObjective) -> bool:
@@ -256,8 +273,9 @@ def save(made: Start, config: PretrainConfig, tokenizer: Tokenizer, folder: Path
         tokenizer,
         pooling=built.pooling,
         tail=built.tail,
-        max_length=config.max_length,
+        max_length=use_length(config, made.backbone),
         similarity=built.similarity,
+        layout=Layout(sources.title_of(config), trained_length=config.max_length),
     )
     encoder.save(folder, heads=built.heads)
 

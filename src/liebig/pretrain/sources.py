@@ -29,11 +29,14 @@ from liebig.data.store import TokenStore
 from liebig.errors import RecipeError
 from liebig.pretrain import source_config as recipes
 from liebig.pretrain.arrange import Arranged, Noisy
+from liebig.pretrain.build import start_folder
 from liebig.pretrain.config import PretrainConfig
 from liebig.pretrain.heldout import hold_out
 from liebig.pretrain.objective_config import CotmaeConfig, Objective
 from liebig.pretrain.pairs import read_pairs
 from liebig.pretrain.texts import Taught, TextSource
+from liebig.records import Title
+from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 
 SAMPLE = 512
@@ -138,7 +141,14 @@ def _collected(
     anchor: Literal["query", "passage"] = "query" if isinstance(part, recipes.PairsConfig) else "passage"
     most = part.per_passage if isinstance(part, recipes.QueriesConfig) else None
     collection = Collection(part.collection)
-    return read_pairs(collection, part.split, tokenizer, room(config, tokenizer), anchor=anchor, most=most)
+    limit, title = room(config, tokenizer), title_of(config)
+    return read_pairs(collection, part.split, tokenizer, limit, anchor=anchor, most=most, title=title)
+
+
+def title_of(config: PretrainConfig) -> Title:
+    """What stands between title and text: as said, else as the start was trained."""
+    folder = start_folder(config)
+    return config.title or (Layout() if folder is None else Layout.load(folder)).title
 
 
 def _wrapped(source: Source, part: recipes.Single, objective: Objective, tokenizer: Tokenizer) -> Source:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from liebig.config import Config, InputPath, Unrecorded
+from liebig.records import Title
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 
@@ -56,8 +57,9 @@ class QueriesTrainConfig(Config):
     prefix: str | None = Field(
         default=None, description="Text before every passage [default: the model's own, else none]."
     )
-    title: Literal["space", "no"] | None = Field(
-        default=None, description="Put the title before the passage [default: the model's own, else space]."
+    title: Title | None = Field(
+        default=None,
+        description="Put the title before the passage: space, separator or no [default: the model's own, else space].",
     )
     passage_length: int | None = Field(
         default=None,
@@ -134,8 +136,9 @@ class ModelSource(Config):
         default=SampleMethod(), description="How tokens are chosen: sample, greedy or beam."
     )
     prefix: str | None = Field(default=None, description="Text before every passage [default: the folder's].")
-    title: Literal["space", "no"] | None = Field(
-        default=None, description="Put the title before the passage [default: the folder's]."
+    title: Title | None = Field(
+        default=None,
+        description="Put the title before the passage: space, separator or no [default: the folder's].",
     )
     passage_length: int | None = Field(
         default=None, ge=8, description="Tokens of a passage [default: the folder's]."

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -20,11 +20,11 @@ from liebig.queries.bert import BertDecoder
 from liebig.queries.plain import PlainDecoder
 from liebig.queries.sample import Decoder, Marks
 from liebig.queries.t5 import FAMILIES, T5Decoder
-from liebig.records import Passage
+from liebig.records import Passage, Title
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 SETTINGS = "generator.json"
-Title = Literal["space", "no"]
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,8 @@ class Generator:
 
     def sources(self, passages: Sequence[Passage]) -> list[list[int]]:
         """Passages as the encoder takes them; what is too long is cut, special tokens are kept."""
-        named = self.settings.title == "space"
-        texts = [
-            self.settings.prefix + (f"{p.title} {p.text}".strip() if named else p.text) for p in passages
-        ]
-        room = self.settings.passage_length - len(self.tokenizer.wrap([]))
-        return [self.tokenizer.wrap(ids[:room]) for ids in self.tokenizer.encode_batch(texts)]
+        told = self.settings
+        return RoleLayout(self.tokenizer, told.passage_length, told.prefix, told.title).lists(passages)
 
     def targets(self, queries: Sequence[str]) -> list[list[int]]:
         """Queries as the decoder writes them, with their end."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, field_validator, model_validator
 
 from liebig.config import Config, InputPath
 from liebig.measures.names import known
 from liebig.model.config import BackboneConfig, NewBackbone
+from liebig.records import Title
 from liebig.train.config import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 
@@ -26,8 +25,8 @@ class RerankTrainConfig(Config):
     negatives: int = Field(default=7, ge=1, description="Negatives of a query in a step.")
     query_length: int = Field(default=64, ge=4, description="Tokens of a query.")
     length: int = Field(default=256, ge=16, description="Tokens of query and passage together.")
-    title: Literal["space", "separator", "no"] = Field(
-        default="space", description="What stands between title and text."
+    title: Title = Field(
+        default="space", description="What stands between title and text: space, separator, or no title."
     )
     dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
     dev: str | None = Field(default=None, description="A split with groups to evaluate on while training.")
@@ -80,8 +79,8 @@ class RerankScoreConfig(Config):
         default=None, description="A folder with groups to score, of liebig mine."
     )
     split: str = Field(default="train", description="The split of those groups.")
-    title: Literal["space", "separator", "no"] = Field(
-        default="space", description="What stands between title and text."
+    title: Title | None = Field(
+        default=None, description="What stands between title and text [default: as each model was trained]."
     )
     device: str | None = Field(default=None, description="cpu or cuda; the GPU if there is one.")
     tag: str = Field(default="rerank", description="The last column of the run.")

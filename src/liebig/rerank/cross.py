@@ -25,6 +25,8 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder, by_budget
 from liebig.model.loading import readable
 from liebig.model.packed import Packed
+from liebig.records import Title
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 HEAD, SETTINGS = "reranker.safetensors", "reranker.json"
@@ -33,7 +35,15 @@ HEAD, SETTINGS = "reranker.safetensors", "reranker.json"
 class CrossEncoder(nn.Module):
     """Backbone, tokenizer and a linear head on the first token."""
 
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, *, query_length: int, length: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokenizer: Tokenizer,
+        *,
+        query_length: int,
+        length: int,
+        title: Title = "space",
+    ) -> None:
         super().__init__()
         if length > backbone.max_positions:
             raise ModelError(
@@ -44,8 +54,15 @@ class CrossEncoder(nn.Module):
         self.head = nn.Linear(backbone.width, 1)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
-        self.query_length, self.length = query_length, length
+        self.query_length, self.length, self.title = query_length, length, title
         self.around = len(tokenizer.wrap_pair([], [])[0])
+
+    def layouts(self, title: Title | None = None) -> tuple[RoleLayout, RoleLayout]:
+        """How queries and passages become the two halves of a pair, without special tokens around them."""
+        return (
+            RoleLayout(self.tokenizer, self.query_length, title="no", bare=True),
+            RoleLayout(self.tokenizer, self.length, title=title or self.title, bare=True),
+        )
 
     def forward(self, packed: Packed) -> Tensor:
         """The score of each sequence, B."""
@@ -88,7 +105,7 @@ class CrossEncoder(nn.Module):
         Encoder(self.backbone, self.tokenizer, max_length=self.length).save(folder)
         head = {name: x.detach().cpu().contiguous() for name, x in self.head.state_dict().items()}
         save_file(head, folder / HEAD, metadata={"format": "pt"})
-        settings = {"query_length": self.query_length, "length": self.length}
+        settings = {"query_length": self.query_length, "length": self.length, "title": self.title}
         (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -103,6 +120,7 @@ class CrossEncoder(nn.Module):
                 Tokenizer.from_folder(folder),
                 query_length=int(settings["query_length"]),
                 length=int(settings["length"]),
+                title=settings.get("title", "space"),
             )
             made.head.load_state_dict(load_file(folder / HEAD))
         return made.eval()

@@ -27,11 +27,11 @@ from liebig.rerank.cross import CrossEncoder
 from liebig.rerank.score import rerank, scorer, soft_labels
 from liebig.rerank.train import Dev, Maker, Reranker
 from liebig.rng import key
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World, joined
 from liebig.train.labelled.examples import Read, read_examples, read_groups
 from liebig.train.labelled.samplers import random_batches
-from liebig.train.labelled.shape import Shape
 from liebig.train.labelled.texts import Texts, cached
 from liebig.train.labelled.tokenise import tokenised
 from liebig.train.loop import Epochs, train
@@ -52,7 +52,7 @@ def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> Non
     """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
     objective = Reranker(start(config))
     model = objective.model
-    shapes = _shapes(config, model)
+    layouts = model.layouts()
     collection = Collection(config.collection)
     read = read_examples(
         collection, config.split, groups=config.groups, queries=config.limit, subset_seed=config.seed
@@ -63,10 +63,10 @@ def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> Non
             file=config.collection,
             fix="make groups with liebig mine",
         )
-    queries, passages = _texts(read, shapes, folder / CACHE / "train", world)
+    queries, passages = _texts(read, layouts, folder / CACHE / "train", world)
     sampler = random_batches(len(read.examples), config.loop.batch, config.seed, world.size)
     maker = Maker(model, read.examples, queries, passages, sampler, config.negatives, config.seed, world)
-    dev = _dev(config, collection, shapes, folder / CACHE / "dev", world)
+    dev = _dev(config, collection, layouts, folder / CACHE / "dev", world)
     train(
         objective,
         maker,
@@ -110,28 +110,25 @@ def start(config: RerankTrainConfig) -> CrossEncoder:
         backbone.set_dropout(config.dropout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(config.seed, 1) >> 1))
-        return CrossEncoder(backbone, tokenizer, query_length=config.query_length, length=config.length)
+        return CrossEncoder(
+            backbone, tokenizer, query_length=config.query_length, length=config.length, title=config.title
+        )
 
 
-def _shapes(config: RerankTrainConfig, model: CrossEncoder) -> tuple[Shape, Shape]:
-    return (
-        Shape(model.tokenizer, config.query_length, bare=True),
-        Shape(model.tokenizer, config.length, title=config.title, bare=True),
-    )
-
-
-def _texts(read: Read, shapes: tuple[Shape, Shape], cache: Path, world: World) -> tuple[Texts, Texts]:
+def _texts(
+    read: Read, layouts: tuple[RoleLayout, RoleLayout], cache: Path, world: World
+) -> tuple[Texts, Texts]:
     """The queries and the passages of examples, tokenised."""
     return (
-        cached(cache / "queries", tokenised(read.queries, shapes[0]), world),
-        cached(cache / "passages", tokenised(read.passages, shapes[1]), world),
+        cached(cache / "queries", tokenised(read.queries, layouts[0]), world),
+        cached(cache / "passages", tokenised(read.passages, layouts[1]), world),
     )
 
 
 def _dev(
     config: RerankTrainConfig,
     collection: Collection,
-    shapes: tuple[Shape, Shape],
+    layouts: tuple[RoleLayout, RoleLayout],
     cache: Path,
     world: World,
 ) -> Dev | None:
@@ -144,7 +141,7 @@ def _dev(
     }
     return Dev(
         found,
-        *_texts(read, shapes, cache, world),
+        *_texts(read, layouts, cache, world),
         from_mapping(known),
         parse_all(config.measures),
     )

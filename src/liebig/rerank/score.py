@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.data.trec import by_query
-from liebig.records import Group, Hit, Passage, Query
+from liebig.records import Group, Hit, Passage, Query, Title
 from liebig.rerank.cross import CrossEncoder
-from liebig.train.labelled.shape import Shape, Title
 
 Asked = tuple[Query, Sequence[Passage]]
 Scorer = Callable[[Sequence[Asked]], list[NDArray[np.float32]]]
@@ -26,8 +25,8 @@ AT_ONCE = 64
 """Queries scored together, so that rows are full."""
 
 
-def scorer(models: Sequence[CrossEncoder], title: Title) -> Scorer:
-    """The mean of the models' scores of each query's passages."""
+def scorer(models: Sequence[CrossEncoder], title: Title | None = None) -> Scorer:
+    """The mean of the models' scores of each query's passages; titles as each model was trained, unless given."""
 
     def score(asked: Sequence[Asked]) -> list[NDArray[np.float32]]:
         flat = np.mean([_flat(model, asked, title) for model in models], axis=0, dtype=np.float32)
@@ -36,11 +35,11 @@ def scorer(models: Sequence[CrossEncoder], title: Title) -> Scorer:
     return score
 
 
-def _flat(model: CrossEncoder, asked: Sequence[Asked], title: Title) -> NDArray[np.float32]:
+def _flat(model: CrossEncoder, asked: Sequence[Asked], title: Title | None) -> NDArray[np.float32]:
     """Scores of all pairs, query after query."""
-    shape = Shape(model.tokenizer, model.length, title=title, bare=True)
-    queries = shape.rows([shape.text(query) for query, _ in asked])
-    passages = shape.rows([shape.text(passage) for _, some in asked for passage in some])
+    query_layout, passage_layout = model.layouts(title)
+    queries = query_layout.lists([query for query, _ in asked])
+    passages = passage_layout.lists([passage for _, some in asked for passage in some])
     return model.scores([ids for ids, (_, some) in zip(queries, asked) for _ in some], passages)
 
 

@@ -22,6 +22,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from liebig import encoders, pipeline, workspace
 from liebig.data.collection import Collection
 from liebig.data.items import SKIPPED
@@ -303,10 +305,11 @@ def _long(collection: Path, model: Path) -> str:
     """A vector for every piece where passages are longer than the model reads, else one for each passage."""
     from liebig.model.encoder import Encoder
 
-    encoder = Encoder.load(model)
-    texts = [f"{p.title} {p.text}" for p in islice(Collection(collection).passages(), SAMPLE)]
-    lengths = [len(ids) for ids in encoder.tokenizer.encode_batch(texts)]
-    return "max" if sum(n > encoder.max_length for n in lengths) > 0.02 * len(lengths) else "first"
+    layout = Encoder.load(model).layout_for("passage")
+    sample = [layout.text(p) for p in islice(Collection(collection).passages(), SAMPLE)]
+    room = layout.length - len(layout.tokenizer.wrap([]))
+    longer = np.diff(layout.tokens(sample)[1]) > room
+    return "max" if longer.sum() > 0.02 * len(sample) else "first"
 
 
 def index_of(works: Works, collection: Path, model: Path) -> Path:

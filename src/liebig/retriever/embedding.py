@@ -7,7 +7,7 @@ whether they are scaled to length 1 is asked for at the end. Cost: the model's o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from liebig.encode import rows
-from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, Model, TorchModel, frame_of, skip_of
-from liebig.encode.rows import Frame, Longs, Window
-from liebig.encode.tokens import Preparing
+from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, Model, TorchModel, frame_of
+from liebig.encode.rows import Longs, Window
 from liebig.model.encoder import Encoder
+from liebig.text.layout import Record, RoleLayout
 
 Kind = Literal["passage", "query"]
 Floats = NDArray[np.float32]
@@ -30,7 +30,7 @@ CHARACTERS = 4  # of a token, in the estimate that batches are made by
 class Asked:
     """A text, and what it is."""
 
-    text: str
+    text: Record
     kind: Kind
 
 
@@ -46,18 +46,11 @@ class Embedded:
 class Embedder:
     """An encoder as the index used it."""
 
-    def __init__(
-        self, encoder: Encoder, passage: str, query: str, *, unit: bool, longest: int | None = None
-    ) -> None:
-        """With the prompts of both kinds; passages are cut after `longest` tokens where the index's were."""
+    def __init__(self, encoder: Encoder, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> None:
+        """With the layouts of both kinds, as the index has them."""
         self.encoder, self.unit = encoder, unit
-        self._prompts: dict[Kind, str] = {"passage": passage, "query": query}
+        self._layouts: dict[Kind, RoleLayout] = {"passage": passage, "query": query}
         self._models: dict[tuple[int, int], Model] = {}
-        self._frames: dict[Kind, Frame] = {
-            kind: frame_of(encoder, name) for kind, name in self._prompts.items()
-        }
-        if longest is not None and longest < encoder.max_length:
-            self._frames["passage"] = replace(self._frames["passage"], length=longest)
 
     @property
     def cuda(self) -> bool:
@@ -71,18 +64,15 @@ class Embedder:
 
     @cached_property
     def _kinds(self) -> dict[Kind, Kind]:
-        """The kind that stands for all with the same prompt and length."""
-        manner = {
-            kind: (self.encoder.prompt_text(name), self._frames[kind].length)
-            for kind, name in self._prompts.items()
-        }
+        """The kind that stands for all that are read alike; the title rule says nothing about queries."""
+        manner = {kind: (layout.prompt, layout.length) for kind, layout in self._layouts.items()}
         return {kind: next(k for k in manner if manner[k] == how) for kind, how in manner.items()}
 
     def cost(self, text: str) -> int:
         """About how many tokens a text has."""
         return min(len(text) // CHARACTERS + 3, self.encoder.max_length)
 
-    def vectors(self, texts: Sequence[str], kind: Kind) -> Floats:
+    def vectors(self, texts: Sequence[Record], kind: Kind) -> Floats:
         """The vectors of texts of one kind, scaled as those of the index are, N x D."""
         vectors = self._rows(texts, kind)[0]
         return unit_length(vectors) if self.unit else vectors
@@ -97,21 +87,21 @@ class Embedder:
                 found[place] = Embedded(*made)
         return found  # type: ignore[return-value]  # every place was filled
 
-    def _rows(self, texts: Sequence[str], kind: Kind) -> tuple[Floats, Longs, NDArray[np.bool_]]:
+    def _rows(self, texts: Sequence[Record], kind: Kind) -> tuple[Floats, Longs, NDArray[np.bool_]]:
         """Vectors, their numbers of tokens, and whether some were cut off."""
-        encoder, frame = self.encoder, self._frames[kind]
-        preparing = Preparing(encoder.prompt_text(self._prompts[kind]), encoder.lowercase)
-        window = Window(*encoder.tokenizer.encode_packed([preparing.text(text) for text in texts]))
+        layout = self._layouts[kind]
+        frame = frame_of(layout)
+        window = Window(*layout.tokens([layout.text(text) for text in texts]))
         pieces = rows.first_pieces(window, frame)
         sizes = rows.lengths(pieces, frame)
         groups = rows.by_budget(sizes, self.budget)
         packed = ((*rows.row(window, pieces, frame, chosen), chosen) for chosen in groups)
-        vectors = self._model(frame).start(packed, len(texts))()
+        vectors = self._model(layout).start(packed, len(texts))()
         return vectors, sizes, np.diff(window.offsets) > frame.room
 
-    def _model(self, frame: Frame) -> Model:
+    def _model(self, layout: RoleLayout) -> Model:
         """The forward, which keeps the number of threads of the thread it is made in."""
-        kind = skip_of(self.encoder, frame), torch.get_num_threads()
+        kind = self.encoder.skip(layout), torch.get_num_threads()
         if kind not in self._models:
             self._models[kind] = TorchModel(self.encoder, skip=kind[0])
         return self._models[kind]

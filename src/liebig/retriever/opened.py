@@ -25,13 +25,14 @@ from liebig.retriever.filters import Owners
 from liebig.retriever.folder import Described
 from liebig.search.fold import Folded
 from liebig.search.fuse import weighted_by
-from liebig.search.systems import Dense, Found, Lexical, System
+from liebig.search.systems import Dense, Found, Lexical, System, layouts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from liebig.model.encoder import Encoder
     from liebig.retriever.embedding import Embedder, Kind
+    from liebig.text.layout import Record
 
 
 class Opened:
@@ -86,8 +87,9 @@ class Opened:
             if self._embedder is None:
                 from liebig.retriever.embedding import Embedder
 
-                passage, query, unit, longest = _manner(self.dense.index)
-                self._embedder = Embedder(encoder, passage, query, unit=unit, longest=longest)
+                about = self.dense.index.about
+                layouts = layouts_of(encoder, about)
+                self._embedder = Embedder(encoder, *layouts, unit=bool(about.get("unit")))
             return self._embedder
 
     @property
@@ -125,14 +127,9 @@ class Opened:
 
     def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
         """Vectors of passages, with or without their titles as in the index."""
-        from liebig.encode.source import Wish
+        return self.encode(passages, "passage")
 
-        tokenizer = self.encoder.tokenizer
-        title, separator = self.dense.index.about.get("title", "space"), tokenizer.tokens([tokenizer.sep])[0]
-        wish = Wish(title=title, separator=separator)
-        return self.encode([wish.text(passage) for passage in passages], "passage")
-
-    def encode(self, texts: Sequence[str], kind: Kind) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[Record], kind: Kind) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
         return self.embedder.vectors(texts, kind)
 
@@ -146,11 +143,9 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def _manner(index: Index) -> tuple[str, str, bool, int | None]:
-    """How vectors were made: prompts of passages and of queries, whether they have length 1, tokens of a passage."""
-    about: Any = index.about
-    prompts = about.get("prompt", "passage"), about.get("query_prompt", "query")
-    return *prompts, bool(about.get("unit")), about.get("max_length")
+def _manner(index: Index) -> tuple[Any, ...]:
+    """What an index says of how its vectors were made."""
+    return tuple(index.about.get(name) for name in ("prompt", "query_prompt", "unit", "max_length", "title"))
 
 
 class Vectored(System):

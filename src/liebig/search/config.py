@@ -40,6 +40,9 @@ class SearchConfig(Config):
     dense: InputPath | None = Field(None, description="A vector index, or a folder of vectors.")
     model: InputPath | None = Field(None, description="Model of the queries; the index's own if not given.")
     vectors: InputPath | None = Field(None, description="Vectors of the queries, instead of a model.")
+    query_length: int | None = Field(
+        None, ge=4, description="Tokens of a query [default: as the model was trained, else its longest]."
+    )
     k: int = Field(1000, ge=1, description="Passages of a query.")
     k1: float | None = Field(None, ge=0, description="BM25's k1, instead of the index's.")
     b: float | None = Field(None, ge=0, le=1, description="BM25's b, instead of the index's.")

@@ -89,7 +89,9 @@ def _systems(config: SearchConfig, collection: Collection) -> list[System]:
         device = chosen(config.device)
         index = open_index(config.dense, threads=config.threads, device=device)
         given = Vectors.open(config.vectors) if config.vectors is not None else None
-        dense = Dense(index, config.model, device) if given is None else Given(index, given)
+        dense = (
+            Dense(index, config.model, device, config.query_length) if given is None else Given(index, given)
+        )
         systems.append(_folded(dense, config.fold, collection, pieces=bool(index.about.get("pieces"))))
     return systems
 

@@ -7,10 +7,11 @@ itself; the model is loaded when the first question comes, because that takes lo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from liebig.records import Query
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
+    from liebig.text.layout import RoleLayout
 
 Found = list[tuple[str, float]]  # ids and scores of one query, best first
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
@@ -60,8 +62,14 @@ class Lexical(System):
 class Dense(System):
     """A vector index and the encoder of its queries."""
 
-    def __init__(self, index: Index, model: str | Path | None = None, device: str | None = None) -> None:
-        self.name, self.index, self._device = "dense", index, device
+    def __init__(
+        self,
+        index: Index,
+        model: str | Path | None = None,
+        device: str | None = None,
+        query_length: int | None = None,
+    ) -> None:
+        self.name, self.index, self._device, self._query_length = "dense", index, device, query_length
         self._model = model if model is not None else index.about.get("query_model", index.about.get("model"))
 
     @cached_property
@@ -77,15 +85,13 @@ class Dense(System):
                 f"the model makes vectors of width {encoder.width}, the index holds {self.index.width}",
                 fix="name the model that the index was made with",
             )
+        encoder.use(query_length=self._query_length)
         return encoder.to(self._device) if self._device is not None else encoder
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of questions, made as the index's vectors were."""
-        return self.encoder.encode_texts(
-            texts,
-            prompt=self.index.about.get("query_prompt", "query"),
-            unit=bool(self.index.about.get("unit")),
-        )
+        _, layout = layouts_of(self.encoder, self.index.about)
+        return self.encoder.encode_texts(texts, layout=layout, unit=bool(self.index.about.get("unit")))
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
         return self.search_vectors(self.encode([query.text for query in queries]), k)
@@ -112,6 +118,14 @@ class Given(System):
         raise DataError(
             f"there is no vector of query {id!r}", file=self._vectors.path, fix="encode the queries"
         )
+
+
+def layouts_of(encoder: Encoder, about: Mapping[str, Any]) -> tuple[RoleLayout, RoleLayout]:
+    """How passages and queries become tokens for an index: as its vectors say, else as the model's folder does."""
+    passage = encoder.layout_for("passage", about.get("prompt"))
+    length = min(about.get("max_length") or passage.length, encoder.backbone.max_positions)
+    passage = replace(passage, length=length, title=about.get("title", passage.title))
+    return passage, encoder.layout_for("query", about.get("query_prompt"))
 
 
 def within(k: int, index: Sized) -> int:

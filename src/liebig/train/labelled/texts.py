@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.model.packed import Packed
+from liebig.text.layout import Record, RoleLayout
 from liebig.text.rows import Longs, Rows, bounds, picked
 from liebig.train.distributed import World
-from liebig.train.labelled.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Texts:
         return len(self.offsets) - 1
 
     @classmethod
-    def of(cls, texts: Iterable[str], shape: Shape) -> Texts:
+    def of(cls, records: Iterable[Record], layout: RoleLayout) -> Texts:
         """In memory, for few texts."""
-        return cls.joined(shape.parts(texts))
+        return cls.joined(layout.parts(records))
 
     @classmethod
     def joined(cls, parts: Iterable[Rows]) -> Texts:

@@ -16,8 +16,8 @@ from liebig.data.collection import Collection
 from liebig.machine import cores
 from liebig.processes import helpers, in_order
 from liebig.progress import Progress
+from liebig.text.layout import AT_ONCE, RoleLayout
 from liebig.text.rows import Rows
-from liebig.train.labelled.shape import AT_ONCE, Shape
 
 LEAST = 8  # tasks that a process is started for
 
@@ -31,9 +31,9 @@ class Named:
     ids: Sequence[str]
 
 
-def tokenised(named: Named, shape: Shape) -> Iterator[Rows]:
+def tokenised(named: Named, layout: RoleLayout) -> Iterator[Rows]:
     """The tokens of all texts, some thousand at a time."""
-    work = Work(named.collection, named.kind, shape)
+    work = Work(named.collection, named.kind, layout)
     tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
     processes = min(cores(), len(tasks) // LEAST)
     if processes < 2:
@@ -51,12 +51,12 @@ def tokenised(named: Named, shape: Shape) -> Iterator[Rows]:
 class Work:
     """Finds texts by their ids and tokenises them; a process that gets it opens the collection for itself."""
 
-    def __init__(self, collection: Path, kind: Literal["query", "passage"], shape: Shape) -> None:
-        self._collection, self._kind, self._shape = Collection(collection), kind, shape
+    def __init__(self, collection: Path, kind: Literal["query", "passage"], layout: RoleLayout) -> None:
+        self._collection, self._kind, self._layout = Collection(collection), kind, layout
 
     def __call__(self, ids: Sequence[str]) -> Rows:
         found = self._collection.query if self._kind == "query" else self._collection.passage
-        return self._shape.packed([self._shape.text(found(name)) for name in ids])
+        return self._layout.ids([found(name) for name in ids])
 
 
 _work: list[Work] = []

@@ -1,0 +1,151 @@
+"""Title + separator + prompt + text + length → token ids. The only place that does it.
+
+`Layout` is what a model's folder says about the texts it reads: the title rule and the lengths of use, in `layout.json`
+beside the sentence-transformers files (which hold prompts and the longest sequence, and ignore this one). `RoleLayout`
+is that for one role, queries or passages, with the tokenizer: `ids` takes records or strings and gives token ids.
+Pre-training from collections, fine-tuning, reranking, query generation, encoding, evaluation, search, serving and
+`doctor` all call it, so training and indexing cannot differ. Cost: the tokenizer's, and 2 ns per token to copy. Imports
+no torch: the processes that tokenise start with this alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from liebig.errors import ModelError, RecipeError
+from liebig.records import Document, Passage, Query, Title
+from liebig.text.rows import Rows, bounds, counted, lists, wrapped
+from liebig.text.tokenizer import Tokenizer
+
+Role = Literal["query", "passage"]
+Record = str | Query | Passage | Document
+FILE = "layout.json"
+LONGEST_USE = 512  # tokens of a text by default, however many positions a model has
+AT_ONCE = 4096  # texts tokenised together
+MARK = "\x1e"  # stands for the separator token until a text is tokenised; taken out of the texts themselves
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model's texts are laid out, as its folder says; None is "as long as the model takes"."""
+
+    title: Title = "space"
+    query_length: int | None = None
+    passage_length: int | None = None
+    trained_length: int | None = None  # of a pre-training view: how long the texts were that the model saw
+
+    def length(self, role: Role | None, limit: int) -> int:
+        """The tokens of a text in this role, special ones included."""
+        own = {"query": self.query_length, "passage": self.passage_length}.get(role or "")
+        return min(own or limit, limit)
+
+    def save(self, folder: Path) -> None:
+        """Write `layout.json`."""
+        text = json.dumps(asdict(self), indent=2) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Layout:
+        """What `save` wrote; the defaults where a folder has no such file."""
+        path = folder / FILE
+        if not path.is_file():
+            return cls()
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(_valid(name, value) for name, value in found.items()):
+            raise ModelError(
+                "does not describe a layout",
+                file=path,
+                fix=f"title is one of {', '.join(get_args(Title))}, lengths are numbers or null; or remove the file",
+            )
+        return cls(**found)
+
+
+def _valid(name: str, value: Any) -> bool:
+    if name == "title":
+        return value in get_args(Title)
+    known = name in {field.name for field in fields(Layout)}
+    return known and (value is None or (type(value) is int and value > 0))
+
+
+@dataclass(frozen=True)
+class RoleLayout:
+    """How a query or a passage becomes one sequence of at most `length` tokens, special ones included."""
+
+    tokenizer: Tokenizer
+    length: int
+    prompt: str = ""
+    title: Title = "space"
+    lowercase: bool = False
+    bare: bool = False  # without special tokens: one half of a pair
+
+    def ids(self, records: Sequence[Record]) -> Rows:
+        """Token ids of records, cut and wrapped, as one row and its offsets."""
+        template = self.tokenizer.template
+        around = ((), ()) if self.bare else (template.before, template.after)
+        return wrapped(self.tokens([self.text(record) for record in records]), self.length, *around)
+
+    def lists(self, records: Sequence[Record]) -> list[list[int]]:
+        """The same as a list per record."""
+        return lists(self.ids(records))
+
+    def parts(self, records: Iterable[Record]) -> Iterator[Rows]:
+        """The same for any number of records, some thousand at a time."""
+        stream = iter(records)
+        while some := list(islice(stream, AT_ONCE)):
+            yield self.ids(some)
+
+    def text(self, record: Record) -> str:
+        """What `tokens` takes: prompt, title and text as one string, with `MARK` where a separator token will stand."""
+        body, title = (record, "") if isinstance(record, str) else (record.text, _title(record))
+        if self.title == "separator":
+            body, title = body.replace(MARK, ""), title.replace(MARK, "")
+        if title and self.title != "no":
+            body = title + (MARK if self.title == "separator" else " ") + body
+        full = self.prompt + body
+        return full.lower() if self.lowercase else full
+
+    def tokens(self, texts: Sequence[str]) -> Rows:
+        """Ids of what `text` gave: not cut, and no special tokens but the separator's. No text can spell one."""
+        if self.title != "separator":
+            return self.tokenizer.encode_packed(texts)
+        parts = [text.split(MARK, 1) for text in texts]
+        row, offsets = self.tokenizer.encode_packed([part for both in parts for part in both])
+        sizes = np.diff(offsets)
+        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+        room = sizes + 1
+        room[ends - 1] -= 1  # a separator after every part but a text's last
+        made = bounds(room)
+        out = np.full(made[-1], self.tokenizer.sep if len(sizes) > len(texts) else 0, np.int32)
+        out[counted(made[:-1], sizes)] = row
+        return out, made[np.concatenate((np.zeros(1, np.int64), ends))]
+
+    @cached_property
+    def prompt_ids(self) -> list[int]:
+        """The prompt alone: what stands before tokens that are there already, and before later pieces of a text."""
+        prompt = self.prompt.lower() if self.lowercase else self.prompt
+        return self.tokenizer.encode(prompt) if prompt else []
+
+
+def _title(record: Query | Passage | Document) -> str:
+    return "" if isinstance(record, Query) else record.title
+
+
+def checked_length(length: int, positions: int, name: str = "max_length") -> int:
+    """A length the model has positions for."""
+    if length > positions:
+        raise RecipeError(
+            f"{name} = {length} is more than the model's {positions} positions",
+            fix=f"set {name} = {positions} or less",
+        )
+    return length
