@@ -36,9 +36,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liebig.finetune.adaptive import random_hardness
-from liebig.finetune.hardness import Vectors
-from liebig.finetune.schedule import Schedule, schedule
+from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.sampler import random_hardness
+from liebig.methods.abs.schedule import Schedule, schedule
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]

@@ -23,16 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from liebig import workspace
-from liebig.lexical.bm25 import BM25, Settings
-from liebig.lexical.build import plain
-from liebig.lexical.update import write_index
+from liebig.base import workspace
+from liebig.base.records import Passage
+from liebig.bm25.index import plain
+from liebig.bm25.search import BM25, Settings
+from liebig.bm25.update import write_index
 from liebig.measures import parse
 from liebig.measures.answers import accuracy_at, first_match, join, token_matcher
-from liebig.measures.blocks import from_matrix
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import from_mapping
-from liebig.records import Passage
+from liebig.measures.evaluator import (
+    block_from_matrix as from_matrix,
+    evaluate,
+    judgements_from_mapping as from_mapping,
+)
 
 K = 100
 
@@ -130,7 +132,7 @@ def bm25s(passages: list[Passage], queries: dict[str, str], folder: Path) -> tup
 def rank_bm25(passages: list[Passage], queries: dict[str, str]) -> tuple[float, float, Any, Any]:
     from rank_bm25 import BM25Okapi
 
-    from liebig.lexical.analysis import Analyzer
+    from liebig.bm25.analysis import Analyzer
 
     analyzer = Analyzer()
     start = time.process_time()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from liebig.model import plain
+from liebig.model.kernels import plain
 
 Dropout = Callable[[Tensor], Tensor]
 

@@ -22,11 +22,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from liebig.encode.engine import TOKENS_CPU, TOKENS_CUDA, TOKENS_ONNX, Plan, TorchModel, encode, frame_of
-from liebig.encode.source import Item
-from liebig.encode.tokens import Workers
-from liebig.machine import cores
+from liebig.base.machine import cores
 from liebig.model.encoder import Encoder
+from liebig.search.embed import (
+    TOKENS_CPU,
+    TOKENS_CUDA,
+    TOKENS_ONNX,
+    Item,
+    Plan,
+    TorchModel,
+    Workers,
+    encode,
+    frame_of,
+)
 
 WINDOW = 8192
 
@@ -91,7 +99,7 @@ def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
 def cpu(args: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from liebig.encode.onnx import OnnxModel, export
+    from liebig.search.embed_onnx import OnnxModel, export
 
     texts = passages(args.data, args.texts or 500)
     encoder = Encoder.load(args.model)
@@ -149,7 +157,7 @@ def interleaved(
 def quality(data: Path, runs: dict[str, Callable[[list[str]], np.ndarray]]) -> None:
     """nDCG@10 on SciFact."""
     from bm25 import load, ndcg
-    from liebig.model.topk import topk
+    from liebig.vectors.topk import topk
 
     collection, queries, judged = load(data / "scifact")
     for name, run in runs.items():

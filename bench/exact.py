@@ -107,7 +107,7 @@ def queries(args: argparse.Namespace) -> np.ndarray:
 
 
 def write(args: argparse.Namespace) -> list[str]:
-    from liebig.data.vectors import write_shard
+    from liebig.vectors.vector_folder import write_shard
 
     names, around = [], centres(args)
     for start in range(0, args.count, ROWS):
@@ -120,7 +120,7 @@ def write(args: argparse.Namespace) -> list[str]:
 
 
 def shards(args: argparse.Namespace) -> list:
-    from liebig.data.vectors import Shard
+    from liebig.vectors.vector_folder import Shard
 
     return [
         Shard.open(path, args.type, args.width) for path in sorted(args.folder.iterdir()) if path.is_dir()
@@ -128,7 +128,7 @@ def shards(args: argparse.Namespace) -> list:
 
 
 def ours(args: argparse.Namespace) -> dict:
-    from liebig.index.exact import search
+    from liebig.indexes.exact import search
 
     x, parts = queries(args), shards(args)
     search(x[:2], parts[:1], args.k, threads=args.threads)
@@ -164,7 +164,7 @@ def flat(args: argparse.Namespace) -> dict:
 
 
 def large(args: argparse.Namespace) -> dict:
-    from liebig.index.exact import search
+    from liebig.indexes.exact import search
 
     start = time.perf_counter()
     write(args)
@@ -217,7 +217,7 @@ def gpu(args: argparse.Namespace) -> None:
     """Vectors made on the device; the bounds are rates measured in the same run."""
     import torch
 
-    from liebig.index.gpu import Block, Scorer
+    from liebig.indexes.exact_gpu import Block, Scorer
 
     count, width = (8_800_000, 768) if args.count == 1_000_000 else (args.count, args.width)
     vectors = torch.empty(count, width, dtype=torch.float16, device="cuda")

@@ -31,20 +31,17 @@ import numpy as np
 import torch
 
 from liebig import encoders
-from liebig.finetune.batches import Choice, Maker
-from liebig.finetune.contrastive import Retriever
+from liebig.methods.contrastive import Choice, Maker, Retriever
+from liebig.methods.labelled import Examples, Ragged, Texts, random_batches
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.config import AdamWConfig
 from liebig.train.distributed import World
-from liebig.train.feed import Feed
-from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.samplers import random_batches
-from liebig.train.labelled.texts import Texts
-from liebig.train.optim import build
+from liebig.train.optim import build_optimiser as build
 from liebig.train.precision import DTYPES, LossScaler, choose
+from liebig.train.prefetch import Feed
+from liebig.train.settings import AdamWConfig
 from liebig.train.step import step
 from usual import profile
 

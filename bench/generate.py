@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from encode import passages
-from liebig.data.lookup import hash_all
-from liebig.queries.engine import Engine, Method, passage_keys
+from liebig.base.records import Passage
+from liebig.collection.lookup import hash_all
+from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator
-from liebig.records import Passage
 
 SHARD = 10_000
 

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from liebig.evaluate.runfile import read_blocks
-from liebig.measures import judgements, parse_all
-from liebig.measures.engine import evaluate
+from liebig.evaluation.runs import read_blocks
+from liebig.measures import evaluator as judgements, parse_all
+from liebig.measures.evaluator import evaluate
 
 NAMES = ("nDCG@10", "RR@10", "R@1000")
 
@@ -52,7 +52,7 @@ def make(folder: Path, queries: int, hits: int) -> tuple[Path, Path, dict[str, d
 
 def by_liebig(run: Path, grades: dict[str, dict[str, int]]) -> dict[str, float]:
     """From the file, streaming."""
-    return evaluate(read_blocks(run), judgements.from_mapping(grades), parse_all(NAMES)).means()
+    return evaluate(read_blocks(run), judgements.judgements_from_mapping(grades), parse_all(NAMES)).means()
 
 
 def by_python(run: Path, grades: dict[str, dict[str, int]]) -> dict[str, float]:
@@ -138,7 +138,7 @@ def main() -> None:
         print(f"{options.queries} queries × {options.hits} hits, run file of {size:,.0f} MiB")
         ours = timed("liebig, from the file", lambda: by_liebig(run, grades))
         blocks = list(read_blocks(run))
-        table = judgements.from_mapping(grades)
+        table = judgements.judgements_from_mapping(grades)
         timed("liebig, from memory", lambda: evaluate(blocks, table, parse_all(NAMES)).means())
         blocks.clear()
         others = []

@@ -153,7 +153,7 @@ def resident(pid: int) -> int:
 
 def run_stage(out: str, kind: str, config: Any, run: Callable[..., None]) -> dict[str, float]:
     """What a stage takes until its folder is finished."""
-    from liebig.pipeline import Stage, run_stage
+    from liebig.base.pipeline import Stage, run_stage
 
     return measured(lambda: run_stage(Stage(kind, type(config), run, "", ""), config, Path(out)))[1]
 
@@ -171,16 +171,14 @@ def processor() -> float:
 
 
 def child_init(paths: list[str], out: str) -> dict[str, Any]:
-    from liebig.corpus.init import run
-    from liebig.corpus.init_config import InitConfig
+    from liebig.commands.init import InitConfig, run
 
     taken = run_stage(out, "init", InitConfig(paths=tuple(paths)), run)
     return {**taken, "bytes": (Path(out) / "documents.jsonl").stat().st_size}
 
 
 def child_learn(collection: str, out: str) -> dict[str, Any]:
-    from liebig.corpus.tokenizer_config import TokenizerConfig
-    from liebig.corpus.train_tokenizer import run
+    from liebig.commands.tokenizer import TokenizerConfig, run
 
     every = max(1, (Path(collection) / "documents.jsonl").stat().st_size // (16 << 20))
     config = TokenizerConfig(collections=(Path(collection),), every=every)
@@ -188,8 +186,7 @@ def child_learn(collection: str, out: str) -> dict[str, Any]:
 
 
 def child_prepare(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
-    from liebig.corpus.config import PrepareConfig
-    from liebig.corpus.run import run
+    from liebig.commands.prepare import PrepareConfig, run
 
     config = PrepareConfig(collection=Path(collection), tokenizer=Path(tokenizer), processes=processes)
     taken = run_stage(out, "prepare", config, run)
@@ -213,7 +210,7 @@ def child_map(collection: str, tokenizer: str, out: str, processes: int) -> dict
 
 
 def paragraphs(collection: str) -> Iterator[dict[str, str]]:
-    from liebig.data.collection import Collection
+    from liebig.collection.collection import Collection
 
     for document in Collection(collection).documents():
         for section in document.sections:
@@ -222,9 +219,8 @@ def paragraphs(collection: str) -> Iterator[dict[str, str]]:
 
 def child_share(collection: str, tokenizer: str) -> dict[str, Any]:
     """Where the time of one process goes, on a few pieces: processor seconds of each part."""
-    from liebig.corpus.prepare import PIECE
-    from liebig.corpus.prepare_pieces import cut
-    from liebig.data.store_write import build, cut as cut_text
+    from liebig.store.prepare import PIECE, cut
+    from liebig.store.write import build, cut as cut_text
     from liebig.text import sentences
     from liebig.text.tokenizer import Tokenizer
 
@@ -270,8 +266,9 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def child_batches(store: str) -> dict[str, Any]:
-    from liebig.data.batches import Batches, BlockSource, ClozeSource, CropSource, SpanSource
-    from liebig.data.store import TokenStore
+    from liebig.store.batches import Batches
+    from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
+    from liebig.store.store import TokenStore
 
     opened = TokenStore.open(Path(store))
     sources = {

@@ -1,7 +1,7 @@
 """A Condenser step on one GPU, against the usual way in the same run.
 
 The usual way: sequences padded to the longest, SDPA, bf16 autocast, every position through the vocabulary, twice;
-as it is and compiled. Ours: `liebig.pretrain.condenser` through `liebig.train.step`, compiled, from batches in
+as it is and compiled. Ours: `liebig.methods.condenser` through `liebig.train.step`, compiled, from batches in
 page-locked memory. Both: the same sequences (natural lengths, mean 82, at most 128), 15 % masked, whole batch in one
 pass, clipping, fused AdamW, fp32 weights. Useful share: FLOP of real tokens (the vocabulary at masked positions only)
 over time, over the chip's rate for a large bf16 product measured in this run.
@@ -22,10 +22,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from liebig.methods.condenser import Condenser
 from liebig.model.backbone import Backbone
 from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
-from liebig.pretrain.condenser import Condenser
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.step import step

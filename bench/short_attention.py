@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from liebig.model.attention import attend_varlen
-from liebig.model.short import short_attention
+from liebig.model.kernels.short_attention import short_attention
 from usual import natural_lengths
 
 CALLS, FIRST = 200, 20

@@ -22,14 +22,14 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
+from liebig.methods.condenser import Condenser
+from liebig.methods.mlm import MaskedLM
 from liebig.model.backbone import Backbone
 from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
-from liebig.pretrain.condenser import Condenser
-from liebig.pretrain.mlm import MaskedLM
 from liebig.train.batch import Batch, Side
-from liebig.train.config import LoopConfig
 from liebig.train.loop import train
+from liebig.train.settings import LoopConfig
 from usual import UsualCondenser, natural_lengths
 
 LAYERS, WIDTH, HEADS, VOCAB = 4, 256, 4, 30522

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from abs import embed, read_pairs
-from liebig.finetune.adaptive import as_written, mean, random_hardness, searching
-from liebig.finetune.hardness import Vectors
-from liebig.finetune.schedule import Schedule, Way, in_parts
+from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.sampler import as_written, mean, random_hardness, searching
+from liebig.methods.abs.schedule import Schedule, Way, in_parts
 
 WAYS: dict[str, tuple[Sequence[Way], int]] = {
     "ours, greedy": (searching("greedy"), 1),

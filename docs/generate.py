@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
+from typer.core import TyperGroup
 
-from liebig import config
+from liebig.base import config
 from liebig.cli import make_app
-from liebig.stages import STAGES
+from liebig.commands import STAGES
 
 HERE = Path(__file__).parent
 HEAD = """# The command line
@@ -27,15 +28,15 @@ def cli_page() -> str:
     return HEAD + "".join(_pages("liebig", root))
 
 
-def _pages(name: str, command: click.Command) -> list[str]:
+def _pages(name: str, command: Any) -> list[str]:
     """A command's help and that of the commands below it."""
     made = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
-    for below in sorted(getattr(command, "commands", {})):
-        made += _pages(f"{name} {below}", command.commands[below])
+    for below in sorted(command.list_commands(None)) if isinstance(command, TyperGroup) else ():
+        made += _pages(f"{name} {below}", command.get_command(None, below))
     return made
 
 
-def _block(name: str, command: click.Command) -> str:
+def _block(name: str, command: Any) -> str:
     context = command.make_context(
         name, [], resilient_parsing=True, terminal_width=100, max_content_width=100
     )

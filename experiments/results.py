@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.statistics import Interval, holm, randomisation_test
+from liebig.base.statistics import Interval, holm, randomisation_test
 
 Line = dict[str, Any]
 Values = NDArray[np.float64]

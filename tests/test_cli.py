@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from liebig import __version__
 from liebig.cli import make_app
-from liebig.stages import STAGES
+from liebig.commands import STAGES
 
 ROOT = Path(__file__).parent.parent
 

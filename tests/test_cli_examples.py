@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from liebig import pipeline
+from liebig.base import pipeline
 from liebig.cli import make_app
-from liebig.stages import STAGES
+from liebig.commands import STAGES
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("build", "update", "export", "doctor", "plan", "serve")  # they need a folder that is there
@@ -41,7 +41,8 @@ def test_an_example_is_understood(example, tmp_path, monkeypatch):
     (tmp_path / "recipe.toml").write_text("")
     words = shlex.split(example)[1:]
     if words[0] in FOLDERS:
-        typer.main.get_command(make_app()).commands[words[0]].make_context("liebig", words[1:])
+        root = typer.main.get_command(make_app())
+        root.get_command(None, words[0]).make_context("liebig", words[1:])
     elif words[0] not in ("demo", "search"):
         result = CliRunner().invoke(make_app(), words)
         left_to_the_recipe = "recipe.toml" in words and " is missing" in result.output

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import Field
 
-from liebig import config
-from liebig.config import Config
-from liebig.errors import RecipeError
+from liebig.base import config
+from liebig.base.config import Config
+from liebig.base.errors import RecipeError
 
 
 class Adam(Config):
@@ -139,7 +139,7 @@ def test_lists_and_numbers_survive_a_shell_that_takes_quotes_away():
 
 
 def test_none_takes_a_number_of_a_recipe_back() -> None:
-    from liebig.train.config import LoopConfig
+    from liebig.train.settings import LoopConfig
 
     tree = {"minutes": 3.0}
     for override in ("minutes=none", "steps=5"):

@@ -12,11 +12,11 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import HealthCheck, given, reject, settings, strategies as st
 from pydantic import ValidationError
 
-from liebig import config
-from liebig.config import Config
-from liebig.corpus.config import PrepareConfig
-from liebig.errors import RecipeError
-from liebig.stages import STAGES
+from liebig.base import config
+from liebig.base.config import Config
+from liebig.base.errors import RecipeError
+from liebig.commands import STAGES
+from liebig.commands.prepare import PrepareConfig
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from liebig import machine
+from liebig.base import machine
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import regex
 from hypothesis import given, strategies as st
 
-from liebig.errors import DataError
+from liebig.base.errors import DataError
 from liebig.measures.answers import (
     SEPARATOR,
     accuracy_at,

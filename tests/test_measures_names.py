@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from liebig.errors import RecipeError
+from liebig.base.errors import RecipeError
 from liebig.measures import Measure, parse, parse_all
 from liebig.measures.names import KINDS
 

@@ -7,21 +7,21 @@ import random
 import numpy as np
 import pytest
 
-from liebig.errors import DataError
-from liebig.measures import blocks, judgements, parse, parse_all
-from liebig.measures.arrays import Hits
-from liebig.measures.blocks import Block
-from liebig.measures.engine import Evaluator, evaluate
-from liebig.measures.strings import pack
-from liebig.records import Judgement
+from liebig.base.errors import DataError
+from liebig.base.records import Judgement
+from liebig.measures import evaluator as blocks, evaluator as judgements, parse, parse_all
+from liebig.measures.evaluator import Block, Evaluator, evaluate
+from liebig.measures.ranking import Hits, pack
 
 Run = dict[str, dict[str, float]]
 Grades = dict[str, dict[str, int]]
 
 
 def means(run: Run, grades: Grades, *names: str, exclude_self: bool = False) -> dict[str, float]:
-    table = judgements.from_mapping(grades)
-    return evaluate([blocks.from_mapping(run)], table, parse_all(names), exclude_self=exclude_self).means()
+    table = judgements.judgements_from_mapping(grades)
+    return evaluate(
+        [blocks.block_from_mapping(run)], table, parse_all(names), exclude_self=exclude_self
+    ).means()
 
 
 def test_ndcg_has_linear_gain_and_ndcg_exp_exponential() -> None:
@@ -55,8 +55,10 @@ def test_a_constant_scorer_has_one_value_whatever_the_order() -> None:
 
 def test_ties_across_the_cut_are_counted() -> None:
     run: Run = {"q1": {"a": 1.0, "b": 1.0, "c": 0.5}, "q2": {"a": 1.0, "b": 0.9}, "q3": {"a": 1.0}}
-    table = judgements.from_mapping({"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 1}, "q4": {"a": 1}})
-    scores = evaluate([blocks.from_mapping(run)], table, parse_all(["R@1", "R@2", "RR"]))
+    table = judgements.judgements_from_mapping(
+        {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {"a": 1}, "q4": {"a": 1}}
+    )
+    scores = evaluate([blocks.block_from_mapping(run)], table, parse_all(["R@1", "R@2", "RR"]))
     assert scores.tied.sum(axis=0).tolist() == [1, 0, 0]
     assert scores.remarks() == "4 queries, 1 missing, tied across the cut: 1 (R@1), 0 (R@2)"
 
@@ -90,7 +92,9 @@ def test_rr_in_the_given_order_equals_the_ms_marco_script() -> None:
         ranks = sorted(rng.sample(range(1, 40), 25))
         found = dict(zip(ranks, rng.sample([f"p{j}" for j in range(60)], 25)))
         ranked[f"q{i + 10}"] = dict(rng.sample(list(found.items()), 25))
-    table = judgements.from_mapping({query: dict.fromkeys(targets, 1) for query, targets in relevant.items()})
+    table = judgements.judgements_from_mapping(
+        {query: dict.fromkeys(targets, 1) for query, targets in relevant.items()}
+    )
     scores = evaluate([given_block(ranked)], table, parse_all(["RR(order=given)@10"]))
     assert scores.means()["RR(order=given)@10"] == pytest.approx(marco_mrr(ranked, relevant), abs=1e-12)
     assert scores.missing.sum() == 10
@@ -99,7 +103,9 @@ def test_rr_in_the_given_order_equals_the_ms_marco_script() -> None:
 def test_the_given_order_needs_ranks() -> None:
     block = given_block({"q": {0: "a", 1: "b"}})
     with pytest.raises(DataError, match="rank"):
-        evaluate([block], judgements.from_mapping({"q": {"a": 1}}), parse_all(["RR(order=given)@10"]))
+        evaluate(
+            [block], judgements.judgements_from_mapping({"q": {"a": 1}}), parse_all(["RR(order=given)@10"])
+        )
 
 
 def test_self_retrieval_is_kept_unless_excluded() -> None:
@@ -108,7 +114,9 @@ def test_self_retrieval_is_kept_unless_excluded() -> None:
     names = ("RR@10", "RR(order=given)@10")
     assert set(means(run, grades, *names).values()) == {0.75}
     assert set(means(run, grades, *names, exclude_self=True).values()) == {1.0}
-    scores = evaluate([blocks.from_mapping(run)], judgements.from_mapping(grades), parse_all(names))
+    scores = evaluate(
+        [blocks.block_from_mapping(run)], judgements.judgements_from_mapping(grades), parse_all(names)
+    )
     assert scores.found_self.tolist() == [True, False]
 
 
@@ -118,17 +126,22 @@ def test_a_matrix_of_passage_numbers_equals_the_run_it_stands_for() -> None:
     passages = np.stack([rng.permutation(50)[:20] for _ in queries])
     found = np.sort(rng.integers(0, 9, (8, 20)) / 4)[:, ::-1].astype(np.float32)
     run = {q: {ids[p]: float(s) for p, s in zip(passages[i], found[i])} for i, q in enumerate(queries)}
-    table = judgements.from_mapping({q: {f"p{i}": int(i % 3) for i in range(0, 50, 4)} for q in queries})
+    table = judgements.judgements_from_mapping(
+        {q: {f"p{i}": int(i % 3) for i in range(0, 50, 4)} for q in queries}
+    )
     names = parse_all(["nDCG@10", "RR", "AP", "R@5", "P(rel=2)@5", "RR(order=given)@10"])
-    matrix = blocks.from_matrix(queries, ids, passages, found)
+    matrix = blocks.block_from_matrix(queries, ids, passages, found)
     assert (
-        evaluate([matrix], table, names).values == evaluate([blocks.from_mapping(run)], table, names).values
+        evaluate([matrix], table, names).values
+        == evaluate([blocks.block_from_mapping(run)], table, names).values
     ).all()
 
 
 def test_a_negative_passage_number_is_no_hit() -> None:
-    matrix = blocks.from_matrix(["q"], ["a", "b"], np.array([[1, -1]]), np.array([[0.5, 0.0]]))
-    scores = evaluate([matrix], judgements.from_mapping({"q": {"a": 1, "b": 1}}), parse_all(["R@2"]))
+    matrix = blocks.block_from_matrix(["q"], ["a", "b"], np.array([[1, -1]]), np.array([[0.5, 0.0]]))
+    scores = evaluate(
+        [matrix], judgements.judgements_from_mapping({"q": {"a": 1, "b": 1}}), parse_all(["R@2"])
+    )
     assert scores.hits.tolist() == [1]
     assert scores.values.tolist() == [[0.5]]
 
@@ -136,41 +149,47 @@ def test_a_negative_passage_number_is_no_hit() -> None:
 def test_blocks_one_by_one_equal_one_block() -> None:
     rng = random.Random(0)
     run = {f"q{i}": {f"d{j}": rng.random() for j in rng.sample(range(50), 30)} for i in range(20)}
-    table = judgements.from_mapping({f"q{i}": {f"d{j}": j % 3 for j in range(20)} for i in range(25)})
+    table = judgements.judgements_from_mapping(
+        {f"q{i}": {f"d{j}": j % 3 for j in range(20)} for i in range(25)}
+    )
     names = parse_all(["nDCG@10", "RR", "AP", "R@5"])
     evaluator = Evaluator(table, names)
     for query, hits in run.items():
-        evaluator.add(blocks.from_mapping({query: hits}))
-    whole = evaluate([blocks.from_mapping(run)], table, names)
+        evaluator.add(blocks.block_from_mapping({query: hits}))
+    whole = evaluate([blocks.block_from_mapping(run)], table, names)
     assert (evaluator.scores().values == whole.values).all()
     assert (evaluator.scores().missing == whole.missing).all()
 
 
 def test_a_query_that_comes_twice_is_an_error() -> None:
-    block = blocks.from_mapping({"q": {"a": 1.0}})
+    block = blocks.block_from_mapping({"q": {"a": 1.0}})
     with pytest.raises(DataError, match="together"):
-        evaluate([block, block], judgements.from_mapping({"q": {"a": 1}}), parse_all(["RR"]))
+        evaluate([block, block], judgements.judgements_from_mapping({"q": {"a": 1}}), parse_all(["RR"]))
 
 
 def test_a_passage_found_twice_is_an_error_that_names_it() -> None:
     block = given_block({"p": {1: "z"}, "q": {1: "a", 2: "b", 3: "a"}})
     with pytest.raises(DataError, match=r"'a' is found twice for query 'q'"):
-        evaluate([block], judgements.from_mapping({"p": {"a": 1}, "q": {"c": 1}}), parse_all(["RR"]))
+        evaluate(
+            [block], judgements.judgements_from_mapping({"p": {"a": 1}, "q": {"c": 1}}), parse_all(["RR"])
+        )
 
 
 def test_a_score_that_is_not_a_number_is_an_error() -> None:
     with pytest.raises(DataError, match="not a number"):
-        blocks.from_mapping({"q": {"a": float("nan")}})
+        blocks.block_from_mapping({"q": {"a": float("nan")}})
 
 
 def test_contradicting_judgements_are_an_error_and_repeated_ones_are_not() -> None:
     twice = [Judgement("q", "a", 1), Judgement("q", "a", 1)]
-    assert judgements.from_records(twice).grades("q") == {"a": 1}
+    assert judgements.judgements_from_records(twice).grades("q") == {"a": 1}
     with pytest.raises(DataError, match="judged 1 and 2"):
-        judgements.from_records([*twice, Judgement("q", "a", 2)])
+        judgements.judgements_from_records([*twice, Judgement("q", "a", 2)])
 
 
 def test_values_of_one_measure_by_name() -> None:
-    table = judgements.from_mapping({"q": {"a": 1}})
-    scores = evaluate([blocks.from_mapping({"q": {"b": 2.0, "a": 1.0}})], table, parse_all(["R@1", "RR"]))
+    table = judgements.judgements_from_mapping({"q": {"a": 1}})
+    scores = evaluate(
+        [blocks.block_from_mapping({"q": {"b": 2.0, "a": 1.0}})], table, parse_all(["R@1", "RR"])
+    )
     assert scores.of(parse("RR")).tolist() == [0.5]

@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from liebig.evaluate.runfile import read_blocks
-from liebig.measures import judgements, parse, parse_all
-from liebig.measures.engine import evaluate
-from liebig.measures.scores import Scores
-from liebig.records import Judgement
+from liebig.base.records import Judgement
+from liebig.evaluation.runs import read_blocks
+from liebig.measures import evaluator as judgements, parse, parse_all
+from liebig.measures.evaluator import Scores, evaluate
 
 CASES = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 def judged(lines: list[str]) -> judgements.Judgements:
     fields = [line.split() for line in lines]
-    return judgements.from_records(
+    return judgements.judgements_from_records(
         Judgement(query, passage, int(grade)) for query, _, passage, grade in fields
     )
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from liebig import config, pipeline
-from liebig.errors import RecipeError
-from liebig.stages import STAGES
+from liebig.base import config, pipeline
+from liebig.base.errors import RecipeError
+from liebig.commands import STAGES
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ def test_recipes_inside_the_package_come_first(tmp_path, monkeypatch):
     """As a wheel is installed: the recipes lie in the package, and there is no checkout around it."""
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "own.toml").write_text("[stages.x]\nkind = 'init'\npaths = ['stdlib:json']\n")
-    monkeypatch.setattr("liebig.config.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr("liebig.base.config.resources.files", lambda package: tmp_path)
     assert config.recipes_home() == tmp_path / "recipes"
     assert [item.name for item in pipeline.plan(STAGES, Path("own"), [], tmp_path)] == ["x"]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from liebig import pipeline
-from liebig.config import Config, InputPath, inputs
-from liebig.errors import DataError, RecipeError
-from liebig.pipeline import Stage
-from liebig.workspace import Folder
+from liebig.base import pipeline
+from liebig.base.config import Config, InputPath, inputs
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.workspace import Folder
 
 
 class WriteConfig(Config):

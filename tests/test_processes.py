@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from liebig.errors import ResourceError
-from liebig.processes import helpers, in_order
+from liebig.base.errors import ResourceError
+from liebig.base.machine import helpers, in_order
 
 _begun: list[int] = []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from liebig import progress
-from liebig.progress import Progress, duration, quantity, track
+from liebig.base import progress
+from liebig.base.progress import Progress, duration, quantity, track
 
 
 @pytest.fixture

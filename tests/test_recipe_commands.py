@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from liebig import pipeline
+from liebig.base import pipeline
 from liebig.cli import make_app
-from liebig.pretrain import plan as plans
-from liebig.stages import STAGES
+from liebig.commands import STAGES
+from liebig.methods import cost as plans
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from liebig import pipeline
-from liebig.config import Config
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.presets import resolve
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.config import Config
+from liebig.commands import STAGES
+from liebig.methods.pretraining import PretrainConfig, resolve
 
 ROOT = Path(__file__).parents[1] / "recipes"
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.config import parse
-from liebig.pretrain import plan as plans, presets
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.objective_config import MlmConfig, SimclrConfig
-from liebig.pretrain.plan import plan
-from liebig.pretrain.presets import resolve
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.config import parse
+from liebig.commands import STAGES
+from liebig.methods import cost as plans, pretraining as presets
+from liebig.methods.cost import plan
+from liebig.methods.objective_configs import MlmConfig, SimclrConfig
+from liebig.methods.pretraining import PretrainConfig, resolve
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from liebig.rng import below, integers, key, mix, permute, uniform
+from liebig.base.rng import below, integers, key, mix, permute, uniform
 
 COUNTERS = np.arange(2000)
 

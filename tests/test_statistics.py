@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from liebig.statistics import (
+from liebig.base.statistics import (
     bootstrap,
     compare,
     effect_size,
@@ -128,7 +128,7 @@ def test_the_effect_is_the_difference_in_standard_deviations() -> None:
 def test_slices_do_not_change_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).random(40)
     whole = bootstrap(values, samples=500, seed=4)
-    monkeypatch.setattr("liebig.statistics.SLICE", 40 * 7)
+    monkeypatch.setattr("liebig.base.statistics.SLICE", 40 * 7)
     assert bootstrap(values, samples=500, seed=4) == whole
 
 

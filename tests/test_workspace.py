@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from liebig import workspace
-from liebig.errors import CorruptError, DataError, TrainingError, WorkspaceError
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, DataError, TrainingError, WorkspaceError
 
 
 def make(out: Path, text: str = "hello", **changes) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from liebig.config import as_literal
+from liebig.base.config import as_literal
 
 HERE = Path(__file__).parent
 

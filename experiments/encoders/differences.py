@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.statistics import compare, holm
+from liebig.base.statistics import compare, holm
 
 Values = Mapping[str, NDArray[np.float64]]
 

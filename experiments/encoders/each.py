@@ -16,8 +16,8 @@ from typing import Any
 
 import beside
 
-from liebig import pipeline
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
 
 ROWS = (
     ("condenser", "cocondenser", "tuned-condenser", "tuned-cocondenser"),

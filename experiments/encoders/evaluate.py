@@ -27,19 +27,22 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import splits
 
-from liebig import encoders, pipeline
-from liebig.data.collection import Collection
-from liebig.lexical.bm25 import BM25
+from liebig import encoders
+from liebig.base import pipeline
+from liebig.base.records import Passage, Query
+from liebig.base.statistics import bootstrap
+from liebig.base.workspace import atomic_write
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
 from liebig.measures import parse
-from liebig.measures.blocks import from_mapping
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import Judgements, from_records
-from liebig.records import Passage, Query
-from liebig.search.fuse import ranks_by, weighted_by
-from liebig.search.systems import Found
-from liebig.stages import STAGES
-from liebig.statistics import bootstrap
-from liebig.workspace import atomic_write
+from liebig.measures.evaluator import (
+    Judgements,
+    block_from_mapping as from_mapping,
+    evaluate,
+    judgements_from_records as from_records,
+)
+from liebig.search.systems import Found, ranks_by, weighted_by
 
 SETS = ("medquad", "scifact", "cranfield", "squad")
 HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package never saw
@@ -86,14 +89,14 @@ class Dense:
     """An encoder on a device."""
 
     def __init__(self, path: str, device: str) -> None:
-        from liebig.evaluate.model import ModelScorer
+        from liebig.evaluation.encoders import ModelScorer
 
         folder = encoders.folder(path) if path.startswith(encoders.PREFIX) else Path(path)
         self.scorer = ModelScorer(folder, device, DEPTH)
 
     def search(self, one: Set) -> list[Found]:
         """The best passages of every query, by exact search."""
-        from liebig.model.topk import topk
+        from liebig.vectors.topk import topk
 
         queries = self.scorer.embed([query.text for query in one.queries], "query")
         passages = self.scorer.embed(one.passages, "passage")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import beside
 
-from liebig import pipeline
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
 
 
 def row(

@@ -26,8 +26,8 @@ from stopwatch import said
 from table import ROWS, result_path, store
 from teacher import teach
 
-from liebig.finetune.adaptive import Adaptive, searching
-from liebig.finetune.hardness import Vectors
+from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.sampler import Adaptive, searching
 
 sys.path.append(str(Path(__file__).parents[1]))
 

@@ -22,21 +22,18 @@ from searching import Rows, values
 from stopwatch import Stopwatch
 from torch import Tensor
 
-from liebig import rng
-from liebig.finetune.adaptive import Adaptive, searching, twins
-from liebig.finetune.average import mean
-from liebig.finetune.batches import Choice, Maker
-from liebig.finetune.contrastive import InfoNCE, Loss, Retriever
-from liebig.finetune.distill import SoftLabels
-from liebig.finetune.hardness import Similarity, Vectors, from_run
+from liebig.base import rng
+from liebig.commands.average import mean
+from liebig.methods.abs.hardness import Similarity, Vectors, from_run
+from liebig.methods.abs.sampler import Adaptive, searching, twins
+from liebig.methods.contrastive import Choice, InfoNCE, Loss, Maker, Retriever
+from liebig.methods.distill import SoftLabels
+from liebig.methods.labelled import Examples, Ragged, Sampler, Texts, random_batches
 from liebig.model.encoder import Encoder
-from liebig.model.topk import topk
-from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, ScheduleConfig
 from liebig.train.distributed import World
-from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.samplers import Sampler, random_batches
-from liebig.train.labelled.texts import Texts
 from liebig.train.loop import Epochs, train
+from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig, ScheduleConfig
+from liebig.vectors.topk import topk
 
 Longs = NDArray[np.int64]
 Weights = dict[str, Tensor]

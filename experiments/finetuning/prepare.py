@@ -17,9 +17,9 @@ import numpy as np
 from prepared import PASSAGE, QUERY, Asked, Prepared, dev_places, digest, drawn, save, tokenised
 from sets import Set, Split, read
 
+from liebig.methods.labelled import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.examples import Ragged
 
 START = Path("runs/mini-v0/model/model")  # what `liebig run recipes/encoders/mini-v0.toml` makes
 

@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig import rng
+from liebig.base import rng
+from liebig.methods.labelled import Ragged, Texts
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
 QUERY, PASSAGE, PAIR = 32, 144, 192

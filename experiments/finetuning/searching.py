@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from liebig.methods.labelled import Ragged, Texts
 from liebig.model.encoder import TOKENS, Encoder, by_budget
 from liebig.model.packed import Packed
-from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Texts
 
 Longs = NDArray[np.int64]
 MEASURES = ("nDCG@10", "RR@10", "R@100")

@@ -26,12 +26,12 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import splits
 
-from liebig import pipeline
-from liebig.data.collection import Collection
-from liebig.lexical.bm25 import BM25
+from liebig.base import pipeline
+from liebig.base.records import Passage, Query
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
 from liebig.measures.answers import join, token_matcher, tokens
-from liebig.records import Passage, Query
-from liebig.stages import STAGES
 
 Longs = NDArray[np.int64]
 SPLITS = ("train", "dev", "test")

@@ -11,13 +11,12 @@ from methods import NEGATIVES, Bench, loop
 from prepared import PAIR, QUERY
 from stopwatch import Stopwatch
 
+from liebig.methods.labelled import random_batches
+from liebig.methods.reranker import CrossEncoder, Maker, Reranker
 from liebig.model.backbone import Backbone
-from liebig.rerank.cross import CrossEncoder
-from liebig.rerank.train import Maker, Reranker
-from liebig.train.config import AdamWConfig
 from liebig.train.distributed import World
-from liebig.train.labelled.samplers import random_batches
 from liebig.train.loop import Epochs, train
+from liebig.train.settings import AdamWConfig
 
 LR, EPOCHS, BATCH = 2e-4, 2, 32
 

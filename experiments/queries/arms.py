@@ -20,25 +20,22 @@ import tasks
 import torch
 from numpy.typing import NDArray
 
-from liebig import config as recipes
-from liebig.data.batch_row import Frame
-from liebig.data.store import TokenStore
-from liebig.finetune.batches import Choice, Maker as LabelledMaker
-from liebig.finetune.contrastive import InfoNCE, Retriever
+from liebig.base import config as recipes
+from liebig.base.rng import key
+from liebig.methods import building as build, pretraining as presets, sources
+from liebig.methods.contrastive import Choice, InfoNCE, Maker as LabelledMaker, Retriever
+from liebig.methods.labelled import random_batches
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.shapes import Maker
+from liebig.methods.sources import Arranged, PairSource, Texts, Weighted
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
-from liebig.pretrain import build, presets, sources
-from liebig.pretrain.arrange import Arranged
-from liebig.pretrain.batches import Maker
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.pairs import PairSource, Texts
-from liebig.pretrain.sources import Weighted
-from liebig.rng import key
+from liebig.store.pair_sources import Frame
+from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
 from liebig.train.distributed import World
-from liebig.train.labelled.samplers import random_batches
 from liebig.train.loop import Epochs, train
+from liebig.train.settings import AdamWConfig, LoopConfig, ScheduleConfig
 
 Tree = dict[str, Any]
 LENGTH = 128

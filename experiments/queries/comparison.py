@@ -46,10 +46,10 @@ def prepare(given: argparse.Namespace) -> None:
     """Articles as a store, labelled collections as arrays."""
     import tasks
 
-    from liebig import pipeline
-    from liebig.data.collection import Collection
-    from liebig.lexical.bm25 import BM25
-    from liebig.stages import STAGES
+    from liebig.base import pipeline
+    from liebig.bm25.search import BM25
+    from liebig.collection.collection import Collection
+    from liebig.commands import STAGES
     from liebig.text.tokenizer import Tokenizer
 
     out, data, made = given.prepared, given.data, given.prepared / "made"
@@ -76,7 +76,7 @@ def pairs(given: argparse.Namespace) -> None:
     """Passages and their queries as arrays, once for each file of queries."""
     import arms
 
-    from liebig.queries.run_generate import labels_of
+    from liebig.queries.labelled_pairs import labels_of
     from liebig.text.tokenizer import Tokenizer
 
     if given.queries is None:

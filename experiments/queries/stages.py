@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from liebig import pipeline
-from liebig.errors import LiebigError
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.errors import LiebigError
+from liebig.commands import STAGES
 
 
 def main() -> None:

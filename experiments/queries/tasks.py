@@ -15,20 +15,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liebig import rng
-from liebig.data.collection import Collection
-from liebig.lexical.bm25 import BM25
+from liebig.base import rng
+from liebig.base.records import Query
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection
 from liebig.measures import parse
-from liebig.measures.blocks import from_matrix
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import from_mapping
+from liebig.measures.evaluator import (
+    block_from_matrix as from_matrix,
+    evaluate,
+    judgements_from_mapping as from_mapping,
+)
+from liebig.methods.labelled import Examples, Ragged, Texts
 from liebig.model.encoder import Encoder
-from liebig.model.topk import topk
-from liebig.records import Query
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.texts import Texts
+from liebig.vectors.topk import topk
 
 Longs, Floats, Values = NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]
 MEASURES = ("nDCG@10", "RR@10", "R@100")

@@ -16,15 +16,17 @@ from pathlib import Path
 import numpy as np
 
 from liebig import Retriever
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.base.records import Judgement, Query
+from liebig.base.statistics import bootstrap, compare
+from liebig.formats.detect import find
+from liebig.formats.items import Options
 from liebig.measures import parse
-from liebig.measures.blocks import from_mapping as run_of
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import from_mapping
-from liebig.records import Judgement, Query
-from liebig.statistics import bootstrap, compare
+from liebig.measures.evaluator import (
+    block_from_mapping as run_of,
+    evaluate,
+    judgements_from_mapping as from_mapping,
+)
 
 MEASURE = parse("nDCG@10")
 

@@ -1,7 +1,7 @@
-"""The command line: a table of stages, and the few commands that are not stages.
+"""The command line: commands from a static table, imported when they are used.
 
-Every stage command takes a recipe (a .toml file) or flags, `key=value` overrides, and `--out`. Errors a user can
-fix are one sentence on standard error and exit code 2. The environment is read here and nowhere else.
+A stage command takes a recipe (a .toml file), flags, `key=value` overrides, and `--out`. Errors that a user can fix are
+one sentence on standard error and exit code 2; an interrupted command exits with 130.
 """
 
 from __future__ import annotations
@@ -11,28 +11,24 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand, TyperGroup
 
-from liebig import __version__, config as recipes, machine, pipeline, workspace
-from liebig.commands import COMMANDS
-from liebig.config import Config
-from liebig.errors import LiebigError, RecipeError
-from liebig.explain import nearest
-from liebig.pipeline import Stage
-from liebig.serve.command import serve
-from liebig.stages import STAGES
+from liebig import __version__
+from liebig.base import config as recipes, machine, pipeline, workspace
+from liebig.base.config import Config
+from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.progress import say
+from liebig.commands import GROUPS, Command, commands
 
-GROUPS = {
-    "analyse": "Look into models, vectors and results.",
-    "queries": "Train query generators, write queries and look at them.",
-    "rerank": "Train cross-encoders and score with them.",
-}
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
@@ -43,35 +39,37 @@ FIXES = {
     errno.EPERM: _ACCESS,
     errno.EROFS: _ACCESS,
     errno.ENAMETOOLONG: "use shorter names",
-    errno.ELOOP: "mend the links, which lead in a circle",
+    errno.ELOOP: "remove the symlink loop",
     errno.EIO: "the disk does not work; use another",
 }
 EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; liebig show --schema '{name}' lists them all."
 
 
-def say(text: str) -> None:
-    """A line for the user, beside the results."""
-    typer.echo(text, err=True)
+@contextmanager
+def reported() -> Iterator[None]:
+    """Errors a user can fix end in one sentence and exit code 2; Ctrl-C says how to go on."""
+    try:
+        yield
+    except LiebigError as error:
+        say(f"liebig: {error}")
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        say("liebig: interrupted. What was finished is kept: run the same command again to resume.")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        if error.errno not in FIXES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: {FIXES[error.errno]}.")
+        raise typer.Exit(2) from None
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
-    """Errors a user can fix end in one sentence and exit code 2; Ctrl-C says how to go on."""
+    """The function with its errors reported, and with the signature that typer reads."""
 
     def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
+        with reported():
             function(*args, **kwargs)
-        except LiebigError as error:
-            say(f"liebig: {error}")
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            say("liebig: interrupted. What was finished is kept: run the same command again to go on.")
-            raise typer.Exit(130) from None
-        except OSError as error:
-            if error.errno not in FIXES:
-                raise
-            where = f"{error.filename}: " if error.filename else ""
-            say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: {FIXES[error.errno]}.")
-            raise typer.Exit(2) from None
 
     wrapper.__doc__ = function.__doc__
     wrapper.__name__ = function.__name__
@@ -80,50 +78,102 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+class LazyGroup(TyperGroup):
+    """Commands of the table whose names begin with `prefix`, imported when they are asked for by name.
+
+    Its own help needs names, one line each and panels only, which the table has: nothing is imported for it.
+    """
+
+    prefix = ""
+    markup: Literal["markdown"] | None = "markdown"
+    static = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        below = [name.removeprefix(self.prefix) for name in commands() if name.startswith(self.prefix)]
+        return list(dict.fromkeys(name.partition(" ")[0] for name in below))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        name = self.prefix + cmd_name
+        if name in commands():
+            command = commands()[name]
+            if self.static:
+                return TyperCommand(cmd_name, help=command.help, rich_help_panel=command.panel)
+            with reported():
+                return _loaded(command, self.markup)
+        first = next((c for c in commands().values() if c.name.startswith(name + " ")), None)
+        return None if first is None else _group(name, self.markup, first.panel)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.static = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.static = False
+
+
 def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
     """The whole command line; without markup its help is plain text, as in docs/cli.md."""
     app = typer.Typer(
         name="liebig",
-        help="Condense a text corpus into a retriever.",
+        cls=_below("", markup),
+        help="Turn a text corpus into a retriever.",
         no_args_is_help=True,
         rich_markup_mode=markup,
         pretty_exceptions_enable=False,
         add_completion=False,
     )
-    app.callback()(_version)
-    groups = {"": app}
-    for stage in STAGES.values():
-        group, _, name = stage.name.rpartition(" ")
-        if group not in groups:
-            groups[group] = typer.Typer(no_args_is_help=True, rich_markup_mode=markup)
-            app.add_typer(groups[group], name=group, help=GROUPS[group])
-        groups[group].command(name, help=_help(stage), epilog=EPILOG.format(name=stage.name))(_command(stage))
-    for function in (run, show, search, serve, demo, *COMMANDS):
-        app.command(function.__name__, help=inspect.getdoc(function))(guarded(function))
+    app.callback()(_options)
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _below(prefix: str, markup: Literal["markdown"] | None) -> type[LazyGroup]:
+    return type("Commands", (LazyGroup,), {"prefix": prefix, "markup": markup})
+
+
+def _group(name: str, markup: Literal["markdown"] | None, panel: str) -> Any:
+    """A word before commands, such as `queries`."""
+    app = typer.Typer(
+        name=name, cls=_below(f"{name} ", markup), no_args_is_help=True, rich_markup_mode=markup
+    )
+    app.callback(help=GROUPS.get(name, ""))(lambda: None)
+    group = typer.main.get_group(app)
+    group.rich_help_panel = panel
+    return group
+
+
+def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
+    """The command of a module: of its `STAGE`, or of its function `command`."""
+    app = typer.Typer(rich_markup_mode=markup, pretty_exceptions_enable=False, add_completion=False)
+    module = command.load()
+    name = command.name.rpartition(" ")[2]
+    if command.stage:
+        text = f"{command.help}\n\nExample:\n\n    {module.STAGE.example}"
+        epilog = EPILOG.format(name=command.name)
+        app.command(name, help=text, epilog=epilog)(_stage_command(module.STAGE))
+    else:
+        app.command(name, help=inspect.getdoc(module.command))(guarded(module.command))
+    made = typer.main.get_command(app)
+    made.name = name
+    made.rich_help_panel = command.panel  # type: ignore[attr-defined]  # typer's own commands have it
+    return made
+
+
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"liebig {__version__}")
         raise typer.Exit
 
 
-def _version(
+def _options(
     version: Annotated[
         bool,
-        # A callback of the option itself: the group's own runs only after a command was found.
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
-    """Options before any command."""
+    """Options of `liebig` itself."""
 
 
-def _help(stage: Stage) -> str:
-    return f"{stage.help}\n\nExample:\n\n    {stage.example}"
-
-
-def _command(stage: Stage) -> Callable[..., None]:
+def _stage_command(stage: Stage) -> Callable[..., None]:
     """A typer command whose options are the plain fields of the stage's config."""
     options = {
         name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)
@@ -163,7 +213,12 @@ def _command(stage: Stage) -> Callable[..., None]:
         default = (
             "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
         )
-        option = typer.Option(*names, help=(field.description or "") + default, show_default=False)
+        option = typer.Option(
+            *names,
+            help=(field.description or "") + default,
+            show_default=False,
+            metavar=None if kind is bool else "|".join(_type_names(field.annotation)),
+        )
         parameters.append(_parameter(name, (bool if kind is bool else str) | None, option, None))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     command.__name__ = stage.name.replace(" ", "_")
@@ -219,147 +274,11 @@ def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str],
 
 def _run(stage: Stage, config: Config, out: Path) -> None:
     """Run a stage; of several processes the first alone writes the folder."""
-    if int(os.environ.get("RANK", "0")) == 0:
+    if machine.process_rank() == 0:
         pipeline.run_stage(stage, config, out)
     else:
         whole, partial = workspace.places(out)
         stage.run(config, workspace.Folder(partial, whole, resumed=False))
-
-
-def run(
-    recipe: Annotated[
-        Path, typer.Argument(help="A pipeline recipe (.toml), or the name of a packaged one: smoke/mlm.")
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")
-    ] = None,
-    only_plan: Annotated[
-        bool, typer.Option("--plan", help="Print what the stages would take, and do nothing.")
-    ] = False,
-) -> None:
-    """Run a recipe's stages in order; skip what is up to date, take up what was interrupted.
-
-    Example:
-
-        liebig run recipes/smoke/mlm.toml stages.model.loop.steps=20
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        fix = "run its stages one by one, and those that train or encode under torchrun"
-        raise RecipeError("a pipeline runs in one process", file=recipe, fix=fix)
-    folder = out if out is not None else Path("runs") / recipe.stem
-    planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
-    if not only_plan:
-        pipeline.run(planned, say)
-    for item in planned if only_plan else ():
-        typer.echo(f"{item.name}: liebig {item.stage.name}")
-        if item.stage.plan is not None:
-            typer.echo(item.stage.plan(item.config))
-    if only_plan:
-        typer.echo(f"Time, memory and disk of every stage: liebig plan {recipe}")
-
-
-def show(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe.")
-    ] = None,
-    stage: Annotated[str | None, typer.Option(help="The stage a single-stage recipe is for.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of a stage's recipe.")] = None,
-) -> None:
-    """Print a recipe as it will be run: defaults filled in, overrides applied.
-
-    Example:
-
-        liebig show recipes/smoke/mlm.toml stages.model.loop.seed=2
-    """
-    if schema is not None:
-        typer.echo(recipes.schema(_stage(schema).config), nl=False)
-        return
-    if not words:
-        raise RecipeError("there is no recipe to show", fix="liebig show RECIPE.toml, or --schema STAGE")
-    path, overrides = Path(words[0]), words[1:]
-    if stage is not None:
-        typer.echo(recipes.dump(recipes.load(_stage(stage).config, path, overrides)), nl=False)
-        return
-    for item in pipeline.plan(STAGES, path, overrides, Path("runs") / path.stem):
-        typer.echo(f"# {item.name}: liebig {item.stage.name}, written to {item.out}")
-        typer.echo(recipes.dump(item.config))
-
-
-def search(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INDEX... QUESTION", help="A retriever, or one or two indexes; and the question."
-        ),
-    ],
-    k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
-    system: Annotated[
-        str | None,
-        typer.Option(help="Of a retriever: hybrid, dense or bm25 [default: the one its build chose]."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Of an index: model of the question [default: the index's own].")
-    ] = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="A collection with the texts, where no index has them.")
-    ] = None,
-) -> None:
-    """Ask a question in the terminal: a retriever, by the system its build chose, or one or two indexes side by side.
-
-    Example:
-
-        liebig search runs/articles "how do I merge two sorted lists"
-    """
-    from liebig.retriever.folder import is_retriever
-    from liebig.retriever.terminal import search_retriever
-    from liebig.search.terminal import search_here
-
-    *indexes, question = words
-    if not indexes:
-        raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
-    paths = [Path(index) for index in indexes]
-    whole = next((path for path in paths if is_retriever(path)), None)
-    if whole is None:
-        if system is not None:
-            raise RecipeError("only a retriever has systems", fix="leave out --system")
-        search_here(paths, question, k=k, model=model, texts=texts)
-    elif len(paths) > 1:
-        raise RecipeError(
-            "a retriever is asked alone", file=whole, fix="name indexes to see them side by side"
-        )
-    elif model is not None or texts is not None:
-        raise RecipeError(
-            "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
-        )
-    else:
-        search_retriever(whole, question, k=k, system=system)
-
-
-def _stage(name: str) -> Stage:
-    if name not in STAGES:
-        raise RecipeError(f"{name!r} is no stage", fix=nearest(name, sorted(STAGES)))
-    return STAGES[name]
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
-    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser at the end.")] = False,
-) -> None:
-    """Make a search engine of your Python's own documentation, and judge it by 309 questions, in about five minutes.
-
-    BM25, the bundled encoder as it comes, the same after a minute of training on the corpus, and both together: a
-    table with intervals and tests, a page, and a folder for `liebig serve`. Run again, it goes on where it stopped.
-
-    Example:
-
-        liebig demo --open
-    """
-    from liebig.demo import run as run_demo
-
-    run_demo(STAGES, out, say, show=show)
 
 
 def _is_plain(annotation: Any) -> bool:
@@ -377,6 +296,22 @@ def _plain_type(annotation: Any) -> Any:
     if origin is Literal or annotation in (str, int, float, Path):
         return str
     return bool if annotation is bool else None
+
+
+def _type_names(annotation: Any) -> list[str]:
+    """What the help shows as an option's type: the words of a choice, or the kinds of values it takes."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_names(parts[0])
+    if origin in (Union, UnionType):
+        return list(
+            dict.fromkeys(name for part in parts if part is not NoneType for name in _type_names(part))
+        )
+    if origin is Literal:
+        return [_shown(part) for part in parts]
+    return {str: ["TEXT"], int: ["INTEGER"], float: ["FLOAT"], Path: ["PATH"], bool: ["true", "false"]}[
+        annotation
+    ]
 
 
 def _many(annotation: Any) -> bool:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from liebig.analyse import space
-from liebig.analyse.attention import average, cls_entropy, movement
-from liebig.analyse.errors import (
+from liebig.evaluation import analyses as space
+from liebig.evaluation.analyses import average, cls_entropy, curve, draw, movement, nb_recall
+from liebig.evaluation.leakage import check
+from liebig.evaluation.wins import (
     all_groups,
     extremes,
     first_relevant,
@@ -20,9 +21,6 @@ from liebig.analyse.errors import (
     overlap_group,
     question_word,
 )
-from liebig.analyse.leakage import check
-from liebig.analyse.neighbours import curve, nb_recall
-from liebig.analyse.sample import draw
 
 
 def attention(rows: list[list[float]]) -> np.ndarray:

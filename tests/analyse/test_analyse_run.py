@@ -11,14 +11,24 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from liebig.analyse import run as shells
-from liebig.analyse.config import AttentionConfig, ErrorsConfig, LeakageConfig, NeighboursConfig, SpaceConfig
-from liebig.config import Config, inputs, load
-from liebig.errors import DataError, LiebigError, RecipeError
+from liebig.base.config import Config, inputs, load
+from liebig.base.errors import DataError, LiebigError, RecipeError
+from liebig.base.workspace import Folder, stage
+from liebig.commands import (
+    analyse_attention,
+    analyse_errors,
+    analyse_leakage,
+    analyse_neighbours,
+    analyse_space,
+)
+from liebig.commands.analyse_attention import AttentionConfig
+from liebig.commands.analyse_errors import ErrorsConfig
+from liebig.commands.analyse_leakage import LeakageConfig
+from liebig.commands.analyse_neighbours import NeighboursConfig
+from liebig.commands.analyse_space import SpaceConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
-from liebig.workspace import Folder, stage
 
 PASSAGES = {
     f"p{i}": text
@@ -85,7 +95,7 @@ def check_svg(path: Path) -> str:
 def test_attention_has_a_curve_a_model_and_a_plot(world: Path, tmp_path: Path) -> None:
     models = [world / "model1", world / "model2"]
     common = {"models": models, "texts": world / "data", "count": 5}
-    out = call(shells.run_attention, AttentionConfig, tmp_path / "out", **common, origins=["-", "model1"])
+    out = call(analyse_attention.run, AttentionConfig, tmp_path / "out", **common, origins=["-", "model1"])
     found = read(out / "attention.json")
     curves = {name: np.array(curve["mean"]) for name, curve in found["curves"].items()}
     assert found["texts"] == 5
@@ -97,14 +107,14 @@ def test_attention_has_a_curve_a_model_and_a_plot(world: Path, tmp_path: Path) -
 def test_attention_of_a_model_with_itself_does_not_move(world: Path, tmp_path: Path) -> None:
     values = {"models": [world / "model1"] * 2, "names": ["before", "after"], "origins": ["-", "before"]}
     out = call(
-        shells.run_attention, AttentionConfig, tmp_path / "out", texts=world / "data", count=3, **values
+        analyse_attention.run, AttentionConfig, tmp_path / "out", texts=world / "data", count=3, **values
     )
     assert read(out / "attention.json")["moved"] == {"after": 0.0}
 
 
 def test_neighbours_of_a_run_with_itself_are_all_found(world: Path, tmp_path: Path) -> None:
     runs = {"first": [world / "a.trec", world / "a.trec"], "second": [world / "a.trec", world / "b.trec"]}
-    out = call(shells.run_neighbours, NeighboursConfig, tmp_path / "out", **runs, n=[2], k=[1, 2])
+    out = call(analyse_neighbours.run, NeighboursConfig, tmp_path / "out", **runs, n=[2], k=[1, 2])
     same, other = read(out / "neighbours.json")
     assert same["recall"] == [0.5, 1.0]
     assert other["recall"] == [pytest.approx(1 / 3), pytest.approx(0.5)]
@@ -113,7 +123,9 @@ def test_neighbours_of_a_run_with_itself_are_all_found(world: Path, tmp_path: Pa
 
 def test_space_describes_every_model(world: Path, tmp_path: Path) -> None:
     models = [world / "model1", world / "model2"]
-    out = call(shells.run_space, SpaceConfig, tmp_path / "out", models=models, collection=world / "data", k=3)
+    out = call(
+        analyse_space.run, SpaceConfig, tmp_path / "out", models=models, collection=world / "data", k=3
+    )
     found = read(out / "space.json")["models"]
     assert set(found) == {"model1", "model2"}
     for numbers in found.values():
@@ -125,7 +137,7 @@ def test_space_describes_every_model(world: Path, tmp_path: Path) -> None:
 def test_a_model_tuned_from_a_tuned_one_has_the_colour_of_the_first(world: Path, tmp_path: Path) -> None:
     models, names = [world / "model1", world / "model2", world / "model1"], ["one", "two", "three"]
     values = {"models": models, "names": names, "texts": world / "data", "origins": ["-", "one", "two"]}
-    out = call(shells.run_attention, AttentionConfig, tmp_path / "out", **values)
+    out = call(analyse_attention.run, AttentionConfig, tmp_path / "out", **values)
     assert set(read(out / "attention.json")["moved"]) == {"two", "three"}
 
 
@@ -136,13 +148,13 @@ def test_one_passage_is_no_space(tmp_path: Path) -> None:
         (data / name).write_text(json.dumps({"_id": "a", "text": "x"}) + "\n")
     (data / "qrels" / "test.tsv").write_text("a\ta\t1\n")
     with pytest.raises(DataError, match="two passages or more"):
-        call(shells.run_space, SpaceConfig, tmp_path / "out", models=[tmp_path], collection=data)
+        call(analyse_space.run, SpaceConfig, tmp_path / "out", models=[tmp_path], collection=data)
 
 
 def test_errors_show_the_wins_and_losses_with_texts(world: Path, tmp_path: Path) -> None:
     runs = [world / "a.trec", world / "b.trec"]
     out = call(
-        shells.run_errors,
+        analyse_errors.run,
         ErrorsConfig,
         tmp_path / "out",
         runs=runs,
@@ -167,7 +179,7 @@ def test_errors_show_no_query_as_its_own_first_hit_where_these_are_taken_out(tmp
         write_run(tmp_path / "x.trec", {"a": ["a", "b", "c"]}),
         write_run(tmp_path / "y.trec", {"a": ["a", "c", "b"]}),
     ]
-    out = call(shells.run_errors, ErrorsConfig, tmp_path / "out", runs=runs, collection=data)
+    out = call(analyse_errors.run, ErrorsConfig, tmp_path / "out", runs=runs, collection=data)
     [win] = read(out / "errors.json")["wins"]
     assert (win["value_a"], win["found_a"], win["found_b"]) == (1.0, "text of b", "text of c")
 
@@ -177,7 +189,7 @@ def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> N
     corpus.mkdir()
     (corpus / "a.txt").write_text("A page.\n\nSomebody asked: what lies on the Seine? Nobody knew.\n")
     values = {"evaluation": world / "data", "corpus": [corpus], "shortest": 4}
-    found = read(call(shells.run_leakage, LeakageConfig, tmp_path / "out", **values) / "leakage.json")
+    found = read(call(analyse_leakage.run, LeakageConfig, tmp_path / "out", **values) / "leakage.json")
     assert (found["checked"], found["too_short"], found["leaked"]) == (2, 1, 1)
     assert found["leaks"][0]["name"] == "q2"
 
@@ -186,31 +198,31 @@ def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> N
     ("shell", "config", "values", "what"),
     [
         (
-            shells.run_neighbours,
+            analyse_neighbours.run,
             NeighboursConfig,
             {"first": ["a.trec", "b.trec"], "second": ["a.trec"]},
             "different numbers of runs",
         ),
         (
-            shells.run_attention,
+            analyse_attention.run,
             AttentionConfig,
             {"models": ["model1", "model1"], "texts": "data"},
             "different names",
         ),
         (
-            shells.run_attention,
+            analyse_attention.run,
             AttentionConfig,
             {"models": ["model1"], "texts": "data", "origins": ["nobody"]},
             "no model is called 'nobody'",
         ),
         (
-            shells.run_attention,
+            analyse_attention.run,
             AttentionConfig,
             {"models": ["model1", "model2"], "texts": "data", "origins": ["model2", "model1"]},
             "in a circle: model1, model2, model1",
         ),
         (
-            shells.run_attention,
+            analyse_attention.run,
             AttentionConfig,
             {"models": ["model1", "model3"], "texts": "data", "origins": ["-", "model1"]},
             "model3 has 2 layers and its origin model1 has 3",
@@ -235,7 +247,7 @@ def test_runs_of_different_queries_have_no_neighbours_to_compare(tmp_path: Path)
         (tmp_path / f"{name}.trec").write_text(f"query-{name} Q0 d1 1 1.0 t\n")
     values = {"first": [tmp_path / "one.trec"], "second": [tmp_path / "two.trec"]}
     with pytest.raises(LiebigError, match="no query in common"):
-        call(shells.run_neighbours, NeighboursConfig, tmp_path / "out", **values)
+        call(analyse_neighbours.run, NeighboursConfig, tmp_path / "out", **values)
 
 
 def test_depths_come_in_rising_order(tmp_path: Path) -> None:
@@ -243,6 +255,6 @@ def test_depths_come_in_rising_order(tmp_path: Path) -> None:
     run.write_text("q1 Q0 d1 1 1.0 t\n")
     values = {"first": [run], "second": [run], "k": [20, 10], "n": [1]}
     found = read(
-        call(shells.run_neighbours, NeighboursConfig, tmp_path / "out", **values) / "neighbours.json"
+        call(analyse_neighbours.run, NeighboursConfig, tmp_path / "out", **values) / "neighbours.json"
     )
     assert found[0]["k"] == [10, 20]

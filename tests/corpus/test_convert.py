@@ -6,17 +6,18 @@ import pickle
 import numpy as np
 import pytest
 
-from liebig.config import inputs, parse
-from liebig.corpus import convert, init
-from liebig.corpus.init_config import ConvertConfig, InitConfig
-from liebig.data.collection import Collection
-from liebig.data.collection_writer import CollectionWriter
-from liebig.data.exports import EXPORTS, FAMILIES
-from liebig.data.formats import find
-from liebig.data.items import Item, Options, Where
-from liebig.errors import DataError
-from liebig.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
-from liebig.workspace import stage
+from liebig.base.config import inputs, parse
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.base.workspace import stage
+from liebig.collection.collection import Collection
+from liebig.collection.writer import CollectionWriter
+from liebig.commands import convert, init
+from liebig.commands.convert import ConvertConfig
+from liebig.commands.init import InitConfig
+from liebig.formats.detect import find
+from liebig.formats.export import EXPORTS, FAMILIES
+from liebig.formats.items import Item, Options, Where
 
 PASSAGES = [Passage("1", "one text", "A title"), Passage("2", "two", ""), Passage("30", "three", "B")]
 QUERIES = [Query("7", "who is it", ("text", "x")), Query("8", "what now")]

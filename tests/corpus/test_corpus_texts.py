@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.corpus import texts as stage
-from liebig.corpus.texts import texts_of
-from liebig.corpus.texts_config import TextsConfig
-from liebig.data.collection import Collection
-from liebig.records import Document, Section
-from liebig.rng import key
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.records import Document, Section
+from liebig.base.rng import key
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES, texts as stage
+from liebig.commands.texts import TextsConfig, texts_of
 
 WORDS = [f"w{i}" for i in range(400)]
 DOCUMENT = Document("d", "Title", (Section("Heading", (" ".join(WORDS) + ".",)),))

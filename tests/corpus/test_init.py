@@ -9,16 +9,15 @@ import sys
 import pytest
 from rich.console import Console
 
-from liebig.config import dump, inputs, parse
-from liebig.corpus.init import run
-from liebig.corpus.init_config import FormatName, InitConfig, TargetName
-from liebig.corpus.show import bar, show
-from liebig.data.collection import Collection
-from liebig.data.exports import EXPORTS, FAMILIES
-from liebig.data.formats import FORMATS
-from liebig.errors import DataError, RecipeError
-from liebig.records import Group, Judgement, Passage, Query
-from liebig.workspace import stage, verify
+from liebig.base.config import dump, inputs, parse
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Group, Judgement, Passage, Query
+from liebig.base.workspace import stage, verify
+from liebig.collection.collection import Collection
+from liebig.collection.summary import bar, show
+from liebig.commands.init import FormatName, InitConfig, TargetName, run
+from liebig.formats.detect import FORMATS
+from liebig.formats.export import EXPORTS, FAMILIES
 
 
 def init(out, *paths, **values):
@@ -151,7 +150,7 @@ def test_a_bad_file_among_those_named_is_skipped_but_a_missing_one_is_refused(tm
     good, bad = put(tmp_path / "a.md", "# A\n"), put(tmp_path / "b.jsonl", "")
     assert [document.id for document in init(tmp_path / "out", good, bad).documents()] == ["a.md"]
     with pytest.raises(DataError, match="no such file"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("liebig.workspace.digest", lambda path: "")
+        patch.setattr("liebig.base.workspace.digest", lambda path: "")
         init(tmp_path / "missing", good, tmp_path / "c.md")
 
 
@@ -298,7 +297,7 @@ def test_paths_that_are_names_are_no_inputs_and_the_rest_are(tmp_path):
 def test_the_recipe_comes_back_from_its_dump(tmp_path):
     config = parse(InitConfig, {"paths": "stdlib:", "limit": 5})
     path = put(tmp_path / "r.toml", dump(config))
-    from liebig.config import load
+    from liebig.base.config import load
 
     assert load(InitConfig, path) == config
 
@@ -315,8 +314,8 @@ def test_memory_stays_small_however_long_the_corpus(tmp_path):
         for n in range(40_000):
             file.write(f"{n}\t{'word ' * 200}{n}\n")
     code = (
-        "import sys, resource\nfrom pathlib import Path\nfrom liebig.corpus.init import run\n"
-        "from liebig.corpus.init_config import InitConfig\nfrom liebig.workspace import Folder\n"
+        "import sys, resource\nfrom pathlib import Path\nfrom liebig.commands.init import run\n"
+        "from liebig.commands.init import InitConfig\nfrom liebig.base.workspace import Folder\n"
         "out = Path(sys.argv[2]); out.mkdir()\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "run(InitConfig(paths=[sys.argv[1]]), Folder(out, out, False))\n"

@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from liebig import workspace
-from liebig.config import inputs, parse, recorded
-from liebig.corpus import prepare as preparing
-from liebig.corpus.config import PrepareConfig
-from liebig.corpus.prepare_passages import by_tokens, by_words
-from liebig.corpus.prepare_pieces import cut
-from liebig.corpus.run import run
-from liebig.data.documents import document_row
-from liebig.data.store import TokenStore
-from liebig.data.store_write import build
-from liebig.errors import DataError, RecipeError
+from liebig.base import workspace
+from liebig.base.config import inputs, parse, recorded
+from liebig.base.errors import DataError, RecipeError
+from liebig.commands.prepare import PrepareConfig, run
+from liebig.formats.documents import document_row
+from liebig.store import prepare as preparing
+from liebig.store.prepare import by_tokens, by_words, cut
+from liebig.store.store import TokenStore
+from liebig.store.write import build
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 

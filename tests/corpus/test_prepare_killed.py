@@ -16,13 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 
 from store_world import documents, tokenizer
 
-from liebig import workspace
-from liebig.config import inputs, parse, recorded
-from liebig.corpus import prepare
-from liebig.corpus.config import PrepareConfig
-from liebig.corpus.run import run
-from liebig.data.documents import document_row
-from liebig.data.store import TokenStore
+from liebig.base import workspace
+from liebig.base.config import inputs, parse, recorded
+from liebig.commands.prepare import PrepareConfig, run
+from liebig.formats.documents import document_row
+from liebig.store import prepare
+from liebig.store.store import TokenStore
 
 
 def prepare_store(world: Path, out: Path, processes: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from liebig import rng
-from liebig.data.store import TokenStore
-from liebig.data.store_write import write_store
-from liebig.records import Document, Section
+from liebig.base import rng
+from liebig.base.records import Document, Section
+from liebig.store.store import TokenStore
+from liebig.store.write import write_store
 from liebig.text.tokenizer import Tokenizer
 
 SYLLABLES = ("ka", "lo", "mi", "nu", "re", "so", "ta", "vi", "bo", "da", "fe", "gu")

@@ -8,11 +8,11 @@ import zipfile
 
 import pytest
 
-from liebig.data.formats import find
-from liebig.data.items import Options, Skipped
-from liebig.data.sources import DiskSource, source_of
-from liebig.errors import DataError
-from liebig.workspace import digest
+from liebig.base.errors import DataError
+from liebig.base.workspace import digest
+from liebig.formats.detect import find
+from liebig.formats.inputs import DiskSource, source_of
+from liebig.formats.items import Options, Skipped
 
 
 @pytest.fixture

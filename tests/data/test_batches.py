@@ -6,20 +6,10 @@ import numpy as np
 import pytest
 from store_world import store
 
-from liebig.data import batches as batches_module
-from liebig.data.batch_row import joined
-from liebig.data.batches import (
-    Batches,
-    BlockSource,
-    ClozeSource,
-    CropSource,
-    MixedBatches,
-    Row,
-    SpanSource,
-    share,
-    weights,
-)
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.store import batches as batches_module
+from liebig.store.batches import Batches, MixedBatches, share, weights
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Row, SpanSource, joined
 
 
 @pytest.fixture(scope="module")

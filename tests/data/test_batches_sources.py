@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from store_world import store
 
-from liebig.data.batches import Batches, BlockSource, ClozeSource, CropSource, SpanSource
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.store.batches import Batches
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 
 
 @pytest.fixture(scope="module")

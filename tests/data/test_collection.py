@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from liebig.data import collection as module
-from liebig.data.collection import Collection
-from liebig.data.collection_writer import CollectionWriter
-from liebig.data.formats import find
-from liebig.data.items import Item, Options, Where
-from liebig.data.ledger import Ledger, Seen
-from liebig.data.lookup import OffsetIndex, hash64
-from liebig.errors import CorruptError, DataError
-from liebig.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.base.errors import CorruptError, DataError
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.collection import collection as module
+from liebig.collection.collection import Collection
+from liebig.collection.lookup import OffsetIndex, hash64
+from liebig.collection.writer import CollectionWriter, Ledger, Seen
+from liebig.formats.detect import find
+from liebig.formats.items import Item, Options, Where
 
 PASSAGES = [
     Passage("p1", "text\tone\n", "Title", "d1"),
@@ -168,7 +167,7 @@ def test_two_ids_with_one_hash_are_told_apart(tmp_path, monkeypatch):
     write(tmp_path, [Passage("a", "one"), Passage("b", "two")])
     index = OffsetIndex.load(tmp_path / "index" / "passages")
     OffsetIndex(np.zeros_like(index.hashes), np.array(index.offsets)).save(tmp_path / "index" / "passages")
-    monkeypatch.setattr("liebig.data.lookup.hash64", lambda name: 0)
+    monkeypatch.setattr("liebig.collection.lookup.hash64", lambda name: 0)
     collection = Collection(tmp_path)
     assert [collection.passage(name).text for name in ("b", "a")] == ["two", "one"]
     assert [passage.text for passage in collection.some_passages(["b", "c"])] == ["two"]

@@ -5,9 +5,9 @@ import json
 import pytest
 from format_samples import SAMPLES
 
-from liebig.data.formats import FORMATS, find
-from liebig.data.items import Options
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.formats.detect import FORMATS, find
+from liebig.formats.items import Options
 
 
 def put(folder, name, text):

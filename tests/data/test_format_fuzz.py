@@ -12,11 +12,11 @@ import zstandard
 from format_samples import SAMPLES
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from liebig.data.collection_writer import CollectionWriter
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.errors import DataError
-from liebig.records import Document, Hit, Passage
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Hit, Passage
+from liebig.collection.writer import CollectionWriter
+from liebig.formats.detect import find
+from liebig.formats.items import Options
 
 QUICK = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 NASTY = [
@@ -173,7 +173,7 @@ def test_a_line_of_ten_megabytes_is_a_line(tmp_path, name, file, line):
 
 
 def test_an_endless_line_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.data.lines.MAX_LINE", 1000)
+    monkeypatch.setattr("liebig.formats.rows.MAX_LINE", 1000)
     (tmp_path / "x.tsv").write_text("1\t" + "x" * 2000)
     with pytest.raises(DataError, match="line 1: the line is longer than"):
         list(find(tmp_path / "x.tsv", "msmarco-passages")[0].items(Options()))

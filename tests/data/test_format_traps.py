@@ -9,12 +9,12 @@ import types
 import numpy as np
 import pytest
 
-from liebig.data import dpr, pickled, trec
-from liebig.data.formats import find
-from liebig.data.items import Options, split_in
-from liebig.data.output import write_lines
-from liebig.errors import DataError, MissingDependency
-from liebig.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
+from liebig.base.errors import DataError, MissingDependency
+from liebig.base.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
+from liebig.formats import dpr, pickled, trec
+from liebig.formats.detect import find
+from liebig.formats.items import Options, split_in
+from liebig.formats.output import write_lines
 
 
 def put(folder, name, text):
@@ -183,7 +183,7 @@ def test_msmarco_dev_small_is_a_split_of_its_own(tmp_path):
 
 
 def test_msmarco_titled_corpus_is_not_written_as_the_plain_one():
-    from liebig.data.msmarco import passage_lines
+    from liebig.formats.msmarco import passage_lines
 
     with pytest.raises(DataError, match="msmarco-titled"):
         list(passage_lines([Passage("1", "text", "title")]))

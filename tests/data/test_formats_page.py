@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from liebig.data.exports import EXPORTS, FAMILIES
-from liebig.data.formats import FORMATS
+from liebig.formats.detect import FORMATS
+from liebig.formats.export import EXPORTS, FAMILIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 

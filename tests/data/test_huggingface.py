@@ -6,10 +6,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.errors import DataError
-from liebig.records import Judgement, Passage, Query, ScoredPair, Tuple
+from liebig.base.errors import DataError
+from liebig.base.records import Judgement, Passage, Query, ScoredPair, Tuple
+from liebig.formats.detect import find
+from liebig.formats.items import Options
 
 CORPUS = [{"_id": f"d{n}", "title": "T" if n else None, "text": f"text {n}"} for n in range(2500)]
 QUERIES = [{"_id": "q1", "text": "who?"}]

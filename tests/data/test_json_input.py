@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from liebig.data import json_input
-from liebig.data.items import Where
-from liebig.data.sources import source_of
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.formats import rows as json_input
+from liebig.formats.inputs import source_of
+from liebig.formats.items import Where
 
 QUICK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

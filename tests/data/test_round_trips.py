@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
-from liebig.data import (
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.formats import (
     beir,
-    condenser,
+    condenser_lines as condenser,
     documents,
     dpr,
-    dpr_results,
+    dpr as dpr_results,
+    folder_of_texts as texts,
     msmarco,
     tevatron,
-    texts,
-    topics,
     trec,
+    trec as topics,
     tuples,
 )
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.data.output import collapse, json_array, write_lines
-from liebig.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.formats.detect import find
+from liebig.formats.items import Options
+from liebig.formats.output import collapse, json_array, write_lines
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 PLAIN = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff")

@@ -12,14 +12,13 @@ import zipfile
 import pytest
 import zstandard
 
-from liebig.data.encodings import whole_text
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.data.lines import csv_rows, lines
-from liebig.data.sources import source_of, standard_input
-from liebig.data.unpack import create
-from liebig.errors import DataError
-from liebig.records import Passage
+from liebig.base.errors import DataError
+from liebig.base.records import Passage
+from liebig.formats.detect import find
+from liebig.formats.encodings import whole_text
+from liebig.formats.inputs import create, source_of, standard_input
+from liebig.formats.items import Options
+from liebig.formats.rows import csv_rows, lines
 
 TEXT = "".join(f"{n}\tpassage number {n} é\n" for n in range(3000))
 DATA = TEXT.encode()
@@ -218,7 +217,7 @@ def test_csv_rows_know_the_line_they_start_at(tmp_path):
 
 
 def test_a_quote_that_never_closes_is_refused_where_it_opens(tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.data.lines.MAX_QUOTED", 1000)
+    monkeypatch.setattr("liebig.formats.rows.MAX_QUOTED", 1000)
     (tmp_path / "x.csv").write_text('a,b\n"open,c\n' + "more,text\n" * 500)
     with pytest.raises(DataError, match="line 2: a quote is opened here"):
         list(csv_rows(source_of(tmp_path / "x.csv")))

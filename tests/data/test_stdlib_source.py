@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from liebig.data import stdlib
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.errors import DataError
+from liebig.base.errors import DataError
+from liebig.formats import stdlib
+from liebig.formats.detect import find
+from liebig.formats.items import Options
 
 
 def documents(name):
@@ -41,7 +41,7 @@ def test_builtins_and_modules_in_c_are_asked():
 
 CODE = """
 import json, sys
-from liebig.data.stdlib import read_stdlib
+from liebig.formats.stdlib import read_stdlib
 names = [item.record.id for item in read_stdlib('stdlib:') if item.record.sections]
 print(json.dumps({'names': names, 'modules': sorted(sys.modules)}))
 """

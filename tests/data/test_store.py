@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from store_world import documents, store, tokenizer
 
-from liebig import workspace
-from liebig.data.store import TokenStore
-from liebig.data.store_write import Shard, build, cut, id_type, join, write_store
-from liebig.errors import CorruptError, DataError
-from liebig.records import Document, Section
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, DataError
+from liebig.base.records import Document, Section
+from liebig.store.store import TokenStore
+from liebig.store.write import Shard, build, cut, id_type, join, write_store
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 

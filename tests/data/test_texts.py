@@ -6,12 +6,12 @@ import io
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from liebig.data import texts
-from liebig.data.formats import find
-from liebig.data.items import Options
-from liebig.data.markup import PARSERS, Parsed, parse_html, parse_markdown, parse_plain, parse_rst
-from liebig.errors import DataError
-from liebig.records import Document, Section
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Section
+from liebig.formats import folder_of_texts as texts
+from liebig.formats.detect import find
+from liebig.formats.items import Options
+from liebig.formats.markup import PARSERS, Parsed, parse_html, parse_markdown, parse_plain, parse_rst
 
 
 def documents(path, name=None):
@@ -69,8 +69,8 @@ def test_html_without_a_heading_has_the_title_of_the_page():
 @given(text=st.text(st.sampled_from("ab#=-`~<>/![]&;:._\n \t*|x?"), max_size=60))
 @settings(max_examples=40)
 def test_any_text_parses_or_is_refused(suffix, text):
-    from liebig.data.documents import parse_as
-    from liebig.data.items import Where
+    from liebig.formats.documents import parse_as
+    from liebig.formats.items import Where
 
     try:
         parsed = parse_as(f"x{suffix}", text, Where("x"))

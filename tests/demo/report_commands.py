@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from liebig import pipeline
+from liebig.base import pipeline
+from liebig.base.config import Config
+from liebig.base.pipeline import Stage
 from liebig.cli import make_app
-from liebig.config import Config
-from liebig.pipeline import Stage
 
 
 def understood_commands(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from liebig.data.stdlib import read_stdlib
-from liebig.demo.questions import FILE, Question, questions, questions_for
+from liebig.demo.corpus import FILE, Question, questions, questions_for
+from liebig.formats.stdlib import read_stdlib
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 from report_commands import understood_commands
 
-from liebig import demo, encoders, pipeline
+from liebig import encoders
+from liebig.base import pipeline
+from liebig.commands import STAGES, demo
+from liebig.commands.build import Wish, build
 from liebig.demo import recipe, results
-from liebig.demo.texts import in_words
+from liebig.demo.corpus import in_words
 from liebig.export.card import card
-from liebig.export.target import Target
+from liebig.export.exported import Target
 from liebig.model.encoder import Encoder
-from liebig.retriever.build import Wish, build
-from liebig.retriever.folder import read, write
-from liebig.stages import STAGES
+from liebig.search.retriever_folder import read, write
 
 FEW = "stdlib:heapq,shlex,statistics,bisect"
 
@@ -67,7 +68,7 @@ def test_nothing_that_is_learnt_from_has_a_question_in_it(ran):
 
 
 def test_the_folder_is_a_retriever(ran):
-    from liebig.retriever import Retriever
+    from liebig.search.retriever import Retriever
 
     out, _ = ran
     found = Retriever.from_folder(out).search("merge sorted inputs into one", k=5, system="bm25")

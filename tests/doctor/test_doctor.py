@@ -6,17 +6,17 @@ import shutil
 import numpy as np
 import pytest
 
-from liebig import encoders, pipeline, workspace
-from liebig.data.vectors import write_shard, write_summary
-from liebig.doctor.folder import examine, index_alone
-from liebig.doctor.machine import machine
-from liebig.doctor.run import doctor
-from liebig.errors import DataError, LiebigError
-from liebig.index.config import IndexConfig
-from liebig.index.run import run as run_index
+from liebig import encoders
+from liebig.base import pipeline, workspace
+from liebig.base.errors import DataError, LiebigError
+from liebig.commands import STAGES
+from liebig.commands.doctor import doctor
+from liebig.commands.index import IndexConfig, run as run_index
+from liebig.doctor.folder_check import examine, index_alone
+from liebig.doctor.machine_check import machine
 from liebig.model.encoder import Encoder
-from liebig.retriever.folder import Described, write
-from liebig.stages import STAGES
+from liebig.search.retriever_folder import Described, write
+from liebig.vectors.vector_folder import write_shard, write_summary
 
 PASSAGES = [(f"p{i}", f"Title {i}", f"Text number {i} about {word} and {word}s.") for i, word in enumerate(
     ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"])]  # fmt: skip
@@ -168,7 +168,7 @@ def test_recall_of_an_approximate_index_is_measured(folder, monkeypatch):
     write(folder, Described(1, "hybrid", "collection", "bm25", "faiss", "model"))
     said = {finding.name: finding.what for finding in examine(folder)}
     assert said["recall"].startswith("1.000 of the 10 best are found")
-    monkeypatch.setattr("liebig.index.recall.measure", lambda *given: 0.5)
+    monkeypatch.setattr("liebig.indexes.recall.measure", lambda *given: 0.5)
     assert [(f.name, f.fix) for f in ill(folder)] == [("recall", "index again")]
 
 

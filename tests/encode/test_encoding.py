@@ -9,22 +9,19 @@ import numpy as np
 import pytest
 from processes import together
 
-from liebig import workspace
-from liebig.data.store_write import write_store
-from liebig.data.vectors import Vectors
-from liebig.encode import rows
-from liebig.encode.config import EncodeConfig
-from liebig.encode.rows import Frame, Window
-from liebig.encode.run import run
-from liebig.encode.source import Item, Wish, items, lines, store_items
-from liebig.encode.tokens import Workers
-from liebig.errors import DataError, RecipeError
-from liebig.index.opening import open_index
+from liebig.base import workspace
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Document, Passage, Query, Section
+from liebig.commands.encode import EncodeConfig, run
+from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
-from liebig.records import Document, Passage, Query, Section
+from liebig.search import embed as rows
+from liebig.search.embed import Frame, Item, Window, Wish, Workers, items, lines, store_items
+from liebig.store.write import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
+from liebig.vectors.vector_folder import Vectors
 
 WORDS = (
     "soil barley nutrient law of the minimum chemistry agriculture corpus condenses retriever fox dog lazy"
@@ -112,7 +109,7 @@ def test_types_round_within_their_error(tmp_path, model, collection, kind, error
 
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
-    from liebig.encode import run as module
+    from liebig.commands import encode as module
 
     wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
     written = []
@@ -287,8 +284,8 @@ def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
 def test_the_lean_forward_computes_what_the_backbone_computes(family):
     import torch
 
-    from liebig.encode.cpu import LeanForward, supports
     from liebig.model.packed import Packed
+    from liebig.search.embed_cpu import LeanForward, supports
 
     backbone = Backbone.create(
         layers=3, width=32, heads=4, vocab_size=90, max_positions=40, family=family, initializer_range=0.2
@@ -306,7 +303,7 @@ def test_the_lean_forward_computes_what_the_backbone_computes(family):
 
 
 def test_other_families_and_activations_keep_their_own_forward():
-    from liebig.encode.cpu import supports
+    from liebig.search.embed_cpu import supports
 
     small = {"layers": 1, "width": 32, "heads": 4, "vocab_size": 90, "max_positions": 40}
     assert not supports(Backbone.create(family="modernbert", **small))
@@ -375,7 +372,7 @@ def test_workers_are_gone_when_they_are_left(tmp_path, count):
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
-    from liebig.encode import run as module
+    from liebig.commands import encode as module
 
     fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
     encoded(tmp_path / "whole", **fields)

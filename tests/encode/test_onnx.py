@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from liebig import workspace
-from liebig.data.vectors import Vectors
-from liebig.encode.config import EncodeConfig, OnnxConfig
-from liebig.encode.run import run
-from liebig.errors import ModelError
+from liebig.base import workspace
+from liebig.base.errors import ModelError
+from liebig.commands.encode import EncodeConfig, run
+from liebig.commands.onnx import OnnxConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
+from liebig.vectors.vector_folder import Vectors
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -41,7 +41,7 @@ def vectors_of(out, model, source):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_exported_vectors_equal_the_encoders_and_nothing_is_said(tmp_path, pooling, capfd):
-    from liebig.encode.onnx import run as export
+    from liebig.commands.onnx import run as export
 
     model = encoder(pooling)
     model.save(tmp_path / "model")
@@ -62,7 +62,7 @@ def test_exported_vectors_equal_the_encoders_and_nothing_is_said(tmp_path, pooli
 
 
 def test_other_poolings_are_refused(tmp_path):
-    from liebig.encode.onnx import export
+    from liebig.search.embed_onnx import export
 
     with pytest.raises(ModelError, match="max pooling"):
         export(encoder("max"), tmp_path / "m")

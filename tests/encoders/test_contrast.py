@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "experiments" / "encoders"

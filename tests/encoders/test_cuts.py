@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from liebig import pipeline
-from liebig.data.collection import Collection
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "experiments" / "encoders"

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.config import inputs, load
-from liebig.corpus.init_config import InitConfig
-from liebig.evaluate.config import CompareConfig, CurveConfig, EvaluateConfig
-from liebig.workspace import stage
+from liebig.base.config import inputs, load
+from liebig.base.workspace import stage
+from liebig.commands.curve import CurveConfig
+from liebig.commands.evaluate import EvaluateConfig
+from liebig.commands.init import InitConfig
+from liebig.evaluation.comparison import CompareConfig
 
 PASSAGES = {
     "p1": ("Berlin", "Berlin is the capital of Germany."),
@@ -72,19 +74,19 @@ def exact(queries: NDArray[np.float32], passages: NDArray[np.float32], k: int) -
 
 
 def run_evaluate(out: Path, **values: Any) -> Path:
-    return _run(EvaluateConfig, "liebig.evaluate.run", out, values)
+    return _run(EvaluateConfig, "liebig.commands.evaluate", out, values)
 
 
 def run_compare(out: Path, **values: Any) -> Path:
-    return _run(CompareConfig, "liebig.evaluate.compare", out, values)
+    return _run(CompareConfig, "liebig.evaluation.comparison", out, values)
 
 
 def run_curve(out: Path, **values: Any) -> Path:
-    return _run(CurveConfig, "liebig.evaluate.curve", out, values)
+    return _run(CurveConfig, "liebig.commands.curve", out, values)
 
 
 def run_init(out: Path, *paths: Path) -> Path:
-    return _run(InitConfig, "liebig.corpus.init", out, {"paths": [str(path) for path in paths]})
+    return _run(InitConfig, "liebig.commands.init", out, {"paths": [str(path) for path in paths]})
 
 
 def _run(config: Any, module: str, out: Path, values: dict[str, Any]) -> Path:

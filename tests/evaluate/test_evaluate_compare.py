@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from evaluate_world import BAD, GOOD, beir_folder, run_compare, run_curve, run_evaluate, write_run
 
-from liebig.errors import DataError, RecipeError
-from liebig.evaluate.compare import System, beaten, compare_systems, gather, mean_rows
-from liebig.evaluate.results import PerQuery
+from liebig.base.errors import DataError, RecipeError
+from liebig.evaluation.comparison import System, beaten, compare_systems, gather, mean_rows
+from liebig.evaluation.scoring import PerQuery
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from liebig.evaluate.labels import labels_note
-from liebig.workspace import stage
+from liebig.base.workspace import stage
+from liebig.evaluation.label_origin import labels_note
 
 
 def made(out: Path, kind: str, recipe: dict[str, Any], *keys: str, labels: list[str] | None = None) -> Path:

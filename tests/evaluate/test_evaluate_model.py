@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from evaluate_world import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 
-from liebig.errors import DataError, RecipeError
-from liebig.evaluate.results import read_per_query, read_results
-from liebig.evaluate.runfile import open_run
+from liebig.base.errors import DataError, RecipeError
+from liebig.evaluation.runs import open_run
+from liebig.evaluation.scoring import read_per_query, read_results
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer

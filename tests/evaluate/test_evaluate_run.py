@@ -11,15 +11,14 @@ import pytest
 from evaluate_world import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, run_init, write_run
 from rich.console import Console
 
-from liebig.config import load
-from liebig.errors import DataError, RecipeError
-from liebig.evaluate.config import EvaluateConfig
-from liebig.evaluate.questions import Found, found_in, ranked_in
-from liebig.evaluate.results import TaskResult, read_per_query, read_results
-from liebig.evaluate.run import group_means
-from liebig.evaluate.suites import FORUMS
-from liebig.evaluate.table import published_notes, rich_table
-from liebig.statistics import Interval
+from liebig.base.config import load
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.statistics import Interval
+from liebig.commands.evaluate import EvaluateConfig, group_means
+from liebig.evaluation.answer_accuracy import Found, found_in, ranked_in
+from liebig.evaluation.scoring import TaskResult, read_per_query, read_results
+from liebig.evaluation.suites import FORUMS
+from liebig.evaluation.tables import published_notes, rich_table
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from liebig.errors import DataError
-from liebig.evaluate.runfile import open_run, read_blocks
-from liebig.measures.blocks import Block
+from liebig.base.errors import DataError
+from liebig.evaluation.runs import open_run, read_blocks
+from liebig.measures.evaluator import Block
 
 
 def hits_of(blocks: list[Block]) -> list[tuple[str, str, int, float]]:

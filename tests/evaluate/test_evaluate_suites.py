@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from liebig.errors import RecipeError
-from liebig.evaluate.published import beside, figures, papers
-from liebig.evaluate.suites import BY_NAME, FORUMS, GROUPS, SUITES, is_same, named, recognise
+from liebig.base.errors import RecipeError
+from liebig.evaluation.suites import BY_NAME, FORUMS, GROUPS, SUITES, is_same, named, recognise
+from liebig.evaluation.tables import beside, figures, papers
 from liebig.measures import parse
 
 

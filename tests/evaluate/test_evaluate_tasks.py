@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from evaluate_world import GRADES, PASSAGES, QUERIES, bag_of_words, exact
 
-from liebig.errors import DataError
-from liebig.evaluate.candidates import draw_groups
-from liebig.evaluate.encoded import pair_similarities, rank_candidates, search_all, triplet_values
-from liebig.evaluate.scoring import Bootstrap, score_candidates, score_pairs
-from liebig.evaluate.task import Task, read_task
-from liebig.evaluate.triplets import build, usable_sentences
-from liebig.measures import judgements, parse_all
-from liebig.measures.engine import evaluate
-from liebig.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
+from liebig.evaluation.encoders import pair_similarities, rank_candidates, search_all, triplet_values
+from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
+from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
+from liebig.measures import evaluator as judgements, parse_all
+from liebig.measures.evaluator import evaluate
 
 QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
 TEXTS = [Passage(name, text, title) for name, (title, text) in PASSAGES.items()]
@@ -135,7 +133,7 @@ def test_searching_in_windows_equals_searching_at_once(window: int) -> None:
     block = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3, window=window)
     whole = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3)
     assert [block.passages(i) for i in range(4)] == [whole.passages(i) for i in range(4)]
-    scores = evaluate([block], judgements.from_mapping(GRADES), parse_all(["RR@10"]))
+    scores = evaluate([block], judgements.judgements_from_mapping(GRADES), parse_all(["RR@10"]))
     assert scores.values[:2, 0].tolist() == [1.0, 1.0]
 
 
@@ -154,7 +152,9 @@ def test_candidates_are_ranked_among_themselves() -> None:
 
 def test_candidates_are_drawn_from_the_hits_that_are_not_judged() -> None:
     run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
-    table = judgements.from_mapping({"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}})
+    table = judgements.judgements_from_mapping(
+        {"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}}
+    )
     ranked = {query: sorted(hits, key=lambda name: -hits[name])[:20] for query, hits in run.items()}
     drawn = [list(draw_groups(ranked, table, count=9, seed=s)) for s in (1, 1, 2)]
     first, second = drawn[0]

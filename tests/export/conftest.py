@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from liebig.retriever.build import Wish, build
-from liebig.stages import STAGES
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, build
 
 TEXTS = {
     "barley": ("Barley", "1840", "Growth is limited by the scarcest\tnutrient.\n\nC:\\fields"),

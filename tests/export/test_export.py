@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from liebig import workspace
-from liebig.errors import DataError, LiebigError, ModelError, RecipeError
-from liebig.export import milvus
+from liebig.base import workspace
+from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
+from liebig.commands.export import export
+from liebig.export import milvus_export as milvus
 from liebig.export.card import card
+from liebig.export.exported import Row, Target
 from liebig.export.models import difference
 from liebig.export.pgvector import copy_line
-from liebig.export.run import export
-from liebig.export.target import Row, Target
 from liebig.model.encoder import Encoder, Normalize
-from liebig.retriever import Retriever
+from liebig.search.retriever import Retriever
 
 TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]
 

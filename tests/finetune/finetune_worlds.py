@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from liebig.methods.labelled import Examples, Ragged, Texts
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.examples import Examples, Ragged
-from liebig.train.labelled.texts import Texts
 
 WORDS = [
     "stone",

@@ -8,8 +8,8 @@ import torch
 from finetune_worlds import WORDS
 from safetensors.torch import load_file, save_file
 
-from liebig.errors import ModelError
-from liebig.finetune.average import average
+from liebig.base.errors import ModelError
+from liebig.commands.average import average
 from liebig.model.encoder import Encoder
 
 TEXTS = [" ".join(WORDS[i : i + 5]) for i in range(6)]

@@ -10,20 +10,26 @@ import pytest
 import torch
 from finetune_worlds import examples, random_texts, write_collection
 
-from liebig.data.collection import Collection
-from liebig.errors import DataError
-from liebig.finetune.batches import Choice, Drawn, Maker
-from liebig.processes import helpers
-from liebig.records import Passage
-from liebig.text import rows
+from liebig import ragged as rows
+from liebig.base.errors import DataError
+from liebig.base.machine import helpers
+from liebig.base.records import Passage
+from liebig.collection.collection import Collection
+from liebig.methods import labelled as rotation, labelled as tokenise
+from liebig.methods.contrastive import Choice, Drawn, Maker
+from liebig.methods.labelled import (
+    Named,
+    Texts,
+    cached,
+    random_batches,
+    read_examples,
+    sequential_batches,
+    tokenised,
+    write,
+)
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
-from liebig.train.labelled import rotation, tokenise
-from liebig.train.labelled.examples import read_examples
-from liebig.train.labelled.samplers import random_batches, sequential_batches
-from liebig.train.labelled.texts import Texts, cached, write
-from liebig.train.labelled.tokenise import Named, tokenised
 
 
 def tevatron(positives, negatives, item, epoch, seed, n):
@@ -295,7 +301,7 @@ def test_texts_are_picked_in_the_order_given_be_they_short_or_long(monkeypatch, 
 
 
 def test_processes_that_tokenise_start_without_torch():
-    code = "import sys, liebig.train.labelled.tokenise; print('torch' in sys.modules)"
+    code = "import sys, liebig.methods.labelled; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from liebig.records import Passage
+from liebig.base.records import Passage
 
 HOME = Path(__file__).parents[2] / "experiments" / "finetuning"
 
@@ -124,8 +124,7 @@ def test_the_table_tells_questions_whose_passages_were_trained_on_from_others(se
 
 
 def _asked(prepared, n, passages, random):
-    from liebig.train.labelled.examples import Ragged
-    from liebig.train.labelled.texts import Texts
+    from liebig.methods.labelled import Ragged, Texts
 
     lengths = random.integers(1, 40, n)
     tokens = random.integers(5, 90, lengths.sum()).astype(np.int32)
@@ -142,7 +141,7 @@ def test_baselines_know_which_passages_training_showed(sets):
     import baselines
     import prepared
 
-    from liebig.train.labelled.examples import Ragged
+    from liebig.methods.labelled import Ragged
 
     random = np.random.default_rng(0)
     bare = _asked(prepared, 8, 30, random).bare
@@ -180,9 +179,9 @@ def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
 def test_special_tokens_are_put_around_as_when_texts_are_tokenised(sets):
     import prepared
 
+    from liebig.methods.labelled import Texts
     from liebig.text.layout import RoleLayout
     from liebig.text.tokenizer import Tokenizer
-    from liebig.train.labelled.texts import Texts
 
     texts = ["", "one", "a few words of a longer text", "word " * 50]
     tokenizer = Tokenizer.train(texts * 3, vocab_size=60)
@@ -196,10 +195,12 @@ def test_measures_are_those_of_evaluate(sets):
     import searching
 
     from liebig.measures import parse
-    from liebig.measures.blocks import from_matrix
-    from liebig.measures.engine import evaluate
-    from liebig.measures.judgements import from_mapping
-    from liebig.train.labelled.examples import Ragged
+    from liebig.measures.evaluator import (
+        block_from_matrix as from_matrix,
+        evaluate,
+        judgements_from_mapping as from_mapping,
+    )
+    from liebig.methods.labelled import Ragged
 
     random = np.random.default_rng(2)
     relevant = [random.choice(300, n, replace=False).tolist() for n in (1, 2, 12, 30, 1)]

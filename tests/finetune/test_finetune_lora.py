@@ -7,15 +7,15 @@ import pytest
 import torch
 from finetune_worlds import WORDS
 
-from liebig import workspace
-from liebig.config import parse
-from liebig.errors import RecipeError
-from liebig.finetune import lora
-from liebig.finetune.build import start
-from liebig.finetune.config import FinetuneConfig
-from liebig.finetune.run import run
+from liebig.base import workspace
+from liebig.base.config import parse
+from liebig.base.errors import RecipeError
+from liebig.commands.finetune import run
+from liebig.methods import lora
+from liebig.methods.finetune_building import start
+from liebig.methods.finetuning import FinetuneConfig
 from liebig.model.encoder import Encoder
-from liebig.train.reduce import trainable
+from liebig.train.gradients import trainable
 
 pytest.importorskip("peft")
 TEXTS = [" ".join(WORDS[i : i + 5]) for i in range(8)]

@@ -7,13 +7,12 @@ import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
-from liebig.finetune import similarity as tasks
-from liebig.finetune.batches import Choice, Maker, marked
-from liebig.finetune.contrastive import InfoNCE, Retriever
-from liebig.finetune.distill import MarginMSE, SoftLabels
-from liebig.finetune.ltr import Ltr
+from liebig.methods import similarity_tasks as tasks
+from liebig.methods.contrastive import Choice, InfoNCE, Maker, Retriever, marked
+from liebig.methods.distill import MarginMSE, SoftLabels
+from liebig.methods.labelled import sequential_batches
+from liebig.methods.ltr import Ltr
 from liebig.train.distributed import ALONE
-from liebig.train.labelled.samplers import sequential_batches
 from liebig.train.step import step
 
 POSITIVES, NEGATIVES = [[0], [1], [2], [3]], [[4, 5], [6, 7], [8, 9], [10, 11]]

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.finetune.config import FinetuneConfig
-from liebig.finetune.run import run
-from liebig.pipeline import Stage
-from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
-from liebig.rerank.run import run_score, run_train
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.pipeline import Stage
+from liebig.commands import STAGES
+from liebig.commands.finetune import run
+from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
+from liebig.commands.rerank_train import RerankTrainConfig, run as run_train
+from liebig.methods.finetuning import FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
-TABLE = STAGES | {
+TABLE = {
+    **STAGES,
     "finetune": Stage("finetune", FinetuneConfig, run, "", ""),
     "rerank train": Stage("rerank train", RerankTrainConfig, run_train, "", ""),
     "rerank score": Stage("rerank score", RerankScoreConfig, run_score, "", ""),

@@ -6,11 +6,12 @@ import torch
 from finetune_worlds import write_collection
 from safetensors.torch import load_file
 
-from liebig.config import parse
-from liebig.errors import DataError
-from liebig.finetune import adaptive, batching, run as running
-from liebig.finetune.build import start
-from liebig.finetune.config import FinetuneConfig
+from liebig.base.config import parse
+from liebig.base.errors import DataError
+from liebig.commands import finetune as running
+from liebig.methods.abs import sampler as adaptive, sampler as batching
+from liebig.methods.finetune_building import start
+from liebig.methods.finetuning import FinetuneConfig
 from liebig.train.distributed import ALONE, World
 
 RUN = {"kind": "adaptive", "run": "RUN"}

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from finetune_worlds import write_collection
 
-from liebig import workspace
-from liebig.config import dump, load, parse
-from liebig.data.collection import Collection
-from liebig.errors import DataError, RecipeError
-from liebig.finetune import batching, run as running
-from liebig.finetune.batches import Choice
-from liebig.finetune.build import layouts_of, start
-from liebig.finetune.config import FinetuneConfig
-from liebig.finetune.contrastive import InfoNCE
-from liebig.finetune.distill import MarginMSE, SoftLabels
-from liebig.finetune.evaluation import read_candidates, too_small
-from liebig.finetune.run import run
-from liebig.finetune.schedule import schedule
-from liebig.finetune.written import written
+from liebig.base import workspace
+from liebig.base.config import dump, load, parse
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Passage, Query
+from liebig.collection.collection import Collection
+from liebig.commands import finetune as running
+from liebig.commands.finetune import run
+from liebig.methods.abs import sampler as batching
+from liebig.methods.abs.paper import written
+from liebig.methods.abs.schedule import schedule
+from liebig.methods.contrastive import Choice, InfoNCE
+from liebig.methods.dev_evaluation import read_candidates, too_small
+from liebig.methods.distill import MarginMSE, SoftLabels
+from liebig.methods.finetune_building import layouts_of, start
+from liebig.methods.finetuning import FinetuneConfig
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
-from liebig.records import Passage, Query
 from liebig.text.layout import RoleLayout
 
 LOOP = {"epochs": 2, "batch": 6, "log_every": 1, "eval_every": 4, "workers": 0}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
-from liebig.finetune import adaptive, beam as beams
-from liebig.finetune.contrastive import Retriever
-from liebig.finetune.hardness import Sparse, Vectors, from_run, hardness
-from liebig.finetune.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule
-from liebig.finetune.swaps import State, beam_search, one_by_one, several_at_once
-from liebig.finetune.written import written
+from liebig.methods.abs import sampler as adaptive, swaps as beams
+from liebig.methods.abs.hardness import Sparse, Vectors, from_run, hardness
+from liebig.methods.abs.paper import written
+from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule
+from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
+from liebig.methods.contrastive import Retriever
 
 POOLS = (0, 1, 2)
 

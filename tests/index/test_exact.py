@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from liebig.data.quantise import encode, error_bound, table
-from liebig.data.vectors import Shard, without, write_shard
-from liebig.errors import DataError
-from liebig.index import exact
-from liebig.index.exact_index import ExactIndex
+from liebig.base.errors import DataError
+from liebig.indexes import exact
+from liebig.indexes.exact import ExactIndex
+from liebig.vectors.quantise import encode, error_bound, table
+from liebig.vectors.vector_folder import Shard, without, write_shard
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
 rng = np.random.default_rng(0)

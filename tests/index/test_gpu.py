@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from liebig.data.vectors import Shard, without
-from liebig.index import exact, gpu
-from liebig.index.gpu import Block, Resident, Scorer
+from liebig.indexes import exact, exact_gpu as gpu
+from liebig.indexes.exact_gpu import Block, Resident, Scorer
+from liebig.vectors.vector_folder import Shard, without
 
 
 def vectors(n, width=32, seed=1):
@@ -113,7 +113,9 @@ def test_the_kernel_is_launched_on_the_device_of_the_vectors(monkeypatch):
         return queries
 
     monkeypatch.setattr(torch.cuda, "device_of", device_of)
-    monkeypatch.setitem(sys.modules, "liebig.index.maxima", SimpleNamespace(group_maxima=group_maxima))
+    monkeypatch.setitem(
+        sys.modules, "liebig.model.kernels.group_maxima", SimpleNamespace(group_maxima=group_maxima)
+    )
     scorer = Scorer.__new__(Scorer)
     scorer._device, scorer._rough_QD = torch.device("cuda:1"), torch.zeros(2, 4)
     scorer._block = SimpleNamespace(vectors_ND=torch.zeros(3, 4), deleted=())

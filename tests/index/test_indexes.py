@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from processes import SERVER
 
-from liebig import workspace
-from liebig.data.vectors import Vectors, write_shard, write_summary
-from liebig.errors import CorruptError, DataError, RecipeError, WorkspaceError
-from liebig.index.approximate import FaissIndex, suggest
-from liebig.index.config import IndexConfig
-from liebig.index.exact_index import ExactIndex
-from liebig.index.milvus import MilvusIndex
-from liebig.index.opening import open_index
-from liebig.index.recall import draw, measure, tune
-from liebig.index.run import run
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, DataError, RecipeError, WorkspaceError
+from liebig.commands.index import IndexConfig, run
+from liebig.indexes import open_index
+from liebig.indexes.exact import ExactIndex
+from liebig.indexes.faiss import FaissIndex, suggest
+from liebig.indexes.milvus import MilvusIndex
+from liebig.indexes.recall import draw, measure, tune
+from liebig.vectors.vector_folder import Vectors, write_shard, write_summary
 
 WIDTH = 16
 
@@ -290,7 +289,7 @@ def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
     queries = vectors(8, seed=2)
     with SERVER.Pool(2) as pool:
         parts = pool.starmap(search_part, [(source, queries, [0, 2, 4]), (source, queries, [1, 3])])
-    from liebig.data.ranked import merge
+    from liebig.vectors.ranked import merge
 
     both, whole = merge(parts, 25), open_index(source).search(queries, 25)
     assert np.array_equal(both.numbers, whole.numbers)
@@ -298,7 +297,7 @@ def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
 
 
 def search_part(source, queries, parts):
-    from liebig.index.exact import search
+    from liebig.indexes.exact import search
 
     return search(queries, Vectors.open(source).shards, 25, parts=parts)
 
@@ -359,7 +358,7 @@ def test_a_milvus_index_without_a_knob_is_measured_too(tmp_path):
 def test_codes_are_not_ordered_for_a_search_that_is_never_made(factory):
     import faiss
 
-    from liebig.index.approximate import _make
+    from liebig.indexes.faiss import _make
 
     structure = _make(WIDTH, factory)
     inner = faiss.try_extract_index_ivf(structure) or structure

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from liebig.retriever import Retriever
-from liebig.retriever.build import Wish, build
-from liebig.stages import STAGES
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, build
+from liebig.search.retriever import Retriever
 
 QUESTION = "which nutrient limits growth"
 DOCUMENTS = [

@@ -7,17 +7,16 @@ import sys
 import numpy as np
 import pytest
 
-from liebig import workspace
-from liebig.errors import CorruptError, DataError, RecipeError
-from liebig.lexical.analysis import Analyzer, language_name, stop_words
-from liebig.lexical.bm25 import BM25, Settings
-from liebig.lexical.build import plain
-from liebig.lexical.config import BM25Config
-from liebig.lexical.expand import Generated
-from liebig.lexical.run import read_ids, run
-from liebig.lexical.update import write_index
-from liebig.records import Passage
-from liebig.workspace import Folder
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, DataError, RecipeError
+from liebig.base.records import Passage
+from liebig.base.workspace import Folder
+from liebig.bm25.analysis import Analyzer, language_name, stop_words
+from liebig.bm25.doc2query import Generated
+from liebig.bm25.index import plain
+from liebig.bm25.search import BM25, Settings
+from liebig.bm25.update import write_index
+from liebig.commands.bm25 import BM25Config, read_ids, run
 
 WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
 WORDS = WORDS.split(" ")
@@ -126,7 +125,7 @@ def test_threads_and_chunks_change_nothing(tmp_path):
 
 
 def test_parts_kept_of_terms_that_come_again_change_nothing(tmp_path, monkeypatch):
-    from liebig.lexical import terms
+    from liebig.bm25 import search as terms
 
     first = build(tmp_path / "ix", passages(300), words=2000)
     queries = texts(80, seed=4)
@@ -201,7 +200,7 @@ def test_stop_words_are_those_of_bm25s_and_nothing_else_of_it_is_imported():
     assert stop_words("english") == frozenset(stopwords.STOPWORDS_EN)
     assert stop_words("german") == frozenset(stopwords.STOPWORDS_GERMAN)
     assert stop_words("basque") == frozenset()
-    script = "import sys; from liebig.lexical.analysis import Analyzer; Analyzer().terms('a fish'); print(*sys.modules)"
+    script = "import sys; from liebig.bm25.analysis import Analyzer; Analyzer().terms('a fish'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"bm25s", "jax"} & set(done.stdout.split())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from liebig.model import plain
+from liebig.model.kernels import plain
 
 pytestmark = pytest.mark.gpu
 SHAPES = [(1, 64), (7, 384), (1000, 768), (5000, 256), (40_000, 1024)]
@@ -30,7 +30,7 @@ def near(mine: Tensor, other: Tensor, dtype: torch.dtype) -> None:
 def test_bias_dropout_residual_and_norm_in_one_are_the_four(
     shape: tuple[int, int], p: float, dtype: torch.dtype
 ) -> None:
-    from liebig.model import fused
+    from liebig.model.kernels import fused
 
     new, x, grad = draws(0, shape, shape, shape, dtype=dtype)
     bias, weight, shift = draws(1, *[(shape[1],)] * 3)
@@ -51,7 +51,7 @@ def test_bias_dropout_residual_and_norm_in_one_are_the_four(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("shape", [(1, 64), (7, 1536), (1000, 3072), (3000, 4096)])
 def test_bias_and_gelu_in_one_are_the_two(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    from liebig.model import fused
+    from liebig.model.kernels import fused
 
     x, grad = draws(0, shape, shape, dtype=dtype)
     (bias,) = draws(1, (shape[1],))
@@ -63,7 +63,7 @@ def test_bias_and_gelu_in_one_are_the_two(shape: tuple[int, int], dtype: torch.d
 
 
 def test_two_backward_passes_give_the_same_bits() -> None:
-    from liebig.model import fused
+    from liebig.model.kernels import fused
 
     kept, grad = draws(0, (20_000, 768), (20_000, 768), dtype=torch.bfloat16)
     (weight,) = draws(1, (768,))
@@ -73,7 +73,7 @@ def test_two_backward_passes_give_the_same_bits() -> None:
 
 
 def test_without_gradient_nothing_is_kept() -> None:
-    from liebig.model import fused
+    from liebig.model.kernels import fused
 
     new, x = draws(0, (10, 64), (10, 64), dtype=torch.bfloat16)
     ones = torch.ones(64, device="cuda")

@@ -7,8 +7,7 @@ from tiny_models import random_row
 from torch import Tensor
 
 from liebig.model import attention
-from liebig.model.packed import Packed
-from liebig.model.plan import MOST_PADDING
+from liebig.model.packed import MOST_PADDING, Packed
 
 WIDTH = (3, 8)  # heads, head width
 

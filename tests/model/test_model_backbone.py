@@ -6,10 +6,9 @@ import pytest
 import torch
 from tiny_models import EXACT, FAMILIES, PACKED, VOCAB, random_row, tiny
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
 from liebig.losses.mlm import mlm
-from liebig.model.backbone import Backbone
-from liebig.model.reference import own_attention, own_states, packing_error, padded_inputs
+from liebig.model.backbone import Backbone, own_attention, own_states, packing_error, padded_inputs
 
 
 def tolerance(family: str) -> float:

@@ -8,10 +8,10 @@ import torch
 from pydantic import TypeAdapter
 from tiny_models import TEXTS, random_row, tiny, tokenizer
 
-from liebig.errors import ModelError
-from liebig.model.build import make_backbone
-from liebig.model.config import BackboneConfig
+from liebig.base.errors import ModelError
+from liebig.model.backbone import make_backbone
 from liebig.model.encoder import Encoder
+from liebig.model.loading import BackboneConfig
 from liebig.text.tokenizer import Tokenizer
 
 SMALL = {"kind": "new", "layers": 2, "width": 32, "heads": 4, "max_positions": 40}
@@ -43,13 +43,3 @@ def test_a_backbone_with_too_small_a_vocabulary_is_refused(tmp_path: Path) -> No
     Encoder(tiny("bert", vocab_size=few.vocab_size), few).save(tmp_path)
     with pytest.raises(ModelError, match="the backbone only"):
         make_backbone(choice(kind="folder", path=tmp_path), Tokenizer.train(TEXTS, vocab_size=90), seed=0)
-
-
-def test_configs_import_no_torch() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, liebig.model.config; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from liebig.model import attention, lean, plain
-from liebig.model.backbone import Backbone
+from liebig.model import attention
+from liebig.model.backbone import Backbone, own_states
+from liebig.model.kernels import lean, plain
 from liebig.model.packed import Packed
-from liebig.model.reference import own_states
 
 ROWS = [(3, 5, 9), (20, 1, 7, 8), (2, 2, 2, 2, 2), (64, 64, 64), (33, 4)]
 
@@ -277,6 +277,6 @@ def test_what_the_kernels_read_lies_row_by_row(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_without_triton_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: False)
+    monkeypatch.setattr("liebig.model.kernels.lean.triton_is_here", lambda: False)
     assert "Triton is missing" in tiny("bert").describe()
     assert "Triton is missing" not in tiny("modernbert").describe()

@@ -13,16 +13,14 @@ import torch
 from safetensors.torch import load_file
 from tiny_models import TEXTS, random_row, tiny, tokenizer
 
-from liebig.config import parse
-from liebig.errors import ModelError
-from liebig.model.config import ImportConfig
-from liebig.model.convert import import_checkpoint
+from liebig.base.config import parse
+from liebig.base.errors import ModelError
+from liebig.base.workspace import stage
+from liebig.commands.import_ import ImportConfig, import_checkpoint, run
 from liebig.model.encoder import Encoder
+from liebig.model.folder import load_heads
 from liebig.model.heads import CondenserHead
-from liebig.model.heads_file import load_heads
 from liebig.model.loading import quiet
-from liebig.model.run import run
-from liebig.workspace import stage
 
 
 def bert_folder(folder: Path, *, contriever: bool = False) -> Encoder:

@@ -9,10 +9,9 @@ import pytest
 import torch
 from tiny_models import TEXTS, tiny, tokenizer
 
-from liebig.errors import ModelError
-from liebig.model.encoder import Dense, Encoder, Normalize, by_budget
+from liebig.base.errors import ModelError
+from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize, by_budget
 from liebig.model.packed import Packed
-from liebig.model.pooling import POOLINGS
 
 
 def small(**settings: Any) -> Encoder:

@@ -13,13 +13,12 @@ import torch
 from safetensors.torch import load_file
 from tiny_models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
+from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import load_encoder
+from liebig.model.folder import load_encoder, load_heads
 from liebig.model.heads import CondenserHead
-from liebig.model.heads_file import load_heads
 from liebig.model.loading import quiet
-from liebig.model.reference import padded_inputs
 
 FULL: dict[str, Any] = {
     "pooling": "mean",

@@ -13,12 +13,10 @@ from torch._dynamo.utils import counters
 
 from liebig.losses.mlm import mlm
 from liebig.model import attention
-from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder
+from liebig.model.backbone import Backbone, own_states
+from liebig.model.encoder import POOLINGS, Encoder, pool
 from liebig.model.packed import Packed
-from liebig.model.pooling import POOLINGS, pool
-from liebig.model.reference import own_states
-from liebig.model.topk import topk
+from liebig.vectors.topk import topk
 
 pytestmark = pytest.mark.gpu
 LENGTHS = (40, 1, 128, 17, 300, 64, 5, 90)

@@ -9,10 +9,10 @@ import torch
 from tiny_models import FAMILIES, random_row, tiny
 from torch import Tensor, nn
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
+from liebig.model.folder import HEADS, load_heads, read_kinds, save_heads
 from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder, next_tokens, window_rows
-from liebig.model.heads_file import HEADS, load_heads, read_kinds, save_heads
 from liebig.model.packed import Packed
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import FAMILIES, random_row, tiny
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.loading import quiet
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tiny_models import random_row
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
+from liebig.model.encoder import POOLINGS, pool
 from liebig.model.packed import Packed
-from liebig.model.pooling import POOLINGS, pool
 
 
 def by_hand(states: torch.Tensor, kind: str) -> torch.Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from liebig.model.topk import topk
+from liebig.vectors.topk import topk
 
 
 def full(queries: np.ndarray, passages: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from liebig.model.attention import attend_padded
-from liebig.model.plan import make_plan
+from liebig.model.packed import make_plan
 
 pytestmark = pytest.mark.gpu
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
     ("heads", "width", "longest"), [(12, 64, 128), (12, 32, 128), (4, 64, 64), (3, 16, 32), (2, 64, 1)]
 )
 def test_short_attention_equals_float64_within_half_precision(heads, width, longest):
-    from liebig.model.short import short_attention
+    from liebig.model.kernels.short_attention import short_attention
 
     torch.manual_seed(0)
     lengths = torch.randint(1, longest + 1, (200,))
@@ -32,7 +32,7 @@ def test_short_attention_equals_float64_within_half_precision(heads, width, long
 
 
 def test_sequences_do_not_see_each_other():
-    from liebig.model.short import short_attention
+    from liebig.model.kernels.short_attention import short_attention
 
     torch.manual_seed(0)
     qkv = torch.randn(150, 3, 2, 32, device="cuda", dtype=torch.bfloat16)
@@ -45,7 +45,7 @@ def test_sequences_do_not_see_each_other():
 
 
 def test_a_row_may_hold_more_sequences_than_a_grid_has_rows():
-    from liebig.model.short import short_attention
+    from liebig.model.kernels.short_attention import short_attention
 
     qkv = torch.randn(70_000, 3, 2, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     out = short_attention(qkv, torch.arange(70_001, dtype=torch.int32, device="cuda"), 32, 0.2)

@@ -8,16 +8,26 @@ import torch
 from typer.testing import CliRunner
 
 from liebig import encoders
+from liebig.base.errors import RecipeError
+from liebig.base.machine import memory
 from liebig.cli import make_app
-from liebig.data.collection import Collection
-from liebig.errors import RecipeError
-from liebig.machine import memory
-from liebig.plan.estimates import ESTIMATORS, Corpus, Shape, encoding, lexical
-from liebig.plan.folder import measure
-from liebig.plan.machines import MACHINES, calibrate, machine
-from liebig.plan.run import plan_recipe, plan_table, size
-from liebig.retriever.build import Wish, Works, read_collection
-from liebig.stages import STAGES
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, Works, read_collection
+from liebig.commands.plan import (
+    ESTIMATORS,
+    MACHINES,
+    Corpus,
+    Shape,
+    calibrate,
+    encoding,
+    find_machine as machine,
+    lexical,
+    measure,
+    plan_recipe,
+    plan_table,
+    size,
+)
 
 H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
 
@@ -113,7 +123,7 @@ def test_the_memory_of_this_machine_is_its_own(monkeypatch, tmp_path):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**34 // 4096}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     limits = [tmp_path / "memory.max", tmp_path / "absent"]
-    monkeypatch.setattr("liebig.machine.LIMITS", limits)
+    monkeypatch.setattr("liebig.base.machine.LIMITS", limits)
     assert memory() == 2**34
     limits[0].write_text("max\n")
     assert memory() == 2**34
@@ -151,7 +161,7 @@ def test_a_large_folder_is_planned_from_a_sample(tmp_path, monkeypatch):
     write_articles(tmp_path, 20)
     wish = Wish((str(tmp_path),), minutes=0)
     whole = measure(wish)
-    monkeypatch.setattr("liebig.plan.folder.SAMPLE", 10)
+    monkeypatch.setattr("liebig.commands.plan.SAMPLE", 10)
     sample = measure(wish)
     assert "from the first 10 records" in sample.basis
     # Ten files alike stand for twenty; what is counted of the last one is its text without the heading.

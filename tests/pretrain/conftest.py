@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.data.store import TokenStore
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
+from liebig.store.store import TokenStore
 
 ROOT = Path(__file__).parents[2]
 

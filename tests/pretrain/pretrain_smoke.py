@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from liebig import pipeline
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

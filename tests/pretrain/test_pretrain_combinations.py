@@ -8,14 +8,14 @@ import pytest
 import torch
 from pretrain_worlds import backbone, batch, side, spans
 
-from liebig.config import parse
+from liebig.base.config import parse
+from liebig.commands.pretrain import read, start
+from liebig.methods import pretraining as presets
+from liebig.methods.cocondenser import CoCondenser
+from liebig.methods.mlm import MaskedLM
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.shapes import evaluate
 from liebig.model.heads import CondenserHead
-from liebig.pretrain import presets
-from liebig.pretrain.cocondenser import CoCondenser
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.evaluation import evaluate
-from liebig.pretrain.mlm import MaskedLM
-from liebig.pretrain.run import read, start
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 

@@ -15,10 +15,10 @@ from pretrain_worlds import (
     spans,
 )
 
-from liebig.errors import RecipeError
+from liebig.base.errors import RecipeError
+from liebig.methods.cocondenser import CoCondenser
+from liebig.methods.condenser import Condenser
 from liebig.model.heads import CondenserHead
-from liebig.pretrain.cocondenser import CoCondenser
-from liebig.pretrain.condenser import Condenser
 from liebig.train.batch import Batch
 from liebig.train.step import step
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from liebig.config import dump, load, parse
-from liebig.errors import RecipeError
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.presets import resolve, said
+from liebig.base.config import dump, load, parse
+from liebig.base.errors import RecipeError
+from liebig.methods.pretraining import PretrainConfig, resolve, said
 
 NEW = {"kind": "new", "layers": 2, "width": 16, "heads": 2}
 MIXTURE = {"kind": "mixture", "parts": [{"source": {"kind": "spans"}}, {"source": {"kind": "crops"}}]}

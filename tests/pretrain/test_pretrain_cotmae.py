@@ -15,8 +15,8 @@ from pretrain_worlds import (
     spans,
 )
 
+from liebig.methods.cotmae import CotMAE
 from liebig.model.heads import CausalDecoder, CotmaeDecoder
-from liebig.pretrain.cotmae import CotMAE
 from liebig.train.step import step
 
 

@@ -11,14 +11,13 @@ import torch
 from pretrain_worlds import assert_same_gradients, backbone, batch, gradients, side, spans
 from processes import together
 
+from liebig.methods.cocondenser import CoCondenser
+from liebig.methods.moco import MoCo
+from liebig.methods.simclr import SimCLR
 from liebig.model.encoder import Dense, Normalize
 from liebig.model.heads import CondenserHead
-from liebig.pretrain.cocondenser import CoCondenser
-from liebig.pretrain.moco import MoCo
-from liebig.pretrain.simclr import SimCLR
-from liebig.train.distributed import ALONE, World
-from liebig.train.sharding import shard
-from liebig.train.state import take_module
+from liebig.train.checkpoint import take_module
+from liebig.train.distributed import ALONE, World, shard
 from liebig.train.step import step
 
 BUDGETS = (None, 30)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from liebig import pipeline
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.commands import STAGES
 
 HOME = Path(__file__).parents[2] / "experiments" / "pretraining"
 

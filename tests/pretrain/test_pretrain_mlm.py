@@ -14,7 +14,7 @@ from pretrain_worlds import (
     spans,
 )
 
-from liebig.pretrain.mlm import MaskedLM
+from liebig.methods.mlm import MaskedLM
 from liebig.train.step import step
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from pretrain_worlds import FAMILIES, assert_same_gradients, backbone, batch, gradients, plain_of, side, spans
 
-from liebig.errors import RecipeError
+from liebig.base.errors import RecipeError
+from liebig.methods.moco import MoCo, check_queue
 from liebig.model.encoder import Dense, Normalize
-from liebig.pretrain.moco import MoCo, check_queue
 from liebig.train.step import step
 
 QUEUE = 12

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from pretrain_worlds import backbone
 
-from liebig.config import parse
-from liebig.data.batches import BlockSource, ClozeSource, CropSource, SpanSource
-from liebig.data.collection import Collection
-from liebig.errors import RecipeError
-from liebig.pretrain import build, presets, sources
-from liebig.pretrain.arrange import Noisy
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.run import read, start
+from liebig.base.config import parse
+from liebig.base.errors import RecipeError
+from liebig.collection.collection import Collection
+from liebig.commands.pretrain import read, start
+from liebig.methods import building as build, pretraining as presets, sources
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.sources import Noisy
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 from liebig.train.distributed import ALONE
 
 HEAD = {"skip_from": 1, "late_mlm": False, "mlm_reduction": "sum"}

@@ -14,12 +14,12 @@ from processes import together
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 
-from liebig import pipeline
-from liebig.errors import LiebigError, RecipeError
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.plan import plan
-from liebig.pretrain.run import NO_HEAD, find_tokenizer, pretrain, start
-from liebig.stages import STAGES
+from liebig.base import pipeline
+from liebig.base.errors import LiebigError, RecipeError
+from liebig.commands import STAGES
+from liebig.commands.pretrain import NO_HEAD, find_tokenizer, pretrain, start
+from liebig.methods.cost import plan
+from liebig.methods.pretraining import PretrainConfig
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
 from liebig.train.distributed import ALONE, World

@@ -5,8 +5,8 @@ import pytest
 import torch
 from pretrain_worlds import FAMILIES, assert_same_gradients, backbone, batch, gradients, plain_of, side, spans
 
-from liebig.errors import RecipeError
-from liebig.pretrain.simclr import SimCLR
+from liebig.base.errors import RecipeError
+from liebig.methods.simclr import SimCLR
 from liebig.train.batch import Batch
 from liebig.train.step import step
 

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from liebig.data.batches import Batches, BlockSource, ClozeSource, CropSource, MixedBatches, SpanSource
-from liebig.data.collection import Collection
-from liebig.errors import DataError, RecipeError
-from liebig.pretrain.arrange import Arranged, Noisy
-from liebig.pretrain.batches import Maker
-from liebig.pretrain.documents import documents_of
-from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.pairs import grouped, read_pairs
-from liebig.pretrain.shapes import EncoderDecoder, MaskedText, Masker, TwoViews
-from liebig.pretrain.sources import shares
+from liebig.base.errors import DataError, RecipeError
+from liebig.collection.collection import Collection
+from liebig.methods.held_out import documents_of, hold_out
+from liebig.methods.shapes import EncoderDecoder, Maker, MaskedText, Masker, TwoViews
+from liebig.methods.sources import Arranged, Noisy, grouped, read_pairs, shares
+from liebig.store.batches import Batches, MixedBatches
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 from liebig.train.distributed import ALONE, World
 
 LIMIT = 40

@@ -14,12 +14,12 @@ import pytest
 from processes import start
 from typer.main import get_command
 
-from liebig import config, pipeline
+from liebig.base import config, pipeline
+from liebig.base.workspace import verify
 from liebig.cli import make_app
-from liebig.stages import STAGES
+from liebig.commands import STAGES
 from liebig.train.distributed import World
 from liebig.train.log import read_log
-from liebig.workspace import verify
 
 RECIPE = """
 model = {{ kind = "new", layers = 2, width = 32, heads = 2, max_positions = 64, dropout = 0.0 }}

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from liebig import losses
+from liebig.methods.teacher import TaughtVectors
 from liebig.model.encoder import Dense
-from liebig.pretrain.vectors import TaughtVectors
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.step import step

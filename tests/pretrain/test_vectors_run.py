@@ -11,20 +11,20 @@ import torch
 from pretrain_smoke import ROOT, run
 from safetensors.torch import load_file
 
-from liebig import pipeline
-from liebig.data.store import TokenStore
-from liebig.errors import DataError, RecipeError
+from liebig.base import pipeline
+from liebig.base.errors import DataError, RecipeError
+from liebig.commands import STAGES
+from liebig.commands.pretrain import masks, pretrain, start
+from liebig.methods import pretraining as presets
+from liebig.methods.held_out import hold_out
+from liebig.methods.objective_configs import CocondenserConfig, MlmConfig, MocoConfig, SimclrConfig
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.simclr import SimCLR
+from liebig.methods.source_configs import CropsConfig
+from liebig.methods.teacher import Taught, TextSource, vectors_of
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
-from liebig.pretrain import presets
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.heldout import hold_out
-from liebig.pretrain.objective_config import CocondenserConfig, MlmConfig, MocoConfig, SimclrConfig
-from liebig.pretrain.run import masks, pretrain, start
-from liebig.pretrain.simclr import SimCLR
-from liebig.pretrain.source_config import CropsConfig
-from liebig.pretrain.texts import Taught, TextSource, vectors_of
-from liebig.stages import STAGES
+from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
 from liebig.train.batch import Batch, Side, unweave
@@ -70,7 +70,7 @@ def test_an_example_may_be_several_neighbours(world):
 
 
 def _chunks(path: Path):
-    from liebig.data.vectors import Vectors
+    from liebig.vectors.vector_folder import Vectors
 
     return Vectors.open(path).chunks(512)
 

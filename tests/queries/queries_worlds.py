@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
+from liebig.base.records import Passage
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.queries.generator import Generator, Settings
-from liebig.records import Passage
 from liebig.text.tokenizer import Tokenizer
 
 PLACES = ["Oslo", "Lima", "Cairo", "Kyoto", "Quebec", "Turin", "Accra", "Perth", "Riga", "Dakar"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from liebig import rng
-from liebig.queries.choose import BLOCK, draw, greedy, nucleus, sampling, top
+from liebig.base import rng
+from liebig.queries.sampling import BLOCK, draw, greedy, nucleus, sampling, top
 
 SHARES = torch.tensor([[0.05, 0.4, 0.1, 0.3, 0.15]], dtype=torch.float64)
 

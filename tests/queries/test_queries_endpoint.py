@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from queries_worlds import question
 
-from liebig import config as recipes, pipeline
-from liebig.data.collection import Collection
-from liebig.errors import RecipeError, ResourceError
-from liebig.queries.config import QueriesGenerateConfig
+from liebig.base import config as recipes, pipeline
+from liebig.base.errors import RecipeError, ResourceError
+from liebig.base.records import Passage
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
+from liebig.commands.queries_generate import QueriesGenerateConfig, plan
 from liebig.queries.endpoint import Prompts, lines_of
-from liebig.queries.run_generate import plan
-from liebig.records import Passage
-from liebig.stages import STAGES
 
 STAGE = STAGES["queries generate"]
 

@@ -9,14 +9,13 @@ import pytest
 import torch
 from queries_worlds import passage, tokenizer
 
-from liebig import rng
-from liebig.data.lookup import hash_all
-from liebig.errors import ResourceError
-from liebig.queries import cache
-from liebig.queries.engine import Engine, Method, by_padded_budget, passage_keys, uniform
-from liebig.queries.generator import Generator, Settings
-from liebig.queries.plain import PlainDecoder
-from liebig.queries.warm import from_encoder
+from liebig.base import rng
+from liebig.base.errors import ResourceError
+from liebig.collection.lookup import hash_all
+from liebig.queries import sampling as cache
+from liebig.queries.decoders import PlainDecoder
+from liebig.queries.decoding import Engine, Method, by_padded_budget, passage_keys, uniform
+from liebig.queries.generator import Generator, Settings, from_encoder
 
 CPU = torch.device("cpu")
 PASSAGES = [passage(i) for i in range(12)]

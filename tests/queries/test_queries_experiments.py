@@ -11,13 +11,12 @@ import pytest
 import torch
 
 from liebig import encoders
-from liebig.data.batch_row import Frame
-from liebig.data.collection import Collection
-from liebig.pretrain.pairs import read_pairs
+from liebig.collection.collection import Collection
+from liebig.methods.labelled import Ragged, Texts
+from liebig.methods.sources import read_pairs
+from liebig.store.pair_sources import Frame
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.labelled.examples import Ragged
-from liebig.train.labelled.texts import Texts
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
 OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages", "figures")

@@ -11,14 +11,15 @@ from processes import together
 from queries_worlds import passage, question
 from typer.main import get_command
 
-from liebig import config as recipes, pipeline
+from liebig.base import config as recipes, pipeline
+from liebig.base.errors import DataError, RecipeError
 from liebig.cli import make_app
-from liebig.data.collection import Collection
-from liebig.errors import DataError, RecipeError
-from liebig.queries.clean import clean
-from liebig.queries.config import QueriesGenerateConfig, QueriesInspectConfig
-from liebig.queries.engine import Engine
-from liebig.stages import STAGES
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
+from liebig.commands.queries_generate import QueriesGenerateConfig
+from liebig.commands.queries_inspect import QueriesInspectConfig
+from liebig.queries.consistency import clean
+from liebig.queries.decoding import Engine
 from liebig.train.distributed import World
 
 STAGE = STAGES["queries generate"]
@@ -196,7 +197,7 @@ def test_queries_of_no_passage_and_a_run_of_other_queries_are_refused(collection
 
 
 def test_generated_queries_reach_bm25_as_doc2query(collection, tmp_path):
-    from liebig.lexical.bm25 import BM25
+    from liebig.bm25.search import BM25
 
     path = written(tmp_path, {"p5": ["zebra crossing"]})
     made = run(recipe(collection, {"kind": "file", "path": str(path)}), tmp_path / "made")

@@ -7,13 +7,12 @@ import pytest
 import torch
 from queries_worlds import passage, question, tokenizer
 
-from liebig import config as recipes, pipeline
-from liebig.data.lookup import hash_all
-from liebig.queries.config import QueriesTrainConfig
-from liebig.queries.engine import Engine, Method, passage_keys
-from liebig.queries.generator import Generator, Settings
-from liebig.queries.warm import from_encoder
-from liebig.stages import STAGES
+from liebig.base import config as recipes, pipeline
+from liebig.collection.lookup import hash_all
+from liebig.commands import STAGES
+from liebig.commands.queries_train import QueriesTrainConfig
+from liebig.queries.decoding import Engine, Method, passage_keys
+from liebig.queries.generator import Generator, Settings, from_encoder
 
 pytestmark = pytest.mark.gpu
 PASSAGES = [passage(i) for i in range(40)]

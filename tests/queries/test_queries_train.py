@@ -10,16 +10,14 @@ import pytest
 import torch
 from queries_worlds import passage, question
 
-from liebig import config as recipes, pipeline
-from liebig.errors import DataError, ModelError, RecipeError
+from liebig.base import config as recipes, pipeline
+from liebig.base.errors import DataError, ModelError, RecipeError
+from liebig.commands import STAGES
+from liebig.commands.queries_train import QueriesTrainConfig, start
 from liebig.model.packed import Packed
-from liebig.queries.config import QueriesTrainConfig
-from liebig.queries.engine import Engine, Method
-from liebig.queries.generator import Generator
-from liebig.queries.rouge import rouge_l
-from liebig.queries.run_train import start
-from liebig.queries.train import padded
-from liebig.stages import STAGES
+from liebig.queries.consistency import rouge_l
+from liebig.queries.decoding import Engine, Method
+from liebig.queries.generator import Generator, padded
 
 STAGE = STAGES["queries train"]
 
@@ -55,7 +53,7 @@ def test_ten_pairs_are_learned_by_heart(kind, collection, t5, encoder, tmp_path)
 def test_resumed_is_uninterrupted(collection, t5, tmp_path, monkeypatch):
     config = recipe(collection, t5, steps=6, checkpoint_every=3)
     pipeline.run_stage(STAGE, config, tmp_path / "whole")
-    from liebig.queries import train
+    from liebig.queries import generator as train
 
     calls = []
     represent = train.Writing.represent

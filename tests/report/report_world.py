@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from liebig.config import inputs, load
-from liebig.evaluate.plots import Axes, Series, lines, write_svg
-from liebig.evaluate.results import PerQuery, Results, TaskResult, query_lines, to_json
-from liebig.report.config import ReportConfig
-from liebig.report.run import run
-from liebig.statistics import bootstrap
-from liebig.workspace import stage
+from liebig.base.config import inputs, load
+from liebig.base.statistics import bootstrap
+from liebig.base.workspace import stage
+from liebig.commands.report import ReportConfig, run
+from liebig.evaluation.plots import Axes, Series, lines, write_svg
+from liebig.evaluation.scoring import PerQuery, Results, TaskResult, query_lines, to_json
 
 NASTY = '<script>alert("x")</script> & "quotes"'
 

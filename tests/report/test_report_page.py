@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 from report_world import NASTY, make_report, make_stage, make_world
 
-from liebig.config import Config, load
-from liebig.errors import CorruptError, DataError
-from liebig.report.gather import find_stages
-from liebig.report.page import inline_svg, mark
-from liebig.report.tables import _word
-from liebig.report.training import _plots, _single_evaluation
+from liebig.base.config import Config, load
+from liebig.base.errors import CorruptError, DataError
+from liebig.evaluation.report import _plots, _single_evaluation, _word, find_stages, inline_svg, mark
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,14 @@ import torch
 from processes import together
 from safetensors.torch import load_file
 
-from liebig import workspace
-from liebig.config import parse
-from liebig.errors import DataError, ModelError, RecipeError
+from liebig.base import workspace
+from liebig.base.config import parse
+from liebig.base.errors import DataError, ModelError, RecipeError
+from liebig.base.records import Group, Hit, Passage, Query
+from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
+from liebig.commands.rerank_train import RerankTrainConfig, run as run_train, train_reranker
+from liebig.methods.reranker import CrossEncoder, Maker, Reranker, rerank, scorer, soft_labels
 from liebig.model.backbone import Backbone
-from liebig.records import Group, Hit, Passage, Query
-from liebig.rerank.config import RerankScoreConfig, RerankTrainConfig
-from liebig.rerank.cross import CrossEncoder
-from liebig.rerank.run import run_score, run_train, train_reranker
-from liebig.rerank.score import rerank, scorer, soft_labels
-from liebig.rerank.train import Maker, Reranker
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import ALONE

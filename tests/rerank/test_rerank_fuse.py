@@ -2,11 +2,10 @@
 
 import pytest
 
-from liebig import workspace
-from liebig.config import parse
-from liebig.errors import RecipeError
-from liebig.rerank.fuse import fused, read, run
-from liebig.rerank.fuse_config import FuseConfig
+from liebig.base import workspace
+from liebig.base.config import parse
+from liebig.base.errors import RecipeError
+from liebig.commands.fuse import FuseConfig, fused, read, run
 
 ONE = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 1.0)]}
 TWO = {"q1": [("b", 9.0), ("d", 1.0)], "q3": [("z", 5.0)]}

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from liebig import encoders, pipeline
-from liebig.retriever import Retriever
-from liebig.retriever.folder import Described, write
-from liebig.stages import STAGES
+from liebig import encoders
+from liebig.base import pipeline
+from liebig.commands import STAGES
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import Described, write
 
 DOCUMENTS = {
     "barley": ("Barley", "en", "The growth of barley is limited by the scarcest nutrient of the soil.",

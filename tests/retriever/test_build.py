@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from liebig import encoders, workspace
+from liebig import encoders
+from liebig.base import workspace
+from liebig.base.errors import DataError, RecipeError, WorkspaceError
+from liebig.base.records import Passage
+from liebig.builder import check, questions, training
+from liebig.builder.questions import Question, bare
 from liebig.cli import main
-from liebig.errors import DataError, RecipeError, WorkspaceError
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, build
+from liebig.commands.update import _wish, update
 from liebig.model.encoder import Encoder
-from liebig.records import Passage
-from liebig.retriever import Retriever, check, questions, training
-from liebig.retriever.build import Wish, build
-from liebig.retriever.folder import Described, read
-from liebig.retriever.questions import Question, bare
-from liebig.retriever.update import _wish, update
-from liebig.stages import STAGES
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import Described, read
 from liebig.train.clock import FEW
 from liebig.train.log import read_log
 
@@ -119,7 +121,7 @@ def test_a_second_build_changes_nothing(built):
 def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     with monkeypatch.context() as patch:
-        patch.setattr("liebig.retriever.build.index_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("liebig.commands.build.index_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             made(source, tmp_path / "out")
     assert not (tmp_path / "out" / "retriever.json").exists()
@@ -149,7 +151,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     made(source, tmp_path / "out")
     write_documents(source, ["quince"])
     refresh(tmp_path / "out")
-    monkeypatch.setattr("liebig.retriever.compact.MOST_SHARDS", 1)
+    monkeypatch.setattr("liebig.builder.stages.MOST_SHARDS", 1)
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")
@@ -196,7 +198,7 @@ def test_an_update_reads_in_the_language_of_the_build(tmp_path):
 
 
 def test_many_vectors_are_indexed_approximately(tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.retriever.build.EXACT", 5)
+    monkeypatch.setattr("liebig.commands.build.EXACT", 5)
     made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")
     assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
 
@@ -314,7 +316,7 @@ def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
     expected = answers(tmp_path / "out", "bm25")
     write_documents(source, ["quince"])
     with monkeypatch.context() as patch:
-        patch.setattr("liebig.retriever.update._index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("liebig.commands.update._index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             refresh(tmp_path / "out")
     assert answers(tmp_path / "out", "bm25") == expected
@@ -404,7 +406,7 @@ def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
 
 def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
     """With enough titles a build trains on them beside the sentences."""
-    monkeypatch.setattr("liebig.retriever.questions.LEAST", 4)
+    monkeypatch.setattr("liebig.builder.questions.LEAST", 4)
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
     made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)

@@ -11,17 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 import liebig
-from liebig import pipeline, workspace
+from liebig.base import pipeline, workspace
+from liebig.base.errors import CorruptError, DataError, RecipeError
+from liebig.base.records import Passage, Query
 from liebig.cli import make_app
-from liebig.errors import CorruptError, DataError, RecipeError
-from liebig.records import Passage, Query
-from liebig.retriever.embedding import Embedder
-from liebig.retriever.filters import Filtered
-from liebig.retriever.folder import NAME, Described, read, write
-from liebig.retriever.retriever import Result, Retriever
-from liebig.search.fuse import weighted_by
-from liebig.search.systems import System, open_system
-from liebig.stages import STAGES
+from liebig.commands import STAGES
+from liebig.search.embedder import Embedder
+from liebig.search.filters import Filtered
+from liebig.search.retriever import Result, Retriever
+from liebig.search.retriever_folder import NAME, Described, read, write
+from liebig.search.systems import System, open_system, weighted_by
 
 QUESTION = "which nutrient limits the growth of barley"
 
@@ -214,7 +213,7 @@ def test_words_of_the_question_carry_bm25_and_its_formula_is_the_indexs(retrieve
     found = retriever.explain(QUESTION, passage.id, system="bm25")
     useful = {passage.text[a:b] for a, b, value in found if value > 0.01}
     assert useful == {"growth", "barley", "limited", "nutrient"}
-    from liebig.retriever.contributions import bm25_score
+    from liebig.search.explain import bm25_score
 
     score = bm25_score(retriever.opened.bm25, QUESTION)([passage])[0]
     assert score == pytest.approx(retriever.search(QUESTION, 1, "bm25")[0].score, rel=1e-5)
@@ -306,7 +305,7 @@ def test_a_generation_that_is_replaced_while_it_is_opened_is_left_for_the_newer(
     shutil.copytree(copy / part, copy / "newer")
     for file in list((copy / part).rglob("*.npy")) or [copy / part / "passages.jsonl"]:
         file.unlink()
-    monkeypatch.setattr("liebig.workspace.verify", unverified(copy, part, workspace.verify))
+    monkeypatch.setattr("liebig.base.workspace.verify", unverified(copy, part, workspace.verify))
     assert Retriever.from_folder(copy).generation == 2
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from liebig import encoders
-from liebig.errors import DataError
-from liebig.retriever.build import Wish, Works, read_collection
-from liebig.stages import STAGES
+from liebig.base.errors import DataError
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, Works, read_collection
 
 
 def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):

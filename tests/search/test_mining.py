@@ -5,15 +5,12 @@ import random
 
 import pytest
 
-from liebig import workspace
-from liebig.data.collection import Collection
-from liebig.errors import DataError
-from liebig.records import Group, Passage
-from liebig.search.blocks import Blocks
-from liebig.search.config import MineConfig
-from liebig.search.duplicates import nearly, shared, triples
-from liebig.search.mine import Miner, Take, Teacher
-from liebig.search.run_mine import run
+from liebig.base import workspace
+from liebig.base.errors import DataError
+from liebig.base.records import Group, Passage
+from liebig.collection.collection import Collection
+from liebig.commands.mine import MineConfig, run
+from liebig.search.mine import Blocks, Miner, Take, Teacher, nearly, shared, triples
 
 TEXTS = {f"n{i}": f"passage number {i} speaks of something else entirely {i}" for i in range(20)}
 TEXTS |= {
@@ -191,8 +188,8 @@ def test_a_score_that_is_no_number_is_refused(tmp_path, score):
 
 @pytest.mark.parametrize("row", ["q0\tpos\tyes", "q0\tpos"])
 def test_a_judgement_that_is_none_is_refused(tmp_path, row):
-    from liebig.errors import DataError
-    from liebig.search.run_mine import Positives
+    from liebig.base.errors import DataError
+    from liebig.commands.mine import Positives
 
     (tmp_path / "train.tsv").write_text(row + "\n")
     with pytest.raises(DataError, match="not query, passage, grade"):

@@ -8,25 +8,36 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from liebig import workspace
-from liebig.data.collection import Collection
-from liebig.data.vectors import write_shard, write_summary
-from liebig.errors import DataError, RecipeError
-from liebig.lexical.analysis import Analyzer
-from liebig.lexical.config import BM25Config
-from liebig.lexical.run import run as run_bm25
+from liebig.base import workspace
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Query
+from liebig.bm25.analysis import Analyzer
+from liebig.collection.collection import Collection
+from liebig.commands.bm25 import BM25Config, run as run_bm25
+from liebig.commands.retrieve import RankFusion, ScoreFusion, SearchConfig, _fuse, run
+from liebig.commands.search import search_here
 from liebig.measures import parse
-from liebig.measures.blocks import from_mapping
-from liebig.measures.engine import evaluate
-from liebig.measures.judgements import from_records
-from liebig.records import Query
-from liebig.search.config import RankFusion, ScoreFusion, SearchConfig
-from liebig.search.fold import Folded, fold
-from liebig.search.fuse import Hybrid, best_weight, ranks_by, reciprocal_rank, weighted, weighted_by
-from liebig.search.run import _fuse, run
-from liebig.search.snippets import snippet
-from liebig.search.systems import Dense, Found, System, open_system
-from liebig.search.terminal import search_here
+from liebig.measures.evaluator import (
+    block_from_mapping as from_mapping,
+    evaluate,
+    judgements_from_records as from_records,
+)
+from liebig.search.explain import snippet
+from liebig.search.systems import (
+    Dense,
+    Folded,
+    Found,
+    Hybrid,
+    System,
+    best_weight,
+    fold,
+    open_system,
+    ranks_by,
+    reciprocal_rank,
+    weighted,
+    weighted_by,
+)
+from liebig.vectors.vector_folder import write_shard, write_summary
 
 PASSAGES = [
     ("p0", "Flow", "the boundary layer of a laminar flow", "d0"),
@@ -361,6 +372,6 @@ def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypat
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr("liebig.search.run.open_index", opened)
+    monkeypatch.setattr("liebig.indexes.open_index", opened)
     with pytest.raises(SeenError, match=f"^{device}$"):
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device=named)

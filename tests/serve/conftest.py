@@ -9,14 +9,15 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from liebig import encoders, pipeline
-from liebig.retriever import Retriever
-from liebig.retriever.folder import Described, write
+from liebig import encoders
+from liebig.base import pipeline
+from liebig.commands import STAGES
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import Described, write
 from liebig.serve.app import make_app
 from liebig.serve.engine import Engine
-from liebig.serve.limits import Limits
-from liebig.serve.run import listen, make_server
-from liebig.stages import STAGES
+from liebig.serve.middleware import Limits
+from liebig.serve.server import listen, make_server
 
 DOCUMENTS = {
     "plants/barley": ("Barley", "en", [

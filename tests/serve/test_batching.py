@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from liebig.serve.batching import Batcher, Batching
-from liebig.serve.refusals import Busy
+from liebig.serve.replies import Busy
 
 
 class Work:

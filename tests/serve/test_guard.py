@@ -11,9 +11,9 @@ import httpx
 import pytest
 from openai import AuthenticationError, InternalServerError, OpenAI
 
-from liebig.errors import LiebigError, RecipeError
-from liebig.serve.limits import Limits, is_loopback
-from liebig.serve.run import check_token, listen
+from liebig.base.errors import LiebigError, RecipeError
+from liebig.serve.middleware import Limits, is_loopback
+from liebig.serve.server import check_token, listen
 
 JSON = {"Content-Type": "application/json"}
 SMALL = Limits(body=1 << 20, texts=8, characters=500, query=50, k=5, queue=4, seconds=1.0)

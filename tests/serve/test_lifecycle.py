@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from liebig.cli import make_app
-from liebig.retriever import Retriever
-from liebig.retriever.build import Wish, build
-from liebig.retriever.folder import NAME
-from liebig.retriever.update import update
-from liebig.serve.limits import Limits
-from liebig.stages import STAGES
+from liebig.commands import STAGES
+from liebig.commands.build import Wish, build
+from liebig.commands.update import update
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import NAME
+from liebig.serve.middleware import Limits
 
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
 

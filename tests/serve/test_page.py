@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from liebig.serve.limits import Limits
+from liebig.serve.middleware import Limits
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="access is checked with axe")

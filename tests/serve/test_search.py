@@ -6,13 +6,13 @@ import httpx
 import numpy as np
 import pytest
 
-from liebig import pipeline
-from liebig.retriever import Retriever
-from liebig.retriever.embedding import Embedder
-from liebig.retriever.folder import Described, write
+from liebig.base import pipeline
+from liebig.commands import STAGES
+from liebig.search.embedder import Embedder
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import Described, write
 from liebig.serve.engine import Engine, Question, frozen
-from liebig.serve.limits import Limits
-from liebig.stages import STAGES
+from liebig.serve.middleware import Limits
 
 QUESTION = "what limits the growth of barley?"
 

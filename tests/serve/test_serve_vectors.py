@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from openai import BadRequestError, OpenAI
 
-from liebig.rerank.cross import CrossEncoder
-from liebig.retriever.embedding import Asked, Embedder
-from liebig.serve.limits import Limits
-from liebig.serve.source import embedder_of
+from liebig.methods.reranker import CrossEncoder
+from liebig.search.embedder import Asked, Embedder
+from liebig.serve.engine import embedder_of
+from liebig.serve.middleware import Limits
 
 TEXTS = ["what limits growth", "A comet is a small body of ice and dust.", "x", "horse hair " * 40]
 

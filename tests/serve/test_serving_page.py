@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from liebig.serve.limits import Limits
+from liebig.serve.middleware import Limits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 ASKS = "# not run here: it asks a running server\n"

@@ -11,29 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liebig import pipeline
-from liebig.encode.config import EncodeConfig
-from liebig.encode.engine import Plan, TorchModel, frame_of
-from liebig.encode.loading import Loaded, load
-from liebig.encode.source import Item
-from liebig.encode.tokens import Workers
-from liebig.errors import ModelError, RecipeError
-from liebig.evaluate.config import EvaluateConfig
-from liebig.evaluate.model import ModelScorer
-from liebig.finetune.build import layouts_of, start
-from liebig.finetune.config import CosineConfig, FinetuneConfig, TripletConfig
+from liebig.base import pipeline
+from liebig.base.errors import ModelError, RecipeError
+from liebig.base.records import Document, Passage, Query, Section
+from liebig.commands import STAGES
+from liebig.commands.encode import EncodeConfig, Loaded, load
+from liebig.commands.evaluate import EvaluateConfig
+from liebig.commands.pretrain import use_length
+from liebig.evaluation.encoders import ModelScorer
+from liebig.methods.finetune_building import layouts_of, start
+from liebig.methods.finetuning import CosineConfig, FinetuneConfig, TripletConfig
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.reranker import CrossEncoder, scorer
 from liebig.model.backbone import Backbone
-from liebig.model.config import FolderBackbone
 from liebig.model.encoder import Encoder
-from liebig.pretrain.config import PretrainConfig
-from liebig.pretrain.run import use_length
-from liebig.records import Document, Passage, Query, Section
-from liebig.rerank.cross import CrossEncoder
-from liebig.rerank.score import scorer
+from liebig.model.loading import FolderBackbone
+from liebig.ragged import lists
+from liebig.search.embed import Item, Plan, TorchModel, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
-from liebig.stages import STAGES
 from liebig.text.layout import Layout, RoleLayout
-from liebig.text.rows import lists
 from liebig.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +135,7 @@ def test_every_path_reads_the_same_ids(
 
 def served_ids(encoder: Encoder, passage: RoleLayout, query: RoleLayout) -> tuple[Any, Any]:
     """The ids of the retriever and the server, through the lean forward."""
-    from liebig.retriever.embedding import Embedder
+    from liebig.search.embedder import Embedder
 
     calls: list[dict[int, list[int]]] = []
 
@@ -161,7 +157,7 @@ def served_ids(encoder: Encoder, passage: RoleLayout, query: RoleLayout) -> tupl
 
 
 def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[int]]]) -> list[list[int]]:
-    from liebig.doctor.vectors import Stored, compare
+    from liebig.doctor.vector_check import Stored, compare
 
     seen.clear()
     compare(encoder, Stored(PASSAGES, np.zeros((len(PASSAGES), 32), np.float32), "fp32"), about)
@@ -236,8 +232,8 @@ def test_a_reranker_scores_what_it_was_trained_on(model: Path, tmp_path: Path) -
 
 
 def test_texts_of_pairs_are_trained_with_the_prompt_they_are_used_with(tmp_path: Path, model: Path) -> None:
-    from liebig.data.collection import Collection
-    from liebig.finetune.similarity import read_pairs
+    from liebig.collection.collection import Collection
+    from liebig.methods.similarity_tasks import read_pairs
 
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "train.jsonl").write_text('{"a": "soil", "b": "barley", "score": 1}\n')
@@ -333,8 +329,8 @@ def test_a_new_model_is_used_with_the_positions_it_learns(model: Path) -> None:
 
 
 def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_path: Path) -> None:
-    from liebig.data.collection import Collection
-    from liebig.pretrain.pairs import read_pairs
+    from liebig.collection.collection import Collection
+    from liebig.methods.sources import read_pairs
 
     rows = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

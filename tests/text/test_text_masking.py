@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from text_world import CHINESE, ENGLISH, every
 
-from liebig.rng import below, key, mix, uniform
+from liebig.base.rng import below, key, mix, uniform
 from liebig.text.masking import mask_tokens, mask_words
 
 V, MASK = 50, 4

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from liebig.rng import key, mix
-from liebig.text.noise import delete_words, hide_words, hit_words, replace_words
+from liebig.base.rng import key, mix
+from liebig.text.masking import delete_words, hide_words, hit_words, replace_words
 
 V, MASK = 50, 4
 SPECIAL = np.arange(V) < 5

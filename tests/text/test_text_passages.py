@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from text_world import ARABIC, CHINESE, ENGLISH, HINDI, JAPANESE, RUSSIAN, every, trained
 
-from liebig.errors import DataError
-from liebig.records import Document, Section
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Section
 from liebig.text.passages import Text, by_tokens, by_words, cut_documents
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from liebig.errors import RecipeError
+from liebig.base.errors import RecipeError
 from liebig.text.sentences import spans, split
 
 HARD = json.loads((Path(__file__).parent / "hard_sentences.json").read_text(encoding="utf-8"))

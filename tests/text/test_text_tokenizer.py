@@ -11,10 +11,9 @@ from text_world import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, tra
 from tokenizers import Tokenizer as Core, models, pre_tokenizers
 from transformers import AutoTokenizer
 
-from liebig.errors import DataError, ModelError
-from liebig.text import memo
-from liebig.text.folder import Loaded
-from liebig.text.tokenizer import Tokenizer
+from liebig.base.errors import DataError, ModelError
+from liebig.text import word_cache as memo
+from liebig.text.tokenizer import Loaded, Tokenizer
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")
 

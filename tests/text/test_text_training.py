@@ -12,10 +12,10 @@ from hypothesis import given, settings, strategies as st
 from text_world import CHINESE, ENGLISH, TEXTS, trained
 from tokenizers import Tokenizer as Core, models, pre_tokenizers, trainers
 
-from liebig.errors import DataError
-from liebig.text import training
-from liebig.text.merges import learn_merges
+from liebig.base.errors import DataError
+from liebig.text import train_tokenizer as training
 from liebig.text.tokenizer import Tokenizer
+from liebig.text.train_tokenizer import learn_merges
 
 WORDS = [
     "low",

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from liebig.rng import key, mix, uniform
+from liebig.base.rng import key, mix, uniform
 from liebig.text import views
-from liebig.text.blocks import pack_sentences
+from liebig.text.passages import pack_sentences
 
 KINDS = ("random", "nearby", "overlap", "window", "mixed")
 documents = st.lists(st.integers(2, 400), min_size=1, max_size=8)

@@ -4,8 +4,7 @@ from functools import cache
 
 from tokenizers import Tokenizer as Core, decoders, models, normalizers, pre_tokenizers, processors
 
-from liebig.text.folder import Loaded
-from liebig.text.tokenizer import Tokenizer
+from liebig.text.tokenizer import Loaded, Tokenizer
 
 ENGLISH = "The quick brown foxes were jumping over the unbelievably lazy dogs, weren't they? Yes, they were."
 GERMAN = "Die Geschwindigkeit der Straßenbahn überraschte die Bürgermeisterin außerordentlich."

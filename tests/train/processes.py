@@ -22,9 +22,9 @@ SERVER.set_forkserver_preload(
         "torch._dynamo",
         "torch.distributed.fsdp",
         "transformers.models.bert.modeling_bert",
-        "liebig.corpus.run",
-        "liebig.finetune.run",
-        "liebig.pretrain.run",
+        "liebig.commands.prepare",
+        "liebig.commands.finetune",
+        "liebig.commands.pretrain",
         "pytest",
     ]
 )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 from train_toy import groups, spans
 
-from liebig.errors import TrainingError
+from liebig.base.errors import TrainingError
 from liebig.train.batch import cuts, joined, unweave, weave, woven
 from liebig.train.distributed import World
 

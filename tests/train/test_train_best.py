@@ -11,10 +11,9 @@ from torch import nn
 from train_toy import VOCABULARY, WIDTH, Toy, spans
 
 from liebig.train.batch import Batch
-from liebig.train.checkpoint import Checkpoints
-from liebig.train.config import AdamWConfig, LoopConfig
+from liebig.train.checkpoint import Checkpoints, load_checkpoint
 from liebig.train.loop import train
-from liebig.train.state import load_checkpoint
+from liebig.train.settings import AdamWConfig, LoopConfig
 
 
 class Tied(Toy):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from liebig.errors import CorruptError, WorkspaceError
+from liebig.base.errors import CorruptError, WorkspaceError
 from liebig.train.checkpoint import Checkpoints, Snapshot, read, write
-from liebig.train.judge import Best
+from liebig.train.early_stopping import Best
 
 FACTS = {"total": 7, "best": None, "means": {"loss": [0.1 + 0.2, 3]}}
 

@@ -14,11 +14,10 @@ from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, grad
 
 from liebig import losses
 from liebig.train.batch import Batch
-from liebig.train.config import ASAMConfig, LoopConfig
-from liebig.train.distributed import ALONE, World, connect
+from liebig.train.distributed import ALONE, World, connect, shard, whole
+from liebig.train.gradients import clip, reduce_gradients, trainable
 from liebig.train.loop import train
-from liebig.train.reduce import clip, reduce_gradients, trainable
-from liebig.train.sharding import shard, whole
+from liebig.train.settings import ASAMConfig, LoopConfig
 from liebig.train.step import OutOfMemory, step
 
 CASES = {

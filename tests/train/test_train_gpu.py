@@ -9,13 +9,13 @@ import torch
 from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 from liebig import losses
-from liebig.errors import TrainingError
+from liebig.base.errors import TrainingError
 from liebig.train.batch import Batch
-from liebig.train.config import AdamWConfig, LoopConfig
 from liebig.train.distributed import World
 from liebig.train.log import read_log
 from liebig.train.loop import train
 from liebig.train.objective import Represented
+from liebig.train.settings import AdamWConfig, LoopConfig
 from liebig.train.step import step
 
 pytestmark = pytest.mark.gpu

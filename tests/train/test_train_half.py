@@ -10,12 +10,12 @@ import pytest
 import torch
 from train_toy import Toy, spans
 
-from liebig.errors import TrainingError
+from liebig.base.errors import TrainingError
 from liebig.train import optim
 from liebig.train.batch import Batch
-from liebig.train.config import AdamWConfig, LoopConfig
 from liebig.train.loop import train
 from liebig.train.objective import Represented
+from liebig.train.settings import AdamWConfig, LoopConfig
 
 
 class Loud(Toy):

@@ -15,20 +15,20 @@ import torch
 from safetensors.torch import load_file
 from train_toy import Local, Toy, spans
 
-from liebig.config import parse
-from liebig.errors import CorruptError, MissingDependency, RecipeError, TrainingError
-from liebig.train import record, sharding
+from liebig.base.config import parse
+from liebig.base.errors import CorruptError, MissingDependency, RecipeError, TrainingError
+from liebig.train import distributed as sharding, log as record
 from liebig.train.batch import Batch
-from liebig.train.config import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import ALONE
+from liebig.train.gradients import global_norm
+from liebig.train.guards import Collapse
 from liebig.train.log import read_log
 from liebig.train.loop import Epochs, Trained, train
 from liebig.train.objective import Objective, Represented
 from liebig.train.optim import Update
-from liebig.train.reduce import global_norm
-from liebig.train.state import load_checkpoint
+from liebig.train.settings import AdamWConfig, LoopConfig, ScheduleConfig
 from liebig.train.step import StepResult
-from liebig.train.watch import Collapse
 
 OPTIM = AdamWConfig(lr=0.01)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from train_toy import Toy, spans
 
-from liebig.errors import TrainingError
+from liebig.base.errors import TrainingError
 from liebig.train import memory
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
@@ -73,7 +73,7 @@ def test_processes_that_share_parameters_stop_with_a_fix_instead_of_waiting_for_
         def represent(self, chunk: Batch) -> Represented:
             raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr("liebig.train.step.sharded", lambda objective: True)
+    monkeypatch.setattr("liebig.train.distributed.sharded", lambda objective: True)
     for meeting in ("counts", "largest", "smallest"):
         monkeypatch.setattr(World, meeting, lambda self, value: value)
     monkeypatch.setattr(World, "any", lambda self, flag: pytest.fail("waits for processes that never come"))

@@ -8,15 +8,14 @@ import pytest
 import torch
 from train_toy import Toy, TwoSided, gradients, groups, spans
 
-from liebig.errors import TrainingError
-from liebig.train import optim, schedule
+from liebig.base.errors import TrainingError
+from liebig.train import optim, optim as schedule
 from liebig.train.batch import Batch
-from liebig.train.config import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
-from liebig.train.ema import EMA
+from liebig.train.gradients import clip, trainable
 from liebig.train.objective import Objective
-from liebig.train.optim import decay_groups
+from liebig.train.optim import EMA, decay_groups
 from liebig.train.precision import LossScaler
-from liebig.train.reduce import clip, trainable
+from liebig.train.settings import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
 from liebig.train.step import StepResult, step
 
 LR = 0.01
@@ -48,7 +47,7 @@ def test_adamw_is_its_formula(decay_all: bool) -> None:
     objective = Toy()
     expected = weights(objective)
     settings = AdamWConfig(lr=1.0, weight_decay=0.1, beta1=0.8, beta2=0.9, eps=1e-6, decay_all=decay_all)
-    update = optim.build(settings, objective)
+    update = optim.build_optimiser(settings, objective)
     mean = {name: torch.zeros_like(w) for name, w in expected.items()}
     square = {name: torch.zeros_like(w) for name, w in expected.items()}
     for t in (1, 2, 3):
@@ -82,7 +81,7 @@ def test_sharpness_takes_the_gradient_at_its_formulas_point(
 
     sharp = Toy(dropout=0.2)
     before = weights(sharp)
-    result = optim.build(settings, sharp).update(gradient_of(sharp, budget), 0.0)
+    result = optim.build_optimiser(settings, sharp).update(gradient_of(sharp, budget), 0.0)
     found = gradients(sharp)
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-10, atol=1e-10)
@@ -103,7 +102,7 @@ def test_sharpness_sees_the_same_constants_at_both_points() -> None:
             return super().constants(chunk)
 
     objective, batch = Counted(), groups()
-    optimiser = optim.build(SAMConfig(rho=0.3), objective)
+    optimiser = optim.build_optimiser(SAMConfig(rho=0.3), objective)
     update = optimiser.update(lambda c: step(objective, batch, chunk_tokens=27, constants=c), LR)
     assert objective.calls == update.result.chunks > 1
 
@@ -120,7 +119,7 @@ def test_weights_come_back_when_the_second_gradient_fails() -> None:
         return gradient_of(objective)(constants)
 
     with pytest.raises(TrainingError):
-        optim.build(SAMConfig(rho=1.0), objective).update(gradient, LR)
+        optim.build_optimiser(SAMConfig(rho=1.0), objective).update(gradient, LR)
     assert all(torch.equal(before[name], w) for name, w in weights(objective).items())
 
 
@@ -139,8 +138,10 @@ def test_clipping_scales_the_whole_gradient_to_the_limit() -> None:
 def test_a_scaled_run_makes_the_same_update_as_an_unscaled_one(settings: AdamWConfig | SAMConfig) -> None:
     plain, scaled = Toy(), Toy()
     scaler = LossScaler(on=True, scale=2.0**10)
-    optim.build(settings, plain, clip=0.1).update(gradient_of(plain, 27), LR)
-    optim.build(settings, scaled, clip=0.1, scaler=scaler).update(gradient_of(scaled, 27, scaler.factor), LR)
+    optim.build_optimiser(settings, plain, clip=0.1).update(gradient_of(plain, 27), LR)
+    optim.build_optimiser(settings, scaled, clip=0.1, scaler=scaler).update(
+        gradient_of(scaled, 27, scaler.factor), LR
+    )
     for name, w in weights(plain).items():
         torch.testing.assert_close(weights(scaled)[name], w, rtol=1e-12, atol=1e-12)
 
@@ -149,7 +150,7 @@ def test_an_overflow_leaves_the_weights_and_halves_the_scale() -> None:
     objective = Toy()
     before = weights(objective)
     scaler = LossScaler(on=True, scale=4.0, interval=2)
-    optimiser = optim.build(AdamWConfig(), objective, scaler=scaler)
+    optimiser = optim.build_optimiser(AdamWConfig(), objective, scaler=scaler)
 
     def overflow(constants: torch.Tensor | None) -> StepResult:
         result = gradient_of(objective)(constants)
@@ -194,16 +195,16 @@ def test_averages_follow_their_formula_and_swap_in_and_out() -> None:
 
 
 def test_schedules_rise_over_the_warmup_and_fall_to_their_end() -> None:
-    linear = schedule.build(ScheduleConfig(warmup_steps=4), 12)
+    linear = schedule.build_schedule(ScheduleConfig(warmup_steps=4), 12)
     assert [linear(s) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
     assert linear(4) == 1
     assert linear(11) == pytest.approx(1 / 8)
-    cosine = schedule.build(ScheduleConfig(kind="cosine", warmup_ratio=0.25, final=0.1), 16)
+    cosine = schedule.build_schedule(ScheduleConfig(kind="cosine", warmup_ratio=0.25, final=0.1), 16)
     assert cosine(3) == cosine(4) == 1
     assert cosine(7) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
     assert cosine(10) == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 2)) / 2)
-    constant = schedule.build(ScheduleConfig(kind="constant", warmup_steps=0), 8)
+    constant = schedule.build_schedule(ScheduleConfig(kind="constant", warmup_steps=0), 8)
     assert {constant(s) for s in range(8)} == {1.0}
-    falling = schedule.build(ScheduleConfig(kind="trapezoid", warmup_steps=2, decay_ratio=0.5), 10)
+    falling = schedule.build_schedule(ScheduleConfig(kind="trapezoid", warmup_steps=2, decay_ratio=0.5), 10)
     assert [falling(s) for s in (1, 2, 5)] == [1, 1, 1]
     assert falling(9) == pytest.approx(0.2)

@@ -12,11 +12,11 @@ from processes import PATIENCE, start, together
 from train_toy import Toy, spans
 
 from liebig.train.batch import Batch
-from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig
+from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import World
 from liebig.train.log import read_log
 from liebig.train.loop import train
-from liebig.train.state import load_checkpoint
+from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig
 
 STEPS = 80
 KILLS = 10

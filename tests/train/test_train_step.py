@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, mean, spans
 
-from liebig.rng import key
+from liebig.base.rng import key
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.objective import Contrast, Objective
@@ -80,9 +80,9 @@ def test_gradients_are_reduced_once_after_the_last_chunk(
 ) -> None:
     seen: list[str] = []
     monkeypatch.setattr(
-        "liebig.train.step.synchronise", lambda _, last: seen.append("last" if last else "chunk")
+        "liebig.train.distributed.synchronise", lambda _, last: seen.append("last" if last else "chunk")
     )
-    monkeypatch.setattr("liebig.train.step.reduce_gradients", lambda *_: seen.append("reduced"))
+    monkeypatch.setattr("liebig.train.gradients.reduce_gradients", lambda *_: seen.append("reduced"))
     chunks = step(make(), spans(), chunk_tokens=ONE_EXAMPLE).chunks
     assert seen == ["chunk"] * (chunks - 1) + ["last", "reduced"]
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from liebig import losses
+from liebig.base.rng import integers, key
 from liebig.model.packed import Packed
-from liebig.rng import integers, key
 from liebig.train.batch import Batch, Side, unweave, weave
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from liebig import encoders
-from liebig.demo.texts import DemoConfig, write_collection, write_pairs
-from liebig.pipeline import Stage
+from liebig.base.pipeline import Stage
+from liebig.demo.corpus import DemoConfig, write_collection, write_pairs
 
 ENCODER = encoders.PREFIX + encoders.DEFAULT
 MINUTES = 1.0
@@ -24,17 +24,8 @@ BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder as it comes", "after corpus-aware
 OWN = {
     stage.name: stage
     for stage in (
-        Stage(
-            "demo collection",
-            DemoConfig,
-            write_collection,
-            "Passages, questions and judgements.",
-            "",
-            part_of="demo",
-        ),
-        Stage(
-            "demo pairs", DemoConfig, write_pairs, "Names in words, and what they name.", "", part_of="demo"
-        ),
+        Stage("demo collection", DemoConfig, write_collection, part_of="demo"),
+        Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
     )
 }
 SAYS = {

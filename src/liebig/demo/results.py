@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from liebig.demo.recipe import AFTER, BEFORE, HYBRID
-from liebig.retriever.folder import Described
+from liebig.search.retriever_folder import Described
 
 MEASURES = ("nDCG@10", "RR@10", "R@10")
 FIRST = MEASURES[0]

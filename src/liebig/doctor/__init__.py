@@ -1,1 +1,1 @@
-"""`liebig doctor`: what this machine has, and whether a retriever's folder is what it says it is."""
+"""`liebig doctor`: checks of the installation and of a folder."""

@@ -1,1 +1,1 @@
-"""A retriever handed on: its model for other libraries, its passages and vectors for other stores."""
+"""Exports for other software: models, model cards, pgvector, OpenSearch, Milvus."""

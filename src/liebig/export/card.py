@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from liebig import workspace
-from liebig.data.collection import Collection
-from liebig.errors import LiebigError
-from liebig.export.target import Target
+from liebig.base import workspace
+from liebig.base.errors import LiebigError
+from liebig.builder.check import sentences
+from liebig.collection.collection import Collection
+from liebig.export.exported import Target
 from liebig.model.encoder import Encoder
 from liebig.model.folder import usage
-from liebig.retriever.build import WORK
-from liebig.retriever.check import sentences
+from liebig.search.retriever_folder import WORK
 
 HEAD = """---
 library_name: sentence-transformers

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from liebig.errors import ModelError, RecipeError
+from liebig.base.errors import ModelError, RecipeError
 from liebig.export.card import write_card
-from liebig.export.target import Target
+from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
@@ -46,7 +46,7 @@ def to_sentence_transformers(target: Target, path: Path, width: int | None) -> s
 
 def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str:
     """Write a graph for ONNX Runtime, and say how near to torch its vectors are."""
-    from liebig.encode.onnx import export
+    from liebig.search.embed_onnx import export
 
     encoder = narrowed(Encoder.load(target.model), width)
     export(encoder, path, int8=int8)
@@ -59,7 +59,7 @@ def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str
 
 def difference(encoder: Encoder, path: Path) -> float:
     """The largest difference between the graph's vectors and torch's, relative to the largest number."""
-    from liebig.encode.onnx import OnnxModel
+    from liebig.search.embed_onnx import OnnxModel
 
     sequences = encoder.tokenize(PROBES, "passage")
     expected = encoder.encode_texts(PROBES, prompt="passage", half=False)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from liebig.data.output import json_line
-from liebig.export.target import Row, Target
-from liebig.progress import track
+from liebig.base.progress import track
+from liebig.export.exported import Row, Target
+from liebig.formats.output import json_line
 
 PART = 40_000_000
 NAME = "passages"

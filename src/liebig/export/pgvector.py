@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from liebig.data.output import write_lines
-from liebig.export.target import Row, Target
-from liebig.progress import track
+from liebig.base.progress import track
+from liebig.export.exported import Row, Target
+from liebig.formats.output import write_lines
 
 MOST_INDEXED = 2000  # numbers of a vector that pgvector's HNSW takes
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": None})

@@ -1,1 +1,1 @@
-"""Liebig inside other libraries, through their own base classes: `langchain` and `llamaindex`, each an extra."""
+"""Adapters for LangChain and LlamaIndex."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from liebig.errors import MissingDependency
-from liebig.retriever import Result, Retriever
+from liebig.base.errors import MissingDependency
+from liebig.search.retriever import Result, Retriever
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding

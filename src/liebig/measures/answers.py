@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.errors import DataError
+from liebig.base.errors import DataError
 
 SEPARATOR = "\x1f"
 

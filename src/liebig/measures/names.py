@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from liebig.errors import RecipeError
+from liebig.base.errors import RecipeError
 
 Order = Literal["score", "given"]
 Needs = Literal["judgements", "answers", "pairs", "triplets"]

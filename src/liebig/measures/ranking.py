@@ -7,12 +7,114 @@ order, the usual case, costs one pass. Ids are only compared where scores are eq
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.measures.arrays import Bytes, Found, Hits, Longs, Table
-from liebig.measures.strings import compare, hash_range
+# The arrays the compiled kernels share, bundled under names: hits of a block, judgements of a collection,
+# measures.
+#
+# They are named tuples because numba takes those as they are; the classes people use wrap them.
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+Grades = NDArray[np.int32]
+
+
+class Hits(NamedTuple):
+    """Hits `segments[s]:segments[s + 1]` belong to query s; the id of hit i is `data[starts[i]:ends[i]]`."""
+
+    segments: Longs
+    data: Bytes
+    starts: Longs
+    ends: Longs
+    scores: NDArray[np.float32]
+    ranks: NDArray[np.int32]
+
+
+class Table(NamedTuple):
+    """Judgements `first[q]:first[q + 1]` belong to query q, sorted by hash; `pool` holds its grades, descending."""
+
+    first: Longs
+    data: Bytes
+    starts: Longs
+    ends: Longs
+    hashes: NDArray[np.uint64]
+    grades: Grades
+    pool: Grades
+
+
+class Specs(NamedTuple):
+    """The measures; a cut of 0 is no cut, `given` says that the rank written in the run counts."""
+
+    codes: Longs
+    cuts: Longs
+    rels: Longs
+    given: NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """The judged hits of one query, best first: place by score, rank written in the run, grade."""
+
+    places: Longs
+    written: Longs
+    grades: Grades
+
+
+# Many short strings as one row of bytes, with the two operations ranking needs: hash and compare.
+#
+# Ids stay bytes from the run file to the measure: nothing is decoded, and bytes of UTF-8 sort as
+# trec_eval's strcmp sorts them. A string is the range [start, end) of a byte array; hashes are FNV-1a and
+# always confirmed by a comparison.
+
+
+def pack(strings: Iterable[str]) -> tuple[Bytes, Longs]:
+    """All strings in one byte array, and offsets such that string i is `data[offsets[i]:offsets[i + 1]]`.
+
+    The array is read-only, as the bytes of a file are, so that kernels are compiled once for both.
+    """
+    encoded = [string.encode() for string in strings]
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
+
+
+def unpack(data: Bytes, start: int, end: int) -> str:
+    """The string in a range of bytes; bytes that are not UTF-8 are shown as escapes."""
+    return data[start:end].tobytes().decode("utf-8", errors="backslashreplace")
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_range(data: Bytes, start: int, end: int) -> np.uint64:
+    """FNV-1a, 64 bits."""
+    value = np.uint64(0xCBF29CE484222325)
+    for i in range(start, end):
+        value = (value ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
+    return value
+
+
+@numba.njit(cache=True, nogil=True)
+def compare(a: Bytes, a_start: int, a_end: int, b: Bytes, b_start: int, b_end: int) -> int:
+    """Negative, zero or positive as the first string sorts before, equals or sorts after the second."""
+    length_a, length_b = a_end - a_start, b_end - b_start
+    for i in range(min(length_a, length_b)):
+        x, y = a[a_start + i], b[b_start + i]
+        if x != y:
+            return -1 if x < y else 1
+    return length_a - length_b
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_all(data: Bytes, starts: Longs, ends: Longs) -> NDArray[np.uint64]:
+    """The hash of every range."""
+    hashes = np.empty(starts.size, dtype=np.uint64)
+    for i in range(starts.size):
+        hashes[i] = hash_range(data, starts[i], ends[i])
+    return hashes
+
 
 UNJUDGED = -(2**31)
 
@@ -143,3 +245,127 @@ def by_written_rank(found: Found) -> Found:
             j -= 1
         places[j], written[j], grades[j] = place, rank, grade
     return Found(places, written, grades)
+
+
+# The formulas, on the ranks and grades of one query's judged hits.
+#
+# ranks of the judged hits, from 1, ascending grades their grades (negative: in the pool, not judged) pool
+# all grades of the query, descending cut last rank looked at; 0 for no cut hits number of hits of the query
+# rel least grade that counts as relevant
+#
+# Each takes time in the number of judged hits, not of hits. The sums run in rank order and in float64, as
+# trec_eval's.
+
+Gains = NDArray[np.float64]
+NDCG, NDCG_EXP, RR, AP, R, R_CAP, P, SUCCESS, JUDGED = range(9)
+CODES = {
+    "nDCG": NDCG, "nDCG_exp": NDCG_EXP, "RR": RR, "AP": AP, "R": R, "R_cap": R_CAP, "P": P, "Success": SUCCESS,
+    "Judged": JUDGED,
+}  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def linear_gains(grades: Grades) -> Gains:
+    """Gain of a grade: the grade itself, nothing below zero."""
+    gains = np.zeros(grades.size)
+    for i in range(grades.size):
+        gains[i] = max(grades[i], 0)
+    return gains
+
+
+@numba.njit(cache=True, nogil=True)
+def exponential_gains(grades: Grades) -> Gains:
+    """Gain of a grade: 2^grade - 1, nothing below zero."""
+    gains = np.zeros(grades.size)
+    for i in range(grades.size):
+        gains[i] = 2.0 ** max(grades[i], 0) - 1.0
+    return gains
+
+
+@numba.njit(cache=True, nogil=True)
+def dcg(ranks: Longs, gains: Gains, cut: int) -> float:
+    """Sum of gain / log2(rank + 1)."""
+    total = 0.0
+    for i in range(ranks.size):
+        if cut and ranks[i] > cut:
+            break
+        total += gains[i] / np.log2(ranks[i] + 1.0)
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def ndcg(ranks: Longs, gains: Gains, best: Gains, cut: int) -> float:
+    """DCG over the DCG of the best possible ranking, whose gains are `best`."""
+    return ratio(dcg(ranks, gains, cut), dcg(np.arange(1, best.size + 1), best, cut))
+
+
+@numba.njit(cache=True, nogil=True)
+def reciprocal_rank(ranks: Longs, grades: Grades, cut: int, rel: int) -> float:
+    """1 / rank of the first relevant hit, 0 where there is none above the cut."""
+    for i in range(ranks.size):
+        if cut and ranks[i] > cut:
+            break
+        if grades[i] >= rel:
+            return 1.0 / ranks[i]
+    return 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def average_precision(ranks: Longs, grades: Grades, relevant: int, cut: int, rel: int) -> float:
+    """Precision at the rank of each relevant hit above the cut, summed, over all relevant passages."""
+    total, found = 0.0, 0
+    for i in range(ranks.size):
+        if cut and ranks[i] > cut:
+            break
+        if grades[i] >= rel:
+            found += 1
+            total += found / ranks[i]
+    return ratio(total, relevant)
+
+
+@numba.njit(cache=True, nogil=True)
+def count_above(ranks: Longs, grades: Grades, cut: int, rel: int) -> int:
+    """Number of hits above the cut with at least the grade."""
+    found = 0
+    for i in range(ranks.size):
+        if ranks[i] <= cut and grades[i] >= rel:
+            found += 1
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def count(pool: Grades, rel: int) -> int:
+    """Number of relevant passages of the query."""
+    found = 0
+    while found < pool.size and pool[found] >= rel:
+        found += 1
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def ratio(part: float, whole: float) -> float:
+    """A share, 0 where there is nothing to share."""
+    return part / whole if whole > 0 else 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def value(code: int, cut: int, rel: int, ranks: Longs, grades: Grades, pool: Grades, hits: int) -> float:
+    """The value of one measure for one query."""
+    if code == NDCG:
+        return ndcg(ranks, linear_gains(grades), linear_gains(pool), cut)
+    if code == NDCG_EXP:
+        return ndcg(ranks, exponential_gains(grades), exponential_gains(pool), cut)
+    if code == RR:
+        return reciprocal_rank(ranks, grades, cut, rel)
+    if code == AP:
+        return average_precision(ranks, grades, count(pool, rel), cut, rel)
+    if code == JUDGED:
+        return ratio(count_above(ranks, grades, cut, 0), min(cut, hits))
+    found = count_above(ranks, grades, cut, rel)
+    if code == R:
+        return ratio(found, count(pool, rel))
+    if code == R_CAP:
+        return ratio(found, min(cut, count(pool, rel)))
+    if code == P:
+        return found / cut
+    return 1.0 if found else 0.0

@@ -1,1 +1,1 @@
-"""Encoders run on packed rows: backbone, pooling, heads, folders, exact top-k."""
+"""Encoders on packed rows: backbone, pooling, heads, model folders."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from liebig.model.plan import Bucket, Plan
+from liebig.model.packed import Bucket, Plan
 
 NAME = "liebig_packed"
 HALF = (torch.bfloat16, torch.float16)
@@ -88,7 +88,7 @@ def attend_varlen(
 def attend_qkv(qkv_T3HE: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
     """The same from queries, keys and values of one product; short sequences have kernels of their own."""
     if longest <= 128 and qkv_T3HE.shape[-1] in (16, 32, 64):
-        from liebig.model.short import short_attention
+        from liebig.model.kernels.short_attention import short_attention
 
         out: Tensor = short_attention(qkv_T3HE, offsets, longest, scale)
         return out

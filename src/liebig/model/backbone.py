@@ -9,25 +9,162 @@ T packed tokens, B sequences, D width, V vocabulary, M masked positions, H heads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
 from liebig.losses.mlm import MaskedLoss, mlm
-from liebig.model import attention, plain
-from liebig.model.families import Family, Stack, Whole, family_of
-from liebig.model.lean import LEAN, lean_form, triton_is_here
-from liebig.model.loading import load_model, local_folder, new_model
+from liebig.model import attention
+from liebig.model.families import Extras, Family, Stack, Whole, family_of
+from liebig.model.kernels import plain
+from liebig.model.kernels.lean import LEAN, Lean, lean_form, triton_is_here
+from liebig.model.loading import (
+    BackboneConfig,
+    FolderBackbone,
+    HubBackbone,
+    load_model,
+    local_folder,
+    new_model,
+)
 from liebig.model.packed import Packed
-from liebig.model.reference import own_attentions
-from liebig.model.stack import compiled, plain_layer, run_lean, run_stack
+from liebig.text.tokenizer import Tokenizer
+
+# Running layers over a packed row: Hugging Face's own forward or the lean one, and compiling.
+#
+# Compiled functions are made for any number of tokens and shared by all layers of one shape.
+#
+# T packed tokens, D width.
+
+LayerCall = Callable[[Any, Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor]
+
+
+def run_stack(
+    layers: Sequence[nn.Module],
+    x_TD: Tensor,
+    extras: Extras,
+    route: Mapping[str, Any],
+    wanted: frozenset[int],
+    call: LayerCall,
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """States after all layers, and after those wanted (the first is 1)."""
+    kept = {}
+    for i, layer in enumerate(layers, 1):
+        x_TD = call(layer, x_TD, extras[getattr(layer, "attention_type", "")], route)
+        if i in wanted:
+            kept[i] = x_TD
+    return x_TD, kept
+
+
+def plain_layer(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mapping[str, Any]) -> Tensor:
+    """A layer's own forward; what is in `route` reaches `attention.packed_attention`."""
+    out = layer(x_TD.unsqueeze(0), attention_mask=None, **extra, **route)
+    states: Tensor = out[0] if isinstance(out, tuple) else out
+    return states.squeeze(0)
+
+
+def run_lean(
+    layers: Sequence[nn.Module],
+    form: Lean,
+    x_TD: Tensor,
+    route: Mapping[str, Any],
+    noise: Tensor | None,
+    wanted: frozenset[int],
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """The same by the layers' lean form; `noise` is what their dropouts are a function of, None for no dropout."""
+    kept = {}
+    own = [None] * len(layers) if noise is None else noise.unbind()
+    for i, layer in enumerate(layers, 1):
+        x_TD = form(layer, x_TD, {**route, "packed_noise": own[i - 1] if layer.training else None})
+        if i in wanted:
+            kept[i] = x_TD
+    return x_TD, kept
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function compiled for any sizes, with a code object and so a cache of compiled forms of its own.
+
+    Forms differ by layer type, training or not, gradient or not, autocast or not: more than torch's limit of 8.
+    """
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
+    made: Callable[..., Any] = torch.compile(own, dynamic=True, **options)
+    return made
+
+
+# The model's own padded forward: what packed runs are checked against, and the way of families that cannot
+# pack.
+#
+# It pads the whole row to its longest sequence and calls the Hugging Face model as anybody would, by one of
+# transformers' own attention implementations. Slow; for checks and analysis.
+#
+# B sequences, L longest length, D width, H heads.
+
+
+def padded_inputs(packed: Packed, pad: int) -> dict[str, Tensor]:
+    """`input_ids`, `attention_mask` and `token_type_ids` as transformers wants them, B x L."""
+    real_BL = torch.arange(packed.max_length, device=packed.device)[None, :] < packed.lengths[:, None]
+    tokens_BL = torch.full(real_BL.shape, pad, device=packed.device).masked_scatter(real_BL, packed.tokens)
+    inputs = {"input_ids": tokens_BL, "attention_mask": real_BL.long()}
+    if packed.segments is not None:
+        inputs["token_type_ids"] = torch.zeros_like(tokens_BL).masked_scatter(real_BL, packed.segments)
+    return inputs
+
+
+def own_states(model: Any, packed: Packed) -> Tensor:
+    """Last states of the model's own padded forward, put back on the row, T x D."""
+    inputs = padded_inputs(packed, getattr(model.config, "pad_token_id", None) or 0)
+    with own_attention(model, "sdpa" if model._supports_sdpa else "eager"):
+        states_BLD = model.base_model(**inputs).last_hidden_state
+    return states_BLD[inputs["attention_mask"].bool()]
+
+
+def own_attentions(model: Any, packed: Packed) -> list[Tensor]:
+    """Attention probabilities of each sequence from the model's own forward, layers x H x L x L."""
+    inputs = padded_inputs(packed, getattr(model.config, "pad_token_id", None) or 0)
+    with own_attention(model, "eager"):
+        layers = model.base_model(**inputs, output_attentions=True, return_dict=True).attentions
+    shares = torch.stack(list(layers), dim=1)
+    return [shares[i, :, :, :n, :n] for i, n in enumerate(packed.lengths.tolist())]
+
+
+@contextmanager
+def own_attention(model: Any, name: str) -> Iterator[None]:
+    """The model with one of transformers' own attention implementations for a while."""
+    before = model.config._attn_implementation
+    model.config._attn_implementation = name
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+
+
+@torch.no_grad()
+def packing_error(backbone: Any, lengths: tuple[int, ...] = (7, 1, 19, 7, 12), seed: int = 0) -> float:
+    """Largest difference between the backbone on a random packed row and its own padded forward.
+
+    The numeric self-check of a family: rounding error where it may be trusted, 1e-3 and more where not.
+    """
+    random = torch.Generator().manual_seed(seed)
+    room = min(backbone.max_positions, max(lengths))
+    low = 5 if backbone.vocab_size > 10 else 0
+    lists = [
+        torch.randint(low, backbone.vocab_size, (min(n, room),), generator=random).tolist() for n in lengths
+    ]
+    packed = Packed.from_lists(lists).to(backbone.body.device)
+    was_training = backbone.training
+    backbone.eval()
+    error = (backbone(packed).last - own_states(backbone.model, packed)).abs().max()
+    backbone.train(was_training)
+    return float(error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,3 +437,23 @@ def call_loss(kind: Family, model: Any, states_MD: Tensor, labels_M: Tensor) -> 
     weight = F.pad(decoder.weight, (0, 0, 0, extra))
     bias = decoder.bias if decoder.bias is not None else decoder.weight.new_zeros(decoder.out_features)
     return mlm(F.linear(states_MD, weight, F.pad(bias, (0, extra), value=float("-inf"))), labels_M)
+
+
+# The backbone a recipe asks for: from a folder, from the hub, or new.
+
+
+def make_backbone(choice: BackboneConfig, tokenizer: Tokenizer, seed: int) -> Backbone:
+    """The chosen backbone; its vocabulary must have room for the tokenizer's. The seed is for new weights only."""
+    if isinstance(choice, FolderBackbone):
+        backbone = Backbone.load(choice.path)
+    elif isinstance(choice, HubBackbone):
+        backbone = Backbone.load(choice.name)
+    else:
+        sizes = choice.model_dump(exclude={"kind"})
+        backbone = Backbone.create(**sizes, vocab_size=tokenizer.vocab_size, pad=tokenizer.pad, seed=seed)
+    if tokenizer.vocab_size > backbone.vocab_size:
+        raise ModelError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the backbone only {backbone.vocab_size}",
+            fix="prepare the corpus with the backbone's own tokenizer",
+        )
+    return backbone

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
 from liebig.model.attention import NAME
 from liebig.model.packed import Packed
 

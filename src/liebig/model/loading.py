@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, PositiveInt
 
-from liebig.errors import ModelError
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import ModelError
 
 WEIGHTS = (
     "model.safetensors",
@@ -285,3 +287,39 @@ def modernbert_settings(shape: dict[str, Any], max_positions: int, dropout: floa
     }
     ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
     return {**shape, **own, **ids}
+
+
+Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]
+
+
+class FolderBackbone(Config):
+    """A model folder on disk."""
+
+    kind: Literal["folder"] = "folder"
+    path: InputPath = Field(description="model folder of Liebig, transformers or sentence-transformers")
+
+
+class HubBackbone(Config):
+    """A model by its name on the Hugging Face hub."""
+
+    kind: Literal["hub"] = "hub"
+    name: str = Field(description="name on the Hugging Face hub, such as google-bert/bert-base-uncased")
+
+
+class NewBackbone(Config):
+    """A model from scratch; its vocabulary is the tokenizer's."""
+
+    kind: Literal["new"] = "new"
+    family: Family = Field("bert", description="family of the encoder")
+    layers: PositiveInt = Field(12, description="number of layers")
+    width: PositiveInt = Field(768, description="width of the hidden states")
+    heads: PositiveInt = Field(12, description="number of attention heads; the width is a multiple of it")
+    intermediate: PositiveInt | None = Field(
+        None, description="width inside the feed-forward part; four times the width if not given"
+    )
+    max_positions: PositiveInt = Field(512, description="longest sequence, special tokens included")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and layers")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of the first weights")
+
+
+BackboneConfig = Annotated[FolderBackbone | HubBackbone | NewBackbone, Field(discriminator="kind")]

@@ -1,1 +1,1 @@
-"""Query-as-context: a query generator is trained, queries are generated, filtered and looked at."""
+"""Query generation: decoding, consistency filters, endpoints, inspection."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from liebig.errors import ResourceError
-from liebig.records import Passage
+from liebig.base.errors import ResourceError
+from liebig.base.records import Passage
 
 NUMBERING = re.compile(r"^\s*(?:\(?\d{1,3}[.):]|[-*•])\s*")
 CHARACTERS = 4  # of a token, about

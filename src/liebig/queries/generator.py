@@ -12,17 +12,24 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from liebig.errors import ModelError
+from liebig.base.errors import ModelError
+from liebig.base.records import Passage, Title
+from liebig.base.rng import key
+from liebig.methods.labelled import Sampler
 from liebig.model.loading import check_folder, quiet, readable
-from liebig.queries.bert import BertDecoder
-from liebig.queries.plain import PlainDecoder
-from liebig.queries.sample import Decoder, Marks
-from liebig.queries.t5 import FAMILIES, T5Decoder
-from liebig.records import Passage, Title
+from liebig.model.packed import Packed
+from liebig.queries.decoders import T5_FAMILIES, BertDecoder, PlainDecoder, T5Decoder
+from liebig.queries.sampling import Decoder, Marks
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.batch import Batch, Side
+from liebig.train.distributed import World
+from liebig.train.objective import Objective, Represented
 
 SETTINGS = "generator.json"
 
@@ -60,7 +67,7 @@ class Generator:
     def save(self, folder: Path) -> None:
         """As transformers does, and the settings beside it."""
         config = self.model.config
-        if config.model_type in FAMILIES and self.model.lm_head.weight is not self.model.shared.weight:
+        if config.model_type in T5_FAMILIES and self.model.lm_head.weight is not self.model.shared.weight:
             config.tie_word_embeddings = False  # transformers says true of every T5 that it has loaded
         with quiet():
             self.model.save_pretrained(folder)
@@ -87,7 +94,7 @@ class Generator:
     @property
     def decoder(self) -> Decoder:
         """Our own decoder where there is one for the family, else transformers'."""
-        if self.model.config.model_type in FAMILIES:
+        if self.model.config.model_type in T5_FAMILIES:
             return T5Decoder(self.model)
         if _is_bert(self.model):
             return BertDecoder(self.model)
@@ -153,3 +160,130 @@ def load_seq2seq(folder: Path) -> Any:
 def _is_bert(model: Any) -> bool:
     config = model.config
     return config.model_type == "encoder-decoder" and config.decoder.model_type == "bert"
+
+
+# A generator from an encoder, with no download: both halves start from its weights, cross-attention is new.
+#
+# The decoder is the encoder's own family as transformers has it, with a causal mask and cross-attention;
+# its output is the masked-LM head (Rothe et al., 2020: "BERT2BERT"). With fewer decoder layers, evenly
+# spaced ones are kept.
+
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+
+
+def from_encoder(folder: Path, tokenizer: Tokenizer, decoder_layers: int | None, seed: int) -> Any:
+    """An encoder–decoder whose halves are the encoder in a folder."""
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, EncoderDecoderModel
+
+    check_folder(folder)
+    with quiet(), readable(folder), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(key(seed, 2) >> 1))
+        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+        _check(config, folder)
+        told = {"trust_remote_code": False, "weights_only": True, "local_files_only": True}
+        encoder = AutoModel.from_pretrained(str(folder), dtype=torch.float32, **told)
+        config.is_decoder = config.add_cross_attention = True
+        decoder = AutoModelForCausalLM.from_pretrained(
+            str(folder), config=config, dtype=torch.float32, **told
+        )
+        _keep(decoder, decoder_layers)
+        model = EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    for config in (model.config, model.generation_config):
+        config.decoder_start_token_id, config.eos_token_id = tokenizer.cls, tokenizer.sep
+        config.pad_token_id = tokenizer.pad
+    return model.eval()
+
+
+def _check(config: Any, folder: Path) -> None:
+    if config.model_type not in FAMILIES:
+        raise ModelError(
+            f"transformers has no decoder of the family {config.model_type!r}",
+            file=folder,
+            fix=f"start from one of {', '.join(FAMILIES)}",
+        )
+
+
+def _keep(decoder: Any, n: int | None) -> None:
+    """Evenly spaced layers, the first and the last among them."""
+    layers = decoder.base_model.encoder.layer
+    if n is None or n == len(layers):
+        return
+    if n > len(layers):
+        raise ModelError(f"the encoder has {len(layers)} layers, so the decoder cannot have {n}")
+    kept = np.linspace(0, len(layers) - 1, n).round().astype(int) if n > 1 else [len(layers) - 1]
+    decoder.base_model.encoder.layer = torch.nn.ModuleList([layers[i] for i in kept])
+    decoder.config.num_hidden_layers = n
+    for number, layer in enumerate(decoder.base_model.encoder.layer):
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+
+
+# Training a generator: cross entropy of each token of a query, given the passage and the tokens before it.
+#
+# The examples of a batch are sorted by length, so that the loop's chunks (budgets of tokens) are buckets of
+# similar length and little is padded. Everything else is the loop's: precision, checkpoints, resuming,
+# several processes.
+#
+# B sequences, L tokens of the longest, V vocabulary.
+
+TERM = "tokens-of-queries"
+
+
+class Writing(Objective):
+    """The cross entropy of queries."""
+
+    def __init__(self, generator: Generator) -> None:
+        super().__init__()
+        self.model = generator.model
+        self._pad, self._start = generator.pad, generator.marks.start
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {TERM: batch.sides["query"].packed.total}
+
+    def represent(self, chunk: Batch) -> Represented:
+        passages, queries = chunk.sides["passage"].packed, chunk.sides["query"].packed
+        tokens_BL, real_BL = padded(passages, self._pad)
+        labels_BL, written_BL = padded(queries, self._pad)
+        start = labels_BL.new_full((len(labels_BL), 1), self._start)
+        logits_BLV = self.model(
+            input_ids=tokens_BL,
+            attention_mask=real_BL.long(),
+            decoder_input_ids=torch.cat((start, labels_BL[:, :-1]), dim=1),
+            use_cache=False,
+        ).logits
+        loss = F.cross_entropy(logits_BLV[written_BL].float(), labels_BL[written_BL], reduction="sum")
+        return Represented(None, {TERM: loss})
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        self.model.compile(dynamic=True)
+
+
+def padded(packed: Packed, pad: int) -> tuple[Tensor, Tensor]:
+    """A packed row as a rectangle, and which of its places are real."""
+    shape = (len(packed), packed.max_length)
+    tokens = packed.tokens.new_full(shape, pad)
+    real = torch.zeros(shape, dtype=torch.bool, device=packed.device)
+    tokens[packed.sequence, packed.positions] = packed.tokens
+    real[packed.sequence, packed.positions] = True
+    return tokens, real
+
+
+@dataclass(frozen=True)
+class Maker:
+    """This process's share of the batch of a step, sorted by length."""
+
+    sources: Sequence[Sequence[int]]
+    targets: Sequence[Sequence[int]]
+    passage_of: Sequence[int]  # of each pair
+    sampler: Sampler
+    world: World
+
+    def __call__(self, step: int) -> Batch:
+        chosen = self.sampler(step)
+        first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
+        mine = sorted(chosen[first:last].tolist(), key=lambda i: len(self.sources[self.passage_of[i]]))
+        owner = torch.arange(len(mine))
+        passages = Packed.from_lists([self.sources[self.passage_of[i]] for i in mine])
+        queries = Packed.from_lists([self.targets[i] for i in mine])
+        return Batch({"passage": Side(passages, owner), "query": Side(queries, owner)}, len(mine))

@@ -7,23 +7,69 @@ human queries) are shown for the same passages. The passages are drawn by seed, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from liebig.data.collection import Collection
-from liebig.errors import DataError
-from liebig.progress import Progress
-from liebig.queries.config import QueriesInspectConfig
-from liebig.queries.found import Finder, share
-from liebig.queries.page import page
-from liebig.queries.pairs import drawn
-from liebig.queries.rouge import words
-from liebig.queries.run_generate import ABOUT, labels_of
-from liebig.records import Passage
-from liebig.workspace import Folder
+from liebig.base.errors import DataError
+from liebig.base.records import Passage
+from liebig.collection.collection import Collection
+from liebig.queries.consistency import Finder, share, words
+from liebig.queries.labelled_pairs import ABOUT, labels_of
+
+# The page of `liebig queries inspect`: the table, and passages beside their queries, with common words
+# marked.
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;
+border-bottom:1px solid #ccc}td.number{text-align:right}mark{background:#fdeeb5}ul{margin:0;padding-left:1.1rem}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}mark{background:#5b4a00;color:#fff}}
+"""
+
+
+def page(rows: Sequence[Row], shown: Sequence[Shown]) -> str:
+    """One self-contained HTML page."""
+    body = f"<h1>Generated queries</h1>{_table(rows)}<h2>{len(shown)} passages, drawn at random</h2>"
+    head = "".join(f"<th>{escape(row.name)}</th>" for row in rows)
+    body += f"<table><tr><th>passage</th>{head}</tr>{''.join(map(_shown, shown))}</table>"
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    return (
+        f'<!doctype html><html lang="en"><head>{meta}<title>Generated queries</title><style>{STYLE}</style></head>'
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated"]
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*names, *rows[0].found])
+    lines = []
+    for row in rows:
+        numbers = [f"{row.passages:,}", f"{row.queries:,}", f"{row.words:.1f}"]
+        numbers += [f"{value:.3f}" for value in (row.overlap, row.repeated, *row.found.values())]
+        cells = f"<td>{escape(row.name)}</td><td>{escape(row.labels)}</td>"
+        lines.append(f"<tr>{cells}{''.join(f'<td class=number>{n}</td>' for n in numbers)}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def _shown(one: Shown) -> str:
+    asked = {word for queries in one.queries for query in queries for word in words(query) if len(word) > 3}
+    text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, asked)}"
+    lists = (
+        f"<td><ul>{''.join(f'<li>{escape(q)}</li>' for q in queries)}</ul></td>" for queries in one.queries
+    )
+    return f"<tr><td>{text}</td>{''.join(lists)}</tr>"
+
+
+def _marked(text: str, asked: set[str]) -> str:
+    """The text with the words that are asked about marked."""
+    parts = re.split(r"(\w+)", text)
+    return "".join(f"<mark>{escape(p)}</mark>" if p.lower() in asked else escape(p) for p in parts)
+
 
 CUTS = (1, 5, 20, 100)
 PURPOSE = 24
@@ -56,31 +102,6 @@ class Shown:
 
     passage: Passage
     queries: Sequence[Sequence[str]]
-
-
-def run(config: QueriesInspectConfig, folder: Folder) -> None:
-    """Write table, examples and page."""
-    named = [queries_of(path, config.split) for path in config.folders]
-    common = [id for id in named[0] if all(id in other for other in named[1:])]
-    if not common:
-        raise DataError("the folders have no passage in common", file=config.folders[-1])
-    chosen = [common[i] for i in drawn(len(common), config.passages, config.seed, PURPOSE)]
-    collection = Collection(config.folders[0])
-    passages = [collection.passage(id) for id in chosen]
-    finder = Finder([config.bm25]) if config.bm25 is not None else None
-    rows = [
-        measure(path, [found[id] for id in chosen], passages, finder)
-        for path, found in zip(config.folders, named)
-    ]
-    order = drawn(len(chosen), config.examples, config.seed, PURPOSE + 1)
-    shown = [Shown(passages[i], [found[chosen[i]] for found in named]) for i in order]
-    folder.write_json(
-        "queries.json", {"rows": [asdict(r) for r in rows], "examples": [asdict(s) for s in shown]}
-    )
-    folder.write_text("table.md", table(rows))
-    folder.write_text("examples.md", examples(rows, shown))
-    folder.write_text("index.html", page(rows, shown))
-    Progress("inspect").say(table(rows))
 
 
 def queries_of(path: Path, split: str) -> dict[str, list[str]]:

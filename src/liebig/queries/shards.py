@@ -15,13 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from liebig.data.output import json_line
-from liebig.progress import Progress
-from liebig.queries.clean import clean
-from liebig.queries.filters import Keeps, Named
-from liebig.records import Passage
+from liebig.base.progress import Progress
+from liebig.base.records import Passage
+from liebig.base.workspace import atomic_write
+from liebig.formats.output import json_line
+from liebig.queries.consistency import Keeps, Named, clean
 from liebig.train.distributed import World
-from liebig.workspace import atomic_write
 
 Passages = Sequence[Passage]
 

@@ -1,1 +1,1 @@
-"""Searching: BM25, dense and both; run files; hard negatives from any run."""
+"""From a question to hits: embedding, search systems, fusion, the Retriever, hard negatives."""

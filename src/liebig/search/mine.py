@@ -8,18 +8,119 @@ reason. Memory: 16 bytes a query and run; a million queries stream through. A dr
 from __future__ import annotations
 
 import math
+import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from liebig import rng
-from liebig.data.lookup import hash64
-from liebig.errors import DataError
-from liebig.records import Group, Passage
-from liebig.search.blocks import Blocks
-from liebig.search.duplicates import nearly, triples, words
+from liebig.base import rng
+from liebig.base.errors import DataError
+from liebig.base.records import Group, Passage
+from liebig.collection.lookup import OffsetIndex, hash64
+
+# Lines of a large file by query: where each query's lines begin is kept, the lines are read when asked for.
+#
+# For runs and judgements of millions of queries: 16 bytes a query in memory, one read each. Lines of a
+# query may stand in several places.
+
+
+class Blocks:
+    """A file whose first column is the id of a query; columns end at white space, or at the separator given."""
+
+    def __init__(self, path: Path, separator: bytes | None = None) -> None:
+        self._path, self._separator = path, separator
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}", file=path, fix="check the path") from None
+        hashes, starts, last, at = array("Q"), array("Q"), b"", 0
+        for line in self._file:
+            query = line.split(separator, 1)[0] if line.strip() else last
+            if query != last:
+                hashes.append(hash64(query.decode("utf-8", "replace")))
+                starts.append(at)
+                last = query
+            at += len(line)
+        self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(starts))
+
+    def lines(self, query: str) -> list[list[str]]:
+        """The columns of every line of a query, in the order of the file."""
+        found, wanted = [], query.encode()
+        for start in self._index.candidates(query):
+            self._file.seek(start)
+            for line in self._file:
+                columns = line.rstrip(b"\r\n").split(self._separator)
+                if line.strip() and columns[0] != wanted:
+                    break
+                if line.strip():
+                    found.append([column.decode("utf-8", "replace") for column in columns])
+        return found
+
+    def hits(self, query: str) -> list[tuple[str, float]]:
+        """Passages and scores of a TREC run, best first; of equal scores the one that stands first."""
+        found = []
+        for columns in self.lines(query):
+            if len(columns) != 6:
+                raise DataError(
+                    f"a line of query {query!r} has {len(columns)} columns instead of 6",
+                    file=self._path,
+                    fix="give a TREC run",
+                )
+            found.append((columns[2], self._score(columns[4], query)))
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def _score(self, text: str, query: str) -> float:
+        try:
+            score = float(text)
+        except ValueError:
+            score = math.nan
+        if math.isnan(score):
+            raise DataError(
+                f"the score {text!r} of query {query!r} is no number", file=self._path, fix="give a TREC run"
+            )
+        return score
+
+
+# Texts that are the same, or nearly: false negatives that judgements do not know of.
+#
+# The same: equal letters and digits, whatever the case and the spaces. Nearly: the shorter text shares at
+# least a given share of its word triples with the other, which also finds a passage cut a little
+# differently. Cost: the words.
+
+WORD = re.compile(r"\w+")
+Triples = frozenset[tuple[str, ...]]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in one case."""
+    return WORD.findall(text.casefold())
+
+
+def triples(found: Sequence[str]) -> Triples:
+    """Three words in a row, all of them; of fewer words those there are."""
+    if len(found) < 3:
+        return frozenset([tuple(found)]) if found else frozenset()
+    return frozenset(zip(found, found[1:], found[2:]))
+
+
+def shared(a: Triples, b: Triples) -> float:
+    """The share of the smaller set that is in the other; 0 where one is empty."""
+    smaller = min(len(a), len(b))
+    return len(a & b) / smaller if smaller else 0.0
+
+
+def nearly(found: Sequence[str], other: Triples, share: float) -> bool:
+    """Whether the triples of these words and the others share so much; most share so few that a count says no."""
+    most = sum(map(other.__contains__, zip(found, found[1:], found[2:])))
+    least = min(len(set(found)) - 2, len(other))  # every word but the last two begins a triple of its own
+    if most < share * least - 1e-9:
+        return False
+    return shared(triples(found), other) >= share
+
 
 Lookup = Callable[[str], Passage]
 Hit = tuple[str, float]

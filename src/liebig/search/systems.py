@@ -6,29 +6,31 @@ itself; the model is loaded when the first question comes, because that takes lo
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig import workspace
-from liebig.data.ranked import Ranked
-from liebig.data.vectors import Vectors
-from liebig.errors import DataError, RecipeError
-from liebig.index.base import Index
-from liebig.index.opening import open_index
-from liebig.lexical import bm25
-from liebig.lexical.bm25 import BM25
-from liebig.records import Query
+from liebig.base import workspace
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Query
+from liebig.bm25 import search as bm25
+from liebig.bm25.search import BM25
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
+from liebig.vectors.ranked import Ranked
+from liebig.vectors.vector_folder import Vectors
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
     from liebig.text.layout import RoleLayout
+
 
 Found = list[tuple[str, float]]  # ids and scores of one query, best first
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
@@ -145,3 +147,170 @@ def open_system(
     if bm25.SUMMARY in workspace.read_manifest(path).outputs:
         return Lexical(BM25.open(path), threads or 1)
     return Dense(open_index(path, threads=threads, device=device), model, device)
+
+
+# Two systems into one ranking: by reciprocal ranks, or by scores made comparable; weights found on a dev
+# split.
+#
+# Reciprocal rank fusion (Cormack et al. 2009) sums weight / (60 + rank). Weighted fusion brings the scores
+# of a query to [0, 1] (min-max) or to mean 0 and deviation 1, and sums them; a passage that a system did
+# not find gets its lowest. Equal results keep the order of the first system. Cost: one pass over the hits;
+# tuning: one per weight tried.
+
+Norm = Literal["minmax", "zscore"]
+Fuse = Callable[[Sequence[Found]], Found]
+DAMPING = 60
+DEPTH = 100  # passages of each system that are fused at the least
+WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
+
+
+def reciprocal_rank(
+    lists: Sequence[Found], weights: Sequence[float] | None = None, damping: float = DAMPING
+) -> Found:
+    """Sum of weight / (damping + rank), ranks from 1."""
+    total: dict[str, float] = {}
+    for weight, hits in zip(weights or [1.0] * len(lists), lists):
+        for rank, (id, _) in enumerate(hits, 1):
+            total[id] = total.get(id, 0.0) + weight / (damping + rank)
+    return _ordered(total)
+
+
+def weighted(lists: Sequence[Found], weights: Sequence[float], norm: Norm = "minmax") -> Found:
+    """Weighted sum of normalised scores."""
+    total: dict[str, float] = dict.fromkeys((id for hits in lists for id, _ in hits), 0.0)
+    for weight, hits in zip(weights, lists):
+        if not hits:
+            continue
+        scores, lowest = _normalised([score for _, score in hits], norm)
+        mine = dict(zip((id for id, _ in hits), scores))
+        for id in total:
+            total[id] += weight * float(mine.get(id, lowest))
+    return _ordered(total)
+
+
+def _normalised(scores: Sequence[float], norm: Norm) -> tuple[list[float], float]:
+    """Scores made comparable, and that of what was not found: never above what was."""
+    values = np.array(scores, np.float64)
+    if norm == "zscore":
+        spread = values.std()
+        values = (values - values.mean()) / (spread if spread > 0 else 1.0)
+        return list(values), float(values.min()) if spread > 0 else -1.0
+    spread = values.max() - values.min()
+    return list((values - values.min()) / spread if spread > 0 else np.ones(len(values))), 0.0
+
+
+def _ordered(total: dict[str, float]) -> Found:
+    return sorted(total.items(), key=lambda pair: -pair[1])
+
+
+class Hybrid(System):
+    """Several systems asked at once, their answers fused; each is asked for DEPTH passages at the least."""
+
+    def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
+        self.name, self.systems, self._fuse = "hybrid", systems, fuse
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+        return self.search_all(queries, k)[-1]
+
+    def search_all(self, queries: Sequence[Query], k: int) -> list[list[Found]]:
+        """What each system found, and last what they found together."""
+        asked = [system.search(queries, max(k, DEPTH)) for system in self.systems]
+        fused = [self._fuse(lists)[:k] for lists in zip(*asked)]
+        return [*([found[:k] for found in answers] for answers in asked), fused]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The weight of the first of two systems (the other has the rest) that did best, and the value of every weight."""
+
+    weight: float
+    value: float
+    tried: tuple[tuple[float, float], ...]
+
+
+def best_weight(tried: Sequence[tuple[float, float]]) -> Tuned:
+    """Of weights and their values the best; of equal values the weight nearest to a half."""
+    weight, value = max(tried, key=lambda pair: (pair[1], -abs(pair[0] - 0.5)))
+    return Tuned(weight, value, tuple(tried))
+
+
+def weighted_by(weight: float, norm: Norm) -> Fuse:
+    """Weighted fusion of two systems."""
+    return partial(weighted, weights=(weight, 1 - weight), norm=norm)
+
+
+def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
+    """Reciprocal rank fusion of two systems with a weight."""
+    return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
+
+
+# From passages to documents: several hits of one document become one.
+#
+# | how | score of a document | | ----- | -------------------------------------------- | | max | of its best
+# passage (MaxP) | | first | of its first passage, if that was found (FirstP) | | mean | mean over its
+# passages that were found |
+#
+# Passages are folded by the document they name, or, for vectors of long texts, by what stands before `#` in
+# their ids. The order of equal scores is that of the hits. Cost: one pass, and one look-up of all passages
+# that were found.
+
+How = Literal["max", "first", "mean"]
+Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
+PIECE = "#"
+PLACES = re.compile(r"(?:[#-]\d+)*")  # behind a document's id: of pieces, of passages, of pieces of passages
+MOST = 64  # how many times more passages than documents are looked for at the most
+
+
+def document_of(id: str) -> str:
+    """What stands before the last `#`; the id itself where there is none."""
+    return id.rpartition(PIECE)[0] or id
+
+
+def by_name(ids: Iterable[str]) -> dict[str, str]:
+    """The documents that pieces are named after."""
+    return {id: document_of(id) for id in ids}
+
+
+def is_first(id: str, document: str) -> bool:
+    """Whether a passage is the first of its document, by the numbers it has behind its id: d#0, d-0, d-0#0."""
+    place = id.removeprefix(document)
+    if PLACES.fullmatch(place) is None:
+        raise DataError(
+            f"the id {id!r} does not say which passage of {document!r} it is", fix="fold=max, or fold=mean"
+        )
+    return not place.strip("#-0")
+
+
+def fold(hits: Found, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Found:
+    """The k best documents of the passages found."""
+    scores: dict[str, list[float]] = {}
+    for id, score in hits:
+        document = owner(id)
+        if how != "first" or is_first(id, document):
+            scores.setdefault(document, []).append(score)
+    combine: Callable[[Sequence[float]], float] = _mean if how == "mean" else max
+    folded = [(document, combine(of_document)) for document, of_document in scores.items()]
+    return sorted(folded, key=lambda pair: -pair[1])[:k]
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return sum(scores) / len(scores)
+
+
+class Folded(System):
+    """A system whose passages are folded to documents; more are looked for until there are k documents."""
+
+    def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
+        self.name, self._system, self._how, self._owners = system.name, system, how, owners
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+        found: list[Found] = [[] for _ in queries]
+        rest, times = list(range(len(queries))), 4
+        while rest:
+            hits = self._system.search([queries[i] for i in rest], k * times)
+            owners = self._owners({id for of_query in hits for id, _ in of_query})
+            for i, of_query in zip(rest, hits):
+                found[i] = fold(of_query, k, self._how, owners.__getitem__)
+            more = [i for i, of_query in zip(rest, hits) if len(found[i]) < k and len(of_query) == k * times]
+            rest, times = (more, times * 4) if times < MOST else ([], times)
+        return found

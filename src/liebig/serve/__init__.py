@@ -1,1 +1,1 @@
-"""`liebig serve`: a retriever's folder over HTTP, and the search page."""
+"""`liebig serve`: HTTP API and search page."""

@@ -9,11 +9,9 @@ from fastapi import FastAPI
 
 from liebig import __version__
 from liebig.serve.engine import Engine
-from liebig.serve.guard import Guard
+from liebig.serve.middleware import Guard
 from liebig.serve.replies import handle_errors
-from liebig.serve.routes_embed import embed_routes
-from liebig.serve.routes_pages import page_routes
-from liebig.serve.routes_search import search_routes
+from liebig.serve.routes import embed_routes, page_routes, search_routes
 
 ABOUT = "Search, vectors and scores of one retriever's folder. Errors are JSON with one sentence in `error`."
 

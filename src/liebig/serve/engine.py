@@ -17,17 +17,60 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from liebig.machine import cores
-from liebig.rerank.cross import CrossEncoder
-from liebig.retriever import Result, Retriever
-from liebig.retriever.contributions import Contribution
-from liebig.retriever.embedding import Asked, Embedded, Embedder, Kind, unit_length
-from liebig.retriever.opened import Opened
+from liebig.base.machine import cores
+from liebig.bm25.analysis import Analyzer, words
+from liebig.bm25.search import BM25
+from liebig.methods.reranker import CrossEncoder
+from liebig.search.embedder import Asked, Embedded, Embedder, Kind, unit_length
+from liebig.search.explain import Contribution
+from liebig.search.retriever import Opened, Result, Retriever
 from liebig.serve.batching import Batcher, Batching
-from liebig.serve.limits import Limits
 from liebig.serve.metrics import Metrics
-from liebig.serve.refusals import Busy, Refusal
-from liebig.serve.source import embedder_of
+from liebig.serve.middleware import Limits
+from liebig.serve.replies import Busy, Refusal
+
+# The retriever as the server sees it: its model as an embedder, the words of a question as BM25 takes them.
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a question: the term it becomes ("" for a stop word), and how many passages have it."""
+
+    text: str
+    term: str
+    passages: int | None
+
+
+def analyzer_of(retriever: Retriever) -> Analyzer:
+    """What makes terms of words: BM25's own, where there is an index."""
+    return _analyzer(retriever.opened.bm25)
+
+
+def _analyzer(index: BM25 | None) -> Analyzer:
+    return Analyzer() if index is None else index.settings.analyzer
+
+
+def embedder_of(retriever: Retriever) -> Embedder | None:
+    """The model as the index used it; None where there is no dense index."""
+    opened = retriever.opened
+    return opened.embedder if "dense" in opened.described.systems else None
+
+
+def words_of(retriever: Retriever, question: str) -> list[Word]:
+    """The words of a question, as BM25 takes them."""
+    index = retriever.opened.bm25
+    analyzer, found = _analyzer(index), []
+    for word in dict.fromkeys(words(question)):
+        term = analyzer.term(word)
+        found.append(Word(word, term, None if index is None or not term else frequency(index, term)))
+    return found
+
+
+def frequency(index: BM25, term: str) -> int:
+    """In how many passages a term is."""
+    numbers = ((segment, segment.terms.get(term)) for segment in index.segments)
+    return sum(segment.frequency(number) for segment, number in numbers if number is not None)
+
 
 T = TypeVar("T")
 EXPLAINED = 8  # explanations that may wait for each worker

@@ -1,1 +1,1 @@
-"""From strings to tokens: tokenizer, sentences, passages, masking and views. No torch, no transformers."""
+"""From strings to token ids: tokenizer, sentences, passages, masking, views, layout. No torch."""

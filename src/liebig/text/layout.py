@@ -20,9 +20,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from liebig.errors import ModelError, RecipeError
-from liebig.records import Document, Passage, Query, Title
-from liebig.text.rows import Rows, bounds, counted, lists, wrapped
+from liebig.base.errors import ModelError, RecipeError
+from liebig.base.records import Document, Passage, Query, Title
+from liebig.ragged import Rows, bounds, counted, lists, wrapped
 from liebig.text.tokenizer import Tokenizer
 
 Role = Literal["query", "passage"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +21,262 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer as Core
+from tokenizers import Tokenizer as Core, normalizers
 
-from liebig.errors import DataError, ModelError
-from liebig.text import pieces, training
-from liebig.text.folder import Loaded, load
-from liebig.text.memo import Memo, scheme_of
-from liebig.text.rows import Rows, wrapped
+from liebig.base.errors import DataError, ModelError
+from liebig.ragged import Rows, wrapped
+from liebig.text import train_tokenizer as training
+from liebig.text.word_cache import Memo, scheme_of
+
+# Which pieces of a vocabulary continue a word: read from the tokenizer's own description, once per
+# tokenizer.
+#
+# WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark the space before a
+# word ("Ġthe", "▁the"), so there a piece without the mark continues. Scripts that write no spaces would
+# then be one endless word: a piece that begins with such a character (Han, kana, Thai, …) begins a word.
+# The first piece of a text begins a word whatever this table says: only the user of the table can know
+# which one that is.
+
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x312F),  # radicals, ideographic punctuation, kana, bopomofo
+    (0x31A0, 0x9FFF),  # Han
+    (0xF900, 0xFAFF),
+    (0xFF00, 0xFFEF),  # full-width forms
+    (0x20000, 0x3FFFF),
+)
+_LEADS = range(0xE3, 0xEA)  # first bytes of U+3000 … U+9FFF in UTF-8
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def continues(core: Core) -> NDArray[np.bool_]:
+    """One flag for each id: this piece belongs to the word of the piece before it."""
+    vocab = core.get_vocab(with_added_tokens=True)
+    table = np.zeros(max(vocab.values()) + 1, dtype=np.bool_)
+    test = _test(json.loads(core.to_str()))
+    for piece, index in core.get_vocab(with_added_tokens=False).items():
+        table[index] = test(piece)
+    table[list(core.get_added_tokens_decoder())] = False
+    return table
+
+
+def _test(described: Mapping[str, Any]) -> Any:
+    """The rule of this kind of tokenizer."""
+    model = described["model"]
+    if model["type"] == "WordPiece":
+        return lambda piece: piece.startswith(model["continuing_subword_prefix"])
+    if model["type"] == "WordLevel":
+        return lambda piece: False
+    if _mentions(described, "ByteLevel"):
+        return _byte_level_continues
+    if (
+        model["type"] == "Unigram"
+        or _mentions(described, "Metaspace")
+        or "▁" in json.dumps(described["normalizer"], ensure_ascii=False)
+    ):
+        return _spaced_continues
+    raise ModelError(
+        f"whole words cannot be told in this {model['type']} tokenizer: it marks neither the pieces inside a "
+        "word (WordPiece) nor the space before one (byte-level BPE, SentencePiece)"
+    )
+
+
+def _mentions(described: Mapping[str, Any], kind: str) -> bool:
+    return f'"type": "{kind}"' in json.dumps([described["pre_tokenizer"], described["decoder"]])
+
+
+def _spaced_continues(piece: str) -> bool:
+    as_byte = _BYTE_PIECE.fullmatch(piece)
+    if as_byte:
+        return _bytes_continue(bytes([int(as_byte[1], 16)]))
+    return not piece.startswith("▁") and not _unspaced(piece[:1])
+
+
+def _byte_level_continues(piece: str) -> bool:
+    return _bytes_continue(bytes(_BYTES[c] for c in piece if c in _BYTES))
+
+
+def _bytes_continue(raw: bytes) -> bool:
+    if raw[:1] in (b" ", b"\t", b"\n", b"\r"):
+        return False
+    start = raw[:4].decode("utf-8", errors="replace")[:1]
+    if start == "\ufffd":  # half a character: its first byte tells ideographs and kana
+        return raw[:1] == b"" or raw[0] not in _LEADS
+    return not _unspaced(start)
+
+
+def _unspaced(char: str) -> bool:
+    return any(low <= ord(char) <= high for low, high in _UNSPACED) if char else False
+
+
+def _byte_table() -> dict[str, int]:
+    """The printable stand-ins of byte-level BPE: visible Latin-1 stands for itself, the rest for 256, 257, …"""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [b for b in range(256) if b not in visible]
+    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+_BYTES = _byte_table()
+
+
+# Read a tokenizer from a model folder: which file describes it, and which tokens have which role.
+#
+# tokenizer.json is taken as it is; a folder of the older kind with vocab.txt (BERT) or vocab.json and
+# merges.txt (RoBERTa) is rebuilt; a SentencePiece model alone cannot be read without code, and the error
+# says how to convert it. Where tokenizer_config.json contradicts tokenizer.json about lowercasing, it wins
+# for BERT's classes, because it does in transformers.
+
+_NAMES = {
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+_SLOW = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model")
+
+
+class Loaded(NamedTuple):
+    """A tokenizer, its tokenizer_config.json, and the ids of its special tokens by role."""
+
+    core: Core
+    config: Mapping[str, Any]
+    roles: Mapping[str, int]
+
+    @classmethod
+    def named(cls, core: Core, max_length: int) -> Loaded:
+        """With the configuration a tokenizer without one gets."""
+        roles = find_roles(core, {})
+        tokens = {f"{role}_token": core.id_to_token(i) for role, i in roles.items()}
+        segments = ["token_type_ids"] if "[CLS]" in tokens.values() else []
+        return cls(
+            core,
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_max_length": max_length,
+                "model_input_names": ["input_ids", *segments, "attention_mask"],
+                "clean_up_tokenization_spaces": False,
+                **tokens,
+            },
+            roles,
+        )
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder has files that `load` reads."""
+    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
+
+
+def load(folder: Path) -> Loaded:
+    """The tokenizer of a folder, whichever files describe it."""
+    if not folder.is_dir():
+        raise ModelError("there is no such tokenizer folder", file=folder)
+    config = _json(folder / "tokenizer_config.json")
+    if (folder / "tokenizer.json").exists():
+        core = _described(folder / "tokenizer.json")
+        _follow(core, config)
+        return Loaded(core, config, find_roles(core, {**_json(folder / "special_tokens_map.json"), **config}))
+    if (folder / "vocab.txt").exists():
+        core = _from_vocabulary(folder / "vocab.txt", config)
+    elif (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        core = _from_merges(folder, config)
+    else:
+        raise _unreadable(folder)
+    length = config.get("model_max_length", 512)
+    return Loaded.named(core, int(min(length, 10**9)) if isinstance(length, int | float) else 512)
+
+
+def find_roles(core: Core, config: Mapping[str, Any]) -> dict[str, int]:
+    """The special tokens by role: as configured, else by their usual names."""
+    vocab = core.get_vocab(with_added_tokens=True)
+    roles = {}
+    for role, usual in _NAMES.items():
+        given = config.get(f"{role}_token")
+        name = given.get("content") if isinstance(given, dict) else given
+        names = [name] if isinstance(name, str) else [u for u in usual if u in vocab]
+        if names and names[0] in vocab:
+            roles[role] = int(vocab[names[0]])
+    return roles
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an empty one where the file is missing."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"this is not JSON ({error})", file=path) from error
+    if not isinstance(found, dict):
+        raise ModelError("this should be a JSON object", file=path)
+    return found
+
+
+def _described(path: Path) -> Core:
+    try:
+        return Core.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelError(f"this describes no tokenizer that can be read ({error})", file=path) from error
+
+
+def _follow(core: Core, config: Mapping[str, Any]) -> None:
+    """BERT's classes take lowercasing from tokenizer_config.json, whatever tokenizer.json says."""
+    name = str(config.get("tokenizer_class", "")).removesuffix("Fast")
+    if name in _BERT_CLASSES and isinstance(core.normalizer, normalizers.BertNormalizer):
+        core.normalizer = _bert_normalizer(config)
+
+
+def _bert_normalizer(config: Mapping[str, Any]) -> normalizers.BertNormalizer:
+    return normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=config.get("strip_accents"),
+        lowercase=bool(config.get("do_lower_case", True)),
+    )
+
+
+def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> Core:
+    lines = path.read_text(encoding="utf-8").split("\n")
+    vocab = {line.rstrip("\r"): i for i, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
+    missing = [token for token in ("[UNK]", "[CLS]", "[SEP]") if token not in vocab]
+    if missing:
+        raise ModelError(f"this vocabulary lacks {', '.join(missing)}", file=path)
+    return training.build_wordpiece(vocab, _bert_normalizer(config))
+
+
+def _from_merges(folder: Path, config: Mapping[str, Any]) -> Core:
+    vocab = _json(folder / "vocab.json")
+    missing = [token for token in ("<s>", "</s>") if token not in vocab]
+    if missing:
+        raise ModelError(f"this vocabulary lacks {', '.join(missing)}", file=folder / "vocab.json")
+    merges = []
+    for number, line in enumerate((folder / "merges.txt").read_text(encoding="utf-8").split("\n"), start=1):
+        pair = line.rstrip("\r").split(" ")
+        if line.strip() == "" or (number == 1 and line.startswith("#version")):
+            continue
+        if len(pair) != 2:
+            raise ModelError("a merge has two pieces", file=folder / "merges.txt", line=number)
+        merges.append((pair[0], pair[1]))
+    return training.build_bpe(vocab, merges, add_prefix_space=bool(config.get("add_prefix_space", False)))
+
+
+def _unreadable(folder: Path) -> ModelError:
+    if any((folder / name).exists() for name in _SLOW):
+        return ModelError(
+            "this folder holds a SentencePiece model only, which cannot be read directly",
+            file=folder,
+            fix="convert it once with transformers: "
+            f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})",
+        )
+    return ModelError(
+        "this folder holds no tokenizer",
+        file=folder,
+        fix="give a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt",
+    )
+
 
 Kind = Literal["wordpiece", "bpe"]
 ROLES = ("cls", "sep", "mask", "pad", "unk")
@@ -202,7 +452,7 @@ class Tokenizer:
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
         """One flag for each id: this piece belongs to the word of the piece before it (`pieces.py`)."""
-        return pieces.continues(self.core)
+        return continues(self.core)
 
     @cached_property
     def additive(self) -> bool:

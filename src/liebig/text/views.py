@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from liebig.rng import below, mix, uniform
-from liebig.text.blocks import most_units, units_of
+from liebig.base.rng import below, mix, uniform
+from liebig.text.passages import most_units, units_of
 
 Kind = Literal["random", "nearby", "overlap", "window", "mixed"]
 Positions = NDArray[np.int64]

@@ -8,37 +8,135 @@ not. The first process writes and speaks.
 
 from __future__ import annotations
 
+import json
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from liebig.errors import TrainingError
-from liebig.rng import key
-from liebig.train import optim as optimisers, schedule as schedules
+from liebig.base.errors import TrainingError
+from liebig.base.rng import key
+from liebig.base.workspace import atomic_write
+from liebig.train import optim as optimisers, optim as schedules
 from liebig.train.batch import Batch
-from liebig.train.checkpoint import Checkpoints, Snapshot
+from liebig.train.checkpoint import (
+    Checkpoints,
+    Snapshot,
+    put_module,
+    put_optimiser,
+    take_module,
+    take_optimiser,
+    take_tensors,
+)
 from liebig.train.clock import UNKNOWN, Clock
-from liebig.train.config import AdamWConfig, ASAMConfig, LoopConfig, SAMConfig, ScheduleConfig
-from liebig.train.distributed import ALONE, World
-from liebig.train.ema import EMA
-from liebig.train.feed import Batches, Feed
-from liebig.train.judge import Best, Judge
+from liebig.train.distributed import ALONE, World, shard, sharded, too_large
+from liebig.train.early_stopping import Best, Judge
+from liebig.train.guards import Watch
+from liebig.train.log import Recorder
 from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
-from liebig.train.optim import Gradient
-from liebig.train.plan import Length, make_plan
+from liebig.train.optim import EMA, Gradient
 from liebig.train.precision import DTYPES, LossScaler, choose
-from liebig.train.record import Recorder
-from liebig.train.sharding import shard, sharded, too_large
-from liebig.train.state import put_module, put_optimiser, take_module, take_optimiser, take_tensors
+from liebig.train.prefetch import Batches, Feed
+from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig, SAMConfig, ScheduleConfig
 from liebig.train.step import StepResult, forked, step as run_step
-from liebig.train.stop import Stop
-from liebig.train.watch import Watch
+
+# Ctrl-C and SIGTERM as a wish: the step is finished and stored first. A second signal acts at once.
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """While entered, notes a signal in `wanted` instead of dying. Only the main thread can listen."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.wanted = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+# What is fixed before the first step: the number of steps and the chunk budget, written down in
+# `plan.json`.
+#
+# A restart reads the file (and later the checkpoint), so it does the same. A run in minutes has no fixed
+# number of steps: its clock decides (`train/clock.py`).
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of the run (None: by the clock), and tokens of a chunk at its start (None: whole batches)."""
+
+    total: int | None
+    chunk_tokens: int | None
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a run was asked to be: steps, epochs or minutes; one epoch if nothing was said."""
+
+    steps: int | None = None
+    epochs: float | None = None
+    minutes: float | None = None
+    epoch_steps: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """The number of steps; None where the clock decides."""
+        if self.steps is not None or self.minutes is not None:
+            return self.steps
+        if self.epoch_steps is None:
+            raise TrainingError("the data has no end, so epochs say nothing", fix="give steps or minutes")
+        return max(1, round((1.0 if self.epochs is None else self.epochs) * self.epoch_steps))
+
+
+def make_plan(
+    folder: Path,
+    length: Length,
+    chunk_tokens: int | Literal["auto", "whole"],
+    budget: Budget,
+    find: Callable[[], int],
+    world: World,
+) -> int | None:
+    """The steps of the plan in the folder, or of a new one; sets the `budget`, for which `find` is asked if need be."""
+    path = folder / PLAN
+    if world.any(path.is_file()):
+        plan = Plan(**json.loads(path.read_text(encoding="utf-8")))
+        budget.tokens = plan.chunk_tokens
+        return plan.total
+    budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
+    plan = Plan(length.total, budget.tokens)
+    if world.first:
+        atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
+    world.barrier()
+    return plan.total
+
 
 Evaluate = Callable[[Objective], Mapping[str, float]]
 
@@ -127,7 +225,7 @@ class _Training:
             LossScaler(precision == "fp16"),
             Budget(None),
         )
-        self.optimiser = optimisers.build(optim, objective, clip=loop.clip, scaler=self.scaler)
+        self.optimiser = optimisers.build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
         self.lr, self.ema = optim.lr, None if loop.ema is None else EMA(objective, loop.ema)
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
         self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
@@ -155,7 +253,11 @@ class _Training:
     def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
         """Share of the highest learning rate at a step."""
         clock = self.clock
-        return schedules.build(schedule, self.total) if clock is None else lambda step: clock.factor(schedule)
+        return (
+            schedules.build_schedule(schedule, self.total)
+            if clock is None
+            else lambda step: clock.factor(schedule)
+        )
 
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""

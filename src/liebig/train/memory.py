@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from liebig.errors import TrainingError
+from liebig.base.errors import TrainingError
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.step import OutOfMemory, StepResult

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor
 
 from liebig import losses
-from liebig.errors import TrainingError
-from liebig.rng import key
+from liebig.base.errors import TrainingError
+from liebig.base.rng import key
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World
+from liebig.train.distributed import ALONE, World, sharded, synchronise
+from liebig.train.gradients import reduce_gradients, trainable
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.precision import autocast
-from liebig.train.reduce import reduce_gradients, trainable
-from liebig.train.sharding import sharded, synchronise
 
 FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory", "CUDA error: out of memory")
 

@@ -1,1 +1,0 @@
-"""Looking inside: attention, neighbourhoods, the vector space, wins and losses, and leakage."""

@@ -1,0 +1,1 @@
+"""What everything stands on: records, errors, recipes, run folders, random numbers, statistics."""

@@ -1,0 +1,474 @@
+"""Recipes: typed, frozen, validated; TOML files with dotted overrides from the command line.
+
+A recipe is a pydantic model; a choice is a union told apart by `kind`. What is wrong with one is said with
+the dotted path, the value and the nearest right name. Reading costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from liebig import encoders
+from liebig.base.errors import RecipeError
+
+# What is wrong with a recipe, a sentence for each mistake: the dotted path, the value, and the nearest
+# right name.
+#
+# pydantic reports where by fields, tags of unions and names of validators; the path is what of that the
+# recipe itself has. A key that does not exist comes before what is missing, because it is most often the
+# same mistake.
+
+Part = int | str
+MANY = 8
+TABLE = "should be a table"
+PLAIN = {
+    "dict_type": TABLE,
+    "model_type": TABLE,
+    "model_attributes_type": TABLE,
+    "list_type": "should be a list",
+    "tuple_type": "should be a list",
+    "path_type": "should be a path",
+    "string_type": "should be text in quotes",
+}
+
+
+def explain(
+    model: type[BaseModel], error: ValidationError, tree: Mapping[str, Any], prefix: str = ""
+) -> list[tuple[str, str | None]]:
+    """A sentence about every mistake, with its fix; what is missing beside an unknown key is not told too."""
+    places: dict[tuple[Part, ...], list[Any]] = {}
+    for one in error.errors():
+        places.setdefault(tuple(walk(model, one["loc"], tree)[1]), []).append(one)
+    unknown = [place for place, found in places.items() if found[0]["type"] == "extra_forbidden"]
+    tables = {place[:-1] for place in unknown}
+    outer = {place[:end] for place in places for end in range(len(place))}  # wrong because of what is in them
+    rest = [
+        place
+        for place, found in places.items()
+        if place not in (*unknown, *outer) and not (found[0]["type"] == "missing" and place[:-1] in tables)
+    ]
+    return [_explained(model, places[place], tree, prefix) for place in (*unknown, *rest)]
+
+
+def _explained(
+    model: type[BaseModel], alike: Sequence[Any], tree: Mapping[str, Any], prefix: str
+) -> tuple[str, str | None]:
+    """The sentence about what is wrong at one place, and its fix."""
+    first = alike[0]
+    models, path = walk(model, first["loc"], tree)
+    where = ".".join(map(str, ([prefix] if prefix else []) + path))
+    value = first.get("input")
+    if first["type"] == "extra_forbidden":
+        return f"{where} is not a key of this recipe (value {value!r})", _nearest_key(models, str(path[-1]))
+    if first["type"] == "missing":
+        return f"{where} is missing", None
+    kinds = [kind for m in models if (kind := tag(m))] if path else []
+    choices = _choices(alike)
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        given = first.get("ctx", {}).get("tag")
+        which = f"has kind {given!r}" if given else "has no kind"
+        return f"{where} {which}; it can be {', '.join(map(repr, choices or kinds))}", nearest(
+            given or "", choices or kinds
+        )
+    message = _message(alike, choices)
+    if isinstance(value, str) and kinds and PLAIN.get(first["type"]) == TABLE:
+        return f"{where} = {value!r}: {message}", f"give {where}.kind: {nearest(value, kinds)}"
+    return f"{where} = {value!r}: {message}" if where else message, (
+        nearest(str(value), choices) if choices else None
+    )
+
+
+def nearest(given: str, choices: Sequence[str]) -> str | None:
+    """How to mend a wrong choice: the nearest right one, or all."""
+    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
+    return f"write {near[0]!r}" if near else f"use one of {', '.join(choices)}"
+
+
+def _nearest_key(models: Iterable[type[BaseModel]], name: str) -> str | None:
+    names = sorted({field for model in models for field in model.model_fields})
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"write {near[0]}" if near else (f"use one of {', '.join(names)}" if names else None)
+
+
+def _choices(errors: Iterable[Any]) -> list[str]:
+    """The words that would have been right."""
+    for error in errors:
+        context = error.get("ctx", {})
+        listed = context.get("expected_tags") or context.get("expected")
+        if isinstance(listed, str):
+            return [part.strip(" '") for part in listed.replace(" or ", ",").split(",")]
+    return []
+
+
+def _message(errors: Iterable[Any], choices: Sequence[str]) -> str:
+    """What the members of a union say, once each; a long list of choices is left to the fix."""
+    said = []
+    for error in errors:
+        message = PLAIN.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+        if error["type"] == "literal_error" and len(choices) > MANY:
+            message = "is none of the choices"
+        said.append(message[0].lower() + message[1:])
+    return ", or ".join(dict.fromkeys(said))
+
+
+def walk(
+    model: type[BaseModel], location: Sequence[Part], tree: Any
+) -> tuple[list[type[BaseModel]], list[Part]]:
+    """Follow an error's location; gives the models where the last part belongs and the path the recipe has."""
+    models: list[type[BaseModel]] = [model]
+    path: list[Part] = []
+    for number, part in enumerate(location):
+        tagged = [m for m in models if tag(m) == part and part not in m.model_fields]
+        if tagged:
+            models = tagged
+            continue
+        is_last = number == len(location) - 1
+        if not _has(tree, part) and not (is_last and any(part in m.model_fields for m in models)):
+            continue
+        path.append(part)
+        tree = tree[part] if _has(tree, part) else None
+        models = [
+            found
+            for m in models
+            if part in m.model_fields
+            for found in models_in(m.model_fields[str(part)].annotation)
+        ] or models
+    return models, path
+
+
+def _has(tree: Any, part: Part) -> bool:
+    if isinstance(tree, Mapping):
+        return part in tree
+    return isinstance(tree, list | tuple) and isinstance(part, int) and part < len(tree)
+
+
+def tag(model: type[BaseModel]) -> str | None:
+    """The `kind` of a model that is one of a choice."""
+    field = model.model_fields.get("kind")
+    is_choice = field is not None and get_origin(field.annotation) is Literal
+    return get_args(field.annotation)[0] if field is not None and is_choice else None
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models inside an annotation: itself, members of a union, elements of a list or values of a dict."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, UnionType, Annotated, list, tuple, dict):
+        return [found for part in get_args(annotation) for found in models_in(part)]
+    return []
+
+
+C = TypeVar("C", bound="Config")
+NONE = "none"
+RECIPES = "recipes"
+
+
+def recipes_home() -> Path:
+    """The folder of the recipes that come with the package; in a checkout they lie beside `src`."""
+    packaged = Path(str(resources.files("liebig"))) / RECIPES
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / RECIPES
+
+
+def packaged(path: Path) -> Path:
+    """What a path means: a file that is there, else the packaged one of that name: `smoke/mlm`, `recipes/mlm.toml`."""
+    if path.exists() or path.is_absolute():
+        return path
+    parts = path.parts[1:] if path.parts[:1] == (RECIPES,) else path.parts
+    found = recipes_home().joinpath(*parts)
+    choices = (found, found.with_name(f"{found.name}.toml"))
+    return next((choice for choice in choices if parts and choice.is_file()), path)
+
+
+class Input:
+    """Marks a path that a stage reads, so that its contents count in the manifest."""
+
+
+class Unrecorded:
+    """Marks a field that says how a stage runs and not what it writes: it is left out of the manifest."""
+
+
+def _bundled(value: Any) -> Any:
+    """`liebig:NAME` stands for an encoder that comes with the package, `recipes/…` for what its recipes read."""
+    if isinstance(value, str | Path) and Path(value).parts[:1] == (RECIPES,) and not Path(value).exists():
+        found = recipes_home().joinpath(*Path(value).parts[1:])
+        return found if found.exists() else value
+    if not (isinstance(value, str) and value.startswith(encoders.PREFIX)):
+        return value
+    return encoders.folder(value)
+
+
+InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]
+
+
+class Config(BaseModel):
+    """A frozen part of a recipe. Unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_in_words(cls, tree: Any) -> Any:
+        """TOML cannot say None: the word `none` does, where it is not a value of the field's own."""
+        if not isinstance(tree, Mapping):
+            return tree
+        silent = [name for name, value in tree.items() if value == NONE and _takes_none(cls, name)]
+        return {**tree, **dict.fromkeys(silent)} if silent else tree
+
+
+def _takes_none(model: type[BaseModel], name: str) -> bool:
+    """Whether `none` means None for a field: always where None has to be said, else where it can be no text."""
+    if _says_none(model, name):
+        return True
+    field = model.model_fields.get(name)
+    kinds = get_args(field.annotation) if field is not None else ()
+    return NoneType in kinds and set(kinds) <= {NoneType, int, float, bool}
+
+
+def _says_none(model: type[BaseModel], name: str) -> bool:
+    """Whether a field can be None but is something else, or has to be given, when a recipe is silent."""
+    field = model.model_fields.get(name)
+    if field is None or NoneType not in get_args(field.annotation):
+        return False
+    return field.is_required() or field.default is not None
+
+
+def load(
+    model: type[C],
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> C:
+    """The recipe in the TOML file `path`, with `values` and then `a.b=value` overrides laid over it."""
+    tree = read_toml(path) if path is not None else {}
+    merge(tree, values or {})
+    for override in overrides:
+        assign(tree, override)
+    return parse(model, tree, file=path)
+
+
+def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None, prefix: str = "") -> C:
+    """A validated recipe, or an error that names everything that is wrong; `prefix` stands before the paths."""
+    full = _with_default_kinds(model, tree)
+    mistakes = [RecipeError(what, file=file) for what in _booleans(model, full, prefix)]
+    try:
+        config = model.model_validate(full)
+    except ValidationError as error:
+        mistakes += [
+            RecipeError(what, file=file, fix=fix) for what, fix in explain(model, error, full, prefix)
+        ]
+    if mistakes:
+        raise together(mistakes) from None
+    return config
+
+
+def together(mistakes: Sequence[RecipeError]) -> RecipeError:
+    """Several mistakes of one recipe as one error; a single one stays what it is."""
+    if len(mistakes) == 1:
+        return mistakes[0]
+    said = [f"({n}) {one.what}" + (f" [{one.fix}]" if one.fix else "") for n, one in enumerate(mistakes, 1)]
+    return RecipeError(f"{len(mistakes)} mistakes: {'; '.join(said)}", file=mistakes[0].file)
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """What a manifest keeps of a recipe: everything that decides what is written."""
+    tree = config.model_dump(mode="json")
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if any(isinstance(mark, Unrecorded) for mark in field.metadata):
+            del tree[name]
+        elif isinstance(value, Config):
+            tree[name] = recorded(value)
+    return tree
+
+
+def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
+    """Every path marked `Input` in the recipe, by its dotted name; in tables and lists of paths or tables too."""
+    found: dict[str, Path] = {}
+    for name, field in type(config).model_fields.items():
+        marked = any(isinstance(mark, Input) for mark in field.metadata) or "Input" in str(field.annotation)
+        for key, value in _leaves(prefix + name, getattr(config, name)):
+            if isinstance(value, Config):
+                found |= inputs(value, key + ".")
+            elif marked and isinstance(value, Path):
+                found[key] = value
+    return found
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{name}.{number}", inner)
+    else:
+        yield name, value
+
+
+def _with_default_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree, with the default's `kind` where a table of a choice names none: `optim.lr=3e-4` is enough."""
+    full = dict(tree)
+    for name, field in model.model_fields.items():
+        value = full.get(name)
+        if not isinstance(value, Mapping):
+            continue
+        inner = models_in(field.annotation)
+        if "kind" not in value and isinstance(field.default, Config) and hasattr(field.default, "kind"):
+            full[name] = value = {"kind": field.default.kind, **value}
+        chosen = [m for m in inner if len(inner) == 1 or tag(m) == value.get("kind")]
+        if len(chosen) == 1 and get_origin(field.annotation) is not dict:
+            full[name] = _with_default_kinds(chosen[0], value)
+    return full
+
+
+def _booleans(model: type[BaseModel], tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """`true` is no number, although Python takes it for 1."""
+    for name, value in tree.items():
+        annotation = model.model_fields[name].annotation if name in model.model_fields else bool
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, bool) and "bool" not in str(annotation):
+            yield f"{path} = {str(value).lower()}: expected a value of another kind, got a boolean"
+        inner = [m for m in models_in(annotation) if isinstance(value, Mapping)]
+        for chosen in [m for m in inner if len(inner) == 1 or tag(m) == value.get("kind")]:
+            if get_origin(annotation) is not dict:
+                yield from _booleans(chosen, value, path)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tree of a TOML file, with its errors as sentences."""
+    try:
+        return tomllib.loads(packaged(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        fix = f"check the path, or name one that comes with the package, of {recipes_home()}"
+        raise RecipeError("there is no such recipe", file=path, fix=fix) from None
+    except IsADirectoryError:
+        raise RecipeError("a folder is not a recipe", file=path, fix="name a .toml file") from None
+    except UnicodeDecodeError:
+        raise RecipeError("the recipe is not UTF-8 text", file=path, fix="save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"the recipe is not valid TOML: {error}", file=path) from None
+    except RecursionError:
+        raise RecipeError("the recipe is nested too deeply to be read", file=path) from None
+
+
+def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay `over` on `tree`, table by table; a value that is not a table replaces what was there."""
+    for name, value in over.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(name), dict):
+            merge(tree[name], value)
+        else:
+            tree[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def assign(tree: dict[str, Any], override: str) -> None:
+    """Carry out one dotted override, `optim.lr=3e-4`, on the tree."""
+    path, sign, text = override.partition("=")
+    if not sign or not path.strip():
+        raise RecipeError(
+            f"the override {override!r} has no value", fix="write it as name=value, e.g. optim.lr=3e-4"
+        )
+    *parents, name = path.strip().split(".")
+    for parent in parents:
+        node = tree.setdefault(parent, {})
+        if not isinstance(node, dict):
+            raise RecipeError(f"{path}: {parent} is the value {node!r}, not a table")
+        tree = node
+    tree[name] = literal(text.lstrip())  # a blank at the end may be meant: prefix="ask: "
+
+
+def literal(text: str) -> Any:
+    """A TOML value where it is one, else the text itself, so that quotes are not needed on a command line.
+
+    A shell takes the quotes away from `names=['a', 'b']`: what is then no TOML but in brackets is a list of words.
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        is_list = text.startswith("[") and text.endswith("]") and not set("[]{}'\"") & set(text[1:-1])
+        return [word.strip() for word in text[1:-1].split(",")] if is_list else text
+
+
+def as_literal(value: Any) -> str:
+    """What `literal` reads as this value: text as it stands where it can, else TOML; None in tables is left out."""
+    if isinstance(value, str) and literal(value) == value:
+        return value
+    return _value(_said(value))
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _said(part) for name, part in value.items() if part is not None}
+    return [_said(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def dump(config: Config) -> str:
+    """The recipe as TOML, so that load(dump(config)) == config. Fields that are None by default are left out."""
+    lines = list(_table(_tree(config), ()))
+    return "\n".join(lines).strip() + "\n"
+
+
+def _tree(config: Config) -> dict[str, Any]:
+    """The values of a recipe with `none` where it has to be said."""
+    tree = config.model_dump(mode="json", exclude_none=True)
+    for name, value in config:
+        if value is None and _says_none(type(config), name):
+            tree[name] = NONE
+        elif isinstance(value, Config):
+            tree[name] = _tree(value)
+        elif isinstance(value, tuple | list):
+            tree[name] = [_tree(v) if isinstance(v, Config) else j for v, j in zip(value, tree[name])]
+        elif isinstance(value, dict):
+            tree[name] |= {k: _tree(v) for k, v in value.items() if isinstance(v, Config)}
+    return tree
+
+
+def _table(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    if path and (not tree or any(not isinstance(value, Mapping) for value in tree.values())):
+        yield f"\n[{'.'.join(map(_key, path))}]"
+    for name, value in tree.items():
+        if not isinstance(value, Mapping):
+            yield f"{_key(name)} = {_value(value)}"
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _table(value, (*path, name))
+
+
+def _key(name: str) -> str:
+    plain = name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
+    return name if plain else _string(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if any(c in text for c in ".en") else text + ".0"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Iterable):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    raise AssertionError(f"no TOML for {value!r}")
+
+
+def _string(text: str) -> str:
+    """A basic TOML string; JSON's escapes are a subset of TOML's, but for the delete character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def schema(model: type[Config]) -> str:
+    """The JSON schema of a recipe, for editors."""
+    return json.dumps(model.model_json_schema(), indent=2) + "\n"

@@ -1,0 +1,76 @@
+"""`.npy` files written row by row and read as maps.
+
+A file is begun without knowing its length: the header is reserved and filled in at the end. Memory: one buffer.
+Reading maps the file; nothing is ever unpickled, and a file that is not what its header says is a CorruptError.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from liebig.base.errors import CorruptError
+
+HEADER = 128  # bytes of a version 1.0 header of one or two axes, which numpy pads to a multiple of 64
+
+
+class NpyWriter:
+    """An array on disk that grows along its first axis; complete once the `with` block has ended."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...] = ()) -> None:
+        self.dtype, self.shape, self.rows = np.dtype(dtype), shape, 0
+        self._file: IO[bytes] = path.open("wb")
+        self._file.write(bytes(HEADER))
+
+    def append(self, rows: NDArray[Any] | bytes) -> None:
+        """More rows (or the bytes of some)."""
+        if not isinstance(rows, bytes):
+            assert rows.shape[1:] == self.shape, f"rows of shape {rows.shape[1:]}, not {self.shape}"
+            rows = np.ascontiguousarray(rows, dtype=self.dtype).tobytes()
+        self._file.write(rows)
+        self.rows += len(rows) // (self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64)))
+
+    def close(self) -> None:
+        """Fill in the header; whoever renames the file into place sees it onto the disk."""
+        self._file.seek(0)
+        self._file.write(header(self.dtype, (self.rows, *self.shape)))
+        self._file.close()
+
+    def __enter__(self) -> NpyWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """The first HEADER bytes of a `.npy` file in C order."""
+    buffer = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, fields)
+    assert buffer.tell() == HEADER, "a header of an unusual length"
+    return buffer.getvalue()
+
+
+def save(path: Path, array: NDArray[Any]) -> None:
+    """Write a whole array."""
+    with NpyWriter(path, array.dtype, array.shape[1:]) as writer:
+        writer.append(array)
+
+
+def load(path: Path) -> NDArray[Any]:
+    """A plain read-only array over the mapped file."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, OSError) as error:
+        raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None

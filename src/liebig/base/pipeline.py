@@ -1,0 +1,146 @@
+"""`liebig run`: a recipe's stages in order, each skipped when it is up to date, resumed when it was interrupted.
+
+A pipeline recipe has one table a stage; `kind` names the command (by default the stage's own name), and a value
+`"@name"` (or `"@name/below"`) stands for the folder that the earlier stage `name` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from liebig.base import workspace
+from liebig.base.config import Config, assign, inputs, nearest, parse, read_toml, recorded, together
+from liebig.base.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command that reads files and writes one folder; or a part of one, which is no command itself (`part_of`)."""
+
+    name: str
+    config: type[Config]
+    run: Callable[[Any, workspace.Folder], None]
+    example: str = ""
+    positional: str | None = None
+    plan: Callable[[Any], str] | None = None
+    part_of: str = ""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A stage of a recipe, with its folder."""
+
+    name: str
+    stage: Stage
+    config: Config
+    out: Path
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the folder is there, unharmed, and made by this recipe from these inputs."""
+        return workspace.is_up_to_date(
+            self.out, kind=self.stage.name, recipe=recorded(self.config), inputs=inputs(self.config)
+        )
+
+
+def plan(table: Mapping[str, Stage], path: Path, overrides: Sequence[str], out: Path) -> list[Planned]:
+    """The stages of a recipe, parsed and checked before the first one runs."""
+    tree = read_toml(path)
+    for override in overrides:
+        assign(tree, override)
+    tree.pop("name", None)
+    tree.pop("description", None)
+    stages = tree.pop("stages", None)
+    if tree or not isinstance(stages, dict) or not stages:
+        wrong = (
+            f"{next(iter(tree))} is not a key of a pipeline"
+            if tree
+            else "the recipe has no [stages.NAME] table"
+        )
+        raise RecipeError(
+            wrong, file=path, fix="a pipeline has name, description and one [stages.NAME] table a stage"
+        )
+    return plan_stages(table, stages, out, path)
+
+
+def plan_stages(
+    table: Mapping[str, Stage], stages: Mapping[str, Any], out: Path, path: Path | None = None
+) -> list[Planned]:
+    """The stages of a recipe that is already a tree; `path` is where it came from."""
+    planned: list[Planned] = []
+    mistakes: list[RecipeError] = []
+    done: dict[str, Path] = {}
+    for name, fields in stages.items():
+        try:
+            planned.append(_planned(table, path, name, fields, done, out))
+        except RecipeError as error:
+            mistakes.append(error)
+        done[name] = out / name
+    if mistakes:
+        raise together(mistakes)
+    return planned
+
+
+def _planned(
+    table: Mapping[str, Stage], path: Path | None, name: str, fields: Any, done: Mapping[str, Path], out: Path
+) -> Planned:
+    if not isinstance(fields, dict):
+        raise RecipeError(f"stages.{name} is not a table", file=path, fix=f"write [stages.{name}]")
+    fields = dict(fields)
+    kind = fields.pop("kind", name)
+    if not isinstance(kind, str) or kind not in table:
+        raise RecipeError(
+            f"stages.{name}.kind = {kind!r} is no stage",
+            file=path,
+            fix=nearest(str(kind), sorted(table)),
+        )
+    stage = table[kind]
+    config = parse(stage.config, _resolve(fields, done, path, name), file=path, prefix=f"stages.{name}")
+    return Planned(name, stage, config, out / name)
+
+
+def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str) -> Any:
+    """Put folders in the place of `@name`."""
+    if isinstance(value, dict):
+        return {key: _resolve(inner, done, path, name) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_resolve(inner, done, path, name) for inner in value]
+    if not (isinstance(value, str) and value.startswith("@")):
+        return value
+    stage, slash, rest = value[1:].partition("/")
+    if stage not in done:
+        raise RecipeError(
+            f"stages.{name} refers to {value}, which is no earlier stage",
+            file=path,
+            fix=f"use one of {', '.join('@' + s for s in done) or 'no reference in the first stage'}",
+        )
+    return str(done[stage] / rest) if slash else str(done[stage])
+
+
+def run_stage(stage: Stage, config: Config, out: Path) -> None:
+    """Run one stage into its folder."""
+    with workspace.stage(
+        out,
+        kind=stage.name,
+        recipe=recorded(config),
+        inputs=inputs(config),
+        seed=getattr(config, "seed", None),
+        part_of=stage.part_of,
+    ) as folder:
+        stage.run(config, folder)
+
+
+def run(planned: Sequence[Planned], say: Callable[[str], None]) -> None:
+    """Run the stages in order, saying a line for each."""
+    width = max(len(item.name) for item in planned)
+    for number, item in enumerate(planned, 1):
+        head = f"[{number}/{len(planned)}] {item.name:<{width}}"
+        if item.up_to_date:
+            say(f"{head}  skipped, up to date: {item.out}")
+            continue
+        say(f"{head}  running {item.stage.name} ...")
+        run_stage(item.stage, item.config, item.out)
+        say(f"{head}  done: {item.out}")

@@ -1,0 +1,404 @@
+"""Run folders: a stage writes one folder, whole or not at all, with a manifest of what went in and came out.
+
+Work happens in `<out>.partial`, under a lock; at the end every file is hashed into `manifest.json`, synced,
+and the folder renamed to `<out>`. An interrupted stage leaves its partial folder, and the same recipe over the
+same inputs takes it up again. "Up to date" is decided by hashes, never by times. What is not ours is never replaced
+or removed. Cost: one read of the files that go in and one of those that come out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from liebig.base.errors import CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
+
+MANIFEST = "manifest.json"
+INTENT = ".intent.json"
+LOCK = ".lock"
+PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "bm25s", "faiss-cpu")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a finished folder says of itself."""
+
+    kind: str
+    recipe: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    sizes: Mapping[str, int]
+    versions: Mapping[str, str]
+    seed: int | None
+    started: str
+    finished: str
+    part_of: str = ""  # the command that runs this stage, where it has none of its own
+
+    @property
+    def digest(self) -> str:
+        """One hash that stands for the contents: it changes when an output does, and not with the time."""
+        return _hash_json({"kind": self.kind, "outputs": self.outputs})
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder being written."""
+
+    path: Path
+    out: Path
+    resumed: bool
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """Write a file of the folder atomically."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(target, data)
+        return target
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file of the folder atomically, as UTF-8."""
+        return self.write_bytes(name, text.encode("utf-8"))
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write a JSON file of the folder atomically."""
+        return self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def stage(
+    out: Path,
+    *,
+    kind: str,
+    recipe: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    seed: int | None = None,
+    resume: bool = True,
+    part_of: str = "",
+) -> Iterator[Folder]:
+    """A folder to write into; it becomes `out` when the block ends.
+
+    Bad input (a LiebigError) leaves nothing behind; training that broke off, a lack of memory, Ctrl-C and a kill
+    leave the partial folder, to be looked at and taken up again.
+    """
+    out, partial = places(out)
+    _refuse_foreign(out, partial)
+    _refuse_overlap(out, inputs)
+    intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
+    with _locked(partial) as lock:
+        left = _read_json(partial / INTENT)
+        resumed = resume and left == intent
+        if resumed:
+            for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):
+                stray.unlink(missing_ok=True)
+        else:
+            if resume and left is not None:
+                changed = ", ".join(_changes(_flat(left), _flat(intent)))
+                sys.stderr.write(f"{partial} was left by a run that differs in {changed}: it is begun anew\n")
+            _clear(partial)
+            atomic_write(partial / INTENT, json.dumps(intent).encode())
+        started = _now()
+        try:
+            yield Folder(partial, out, resumed)
+        except LiebigError as error:
+            if not resumed and not isinstance(error, TrainingError | ResourceError):
+                _clear(partial)
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+        _finish(partial, intent, seed, started, part_of)
+        _swap(partial, out)
+        (out / INTENT).unlink()
+        (out / lock.name).unlink()
+
+
+def _flat(tree: Any, at: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted names."""
+    if not isinstance(tree, Mapping):
+        return {at: tree}
+    return {
+        k: v for name, inner in tree.items() for k, v in _flat(inner, f"{at}.{name}" if at else name).items()
+    }
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names whose values differ, a handful of them."""
+    names = [n for n in {**before, **after} if before.get(n, before) != after.get(n, after)]
+    return [*(name.removeprefix("recipe.") for name in names[:5]), *(["…"] if len(names) > 5 else [])]
+
+
+def places(out: Path) -> tuple[Path, Path]:
+    """The folder itself, with links followed so that both lie on one disk, and the folder it is made in."""
+    out = Path(os.path.realpath(out))
+    if not out.name or out.is_symlink():
+        what = "links lead in a circle" if out.name else "the root of the disk cannot be a run folder"
+        raise WorkspaceError(what, file=out, fix="give another --out")
+    return out, out.with_name(out.name + ".partial")
+
+
+def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started: str, part_of: str) -> None:
+    """Hash and sync every file, then write the manifest."""
+    files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
+    names = {p.relative_to(partial).as_posix(): p for p in files}
+    for path in (*files, *(p for p in partial.rglob("*") if p.is_dir())):
+        _sync(path)
+    manifest = Manifest(
+        kind=intent["kind"],
+        recipe=intent["recipe"],
+        inputs=intent["inputs"],
+        outputs={name: _hash_file(path) for name, path in names.items()},
+        sizes={name: path.stat().st_size for name, path in names.items()},
+        versions=versions(),
+        seed=seed,
+        started=started,
+        finished=_now(),
+        part_of=part_of,
+    )
+    atomic_write(partial / MANIFEST, (json.dumps(asdict(manifest), indent=2) + "\n").encode())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a finished folder."""
+    if not folder.is_dir():
+        raise WorkspaceError("there is no such folder", file=folder, fix="run the stage that writes it first")
+    value = _read_json(folder / MANIFEST)
+    if value is None:
+        raise CorruptError("the folder has no readable manifest.json", file=folder, fix="run its stage again")
+    try:
+        manifest = Manifest(**value)
+        whole = manifest.outputs.keys() == manifest.sizes.keys() and isinstance(manifest.inputs, dict)
+    except (TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise CorruptError("manifest.json is not a manifest", file=folder, fix="run its stage again")
+    return manifest
+
+
+def verify(folder: Path, *, hashes: bool = True) -> Manifest:
+    """Hold a folder's files against its manifest; `hashes=False` compares sizes only."""
+    manifest = read_manifest(folder)
+    for name, wanted in manifest.outputs.items():
+        path = folder / name
+        if not path.is_file():
+            raise CorruptError(f"{name} is missing", file=folder, fix="run its stage again")
+        if path.stat().st_size != manifest.sizes[name] or (hashes and _hash_file(path) != wanted):
+            raise CorruptError(f"{name} does not match the manifest", file=folder, fix="run its stage again")
+    return manifest
+
+
+def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
+    """Was `out` made by this recipe from these inputs, and is it still what was made?"""
+    try:
+        manifest = verify(out)
+    except WorkspaceError:
+        return False
+    same = manifest.kind == kind and manifest.recipe == _plain(recipe) and set(manifest.inputs) == set(inputs)
+    return same and all(manifest.inputs[name] == digest(path) for name, path in inputs.items())
+
+
+def digest(path: Path) -> str:
+    """A file's sha256; a stage folder's manifest digest; for any other folder a hash over names and contents.
+
+    What a stage wrote is held against its manifest first, so that no native library ever opens damaged files.
+    """
+    if not path.is_file() and not path.is_dir():
+        raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
+    if _is_ours(path):
+        return verify(path).digest
+    hashes = {name: _hash_readable(file) for name, file in _files(path)}
+    _hold_against_manifest(path, hashes)
+    return hashes[""] if path.is_file() else _hash_json(hashes)
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """A file under the name "", or what lies in a folder, by name; a folder that cannot be listed counts as itself.
+
+    Without recursion: folders may be deeper than Python's stack. Links to folders are not followed.
+    """
+    if path.is_file():
+        return [("", path)]
+    files: list[tuple[str, Path]] = []
+    folders = [("", path)]
+    while folders:
+        name, folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    inner = f"{name}/{entry.name}" if name else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((inner, folder / entry.name))
+                    else:
+                        files.append((inner, folder / entry.name))
+        except OSError:
+            files.append((name, folder))
+    return files
+
+
+def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
+    """A file or folder inside a stage folder is what the stage's manifest says of it."""
+    path = Path(os.path.realpath(path))
+    home = next((parent for parent in path.parents if _is_ours(parent)), None)
+    if home is None:
+        return
+    outputs, base = read_manifest(home).outputs, path.relative_to(home)
+    for name, found in hashes.items():
+        wanted = outputs.get((base / name).as_posix())
+        if wanted is not None and wanted != found:
+            raise CorruptError(
+                f"{base / name} does not match the manifest", file=home, fix="run its stage again"
+            )
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old contents or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def versions() -> dict[str, str]:
+    """The versions a result depends on."""
+    found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+@contextlib.contextmanager
+def _locked(partial: Path) -> Iterator[Path]:
+    """Hold the partial folder against a second writer; the lock goes with the process that holds it."""
+    partial.mkdir(parents=True, exist_ok=True)
+    path = partial / LOCK
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except BlockingIOError:
+            held = False
+        if not held:  # by another, or it has just finished and taken the file away
+            raise WorkspaceError(
+                "another process is writing this folder",
+                file=partial,
+                fix="wait for it, or give another --out",
+            )
+        yield path
+
+
+def _refuse_foreign(out: Path, partial: Path) -> None:
+    """Only what a stage made is ever replaced or taken up."""
+    for path, ours in ((out, _is_ours(out)), (partial, (partial / LOCK).is_file())):
+        if path.exists() and not ours and (not path.is_dir() or any(path.iterdir())):
+            raise WorkspaceError(
+                "is in the way: it was not written by Liebig, so it is not replaced",
+                file=path,
+                fix="give another --out",
+            )
+    above = next(parent for parent in out.parents if parent.exists())
+    if not above.is_dir():
+        raise WorkspaceError("is a file, not a folder", file=above, fix="give another --out")
+
+
+def _refuse_overlap(out: Path, inputs: Mapping[str, Path]) -> None:
+    """A stage that replaces what it reads would lose data; one that writes into a finished folder, too."""
+    for name, path in inputs.items():
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(out) or (out.is_relative_to(real) and _is_ours(real)):
+            raise WorkspaceError(
+                f"cannot be written while {name} = {path} is read: one lies in the other",
+                file=out,
+                fix="give an --out beside it",
+            )
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder's manifest is a stage's, even a damaged one; other programs have a manifest.json too."""
+    try:
+        text = (folder / MANIFEST).read_bytes()
+    except OSError:
+        return False
+    return b'"kind"' in text and b'"recipe"' in text
+
+
+def _swap(partial: Path, out: Path) -> None:
+    """Put the finished folder in place; an older one is moved aside first and removed last."""
+    old = out.with_name(f".{out.name}.liebig.old")  # no name that a person gives to a copy
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        os.replace(out, old)
+    os.replace(partial, out)
+    _sync(out.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    """Empty a partial folder but for its lock; the intent goes first, so that what remains is never taken up."""
+    (folder / INTENT).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.name == LOCK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _hash_readable(path: Path) -> str:
+    """The hash of an input; what is no file or may not be read counts as such, and whoever reads it says why."""
+    try:
+        return _hash_file(path) if path.is_file() else "not a file"
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
+        return errno.errorcode[error.errno]
+
+
+def _hash_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """The recipe as JSON gives it back, so that a comparison with a stored one is exact."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""The collection folder: documents, passages, queries, judgements, groups and pairs."""

@@ -1,0 +1,76 @@
+"""The recipes of `liebig analyse attention`, `neighbours`, `space`, `errors` and `leakage`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.workspace import Folder
+from liebig.commands.analyse_leakage import Depth
+from liebig.evaluation import analyses as neighbours
+from liebig.evaluation.analyses import _ranked, _write_table, system_names
+from liebig.evaluation.plots import Axes, Series, lines, write_svg
+
+
+class NeighboursConfig(Config):
+    """`liebig analyse neighbours`: nb-recall^n@k between the retrievers of two training stages."""
+
+    first: tuple[InputPath, ...] = Field(min_length=1, description="Runs of the first stage, one a system.")
+    second: tuple[InputPath, ...] = Field(
+        min_length=1, description="Runs of the second stage, in the same order."
+    )
+    names: tuple[str, ...] = Field((), description="Names of the systems, in order.")
+    n: tuple[Depth, ...] = Field(
+        (50, 100), min_length=1, description="How many hits of the second stage should be covered."
+    )
+    k: tuple[Depth, ...] = Field(
+        (10, 20, 50, 100, 200, 500, 1000), min_length=1, description="Depths of the first stage."
+    )
+
+
+def run(config: NeighboursConfig, folder: Folder) -> None:
+    """nb-recall^n@k (coCondenser, Eq. 17)."""
+    if len(config.first) != len(config.second):
+        raise RecipeError(
+            "the two stages have different numbers of runs", fix="give one run of each stage a system"
+        )
+    names = system_names(config.second, config.names)
+    ks = sorted(set(config.k))
+    found: list[dict[str, Any]] = []
+    for name, first, second in zip(names, config.first, config.second):
+        later = _ranked(second, max(config.n))
+        earlier = _ranked(first, max(config.k))
+        if not later.keys() & earlier.keys():
+            raise DataError(
+                f"it has no query in common with {second}", file=first, fix="search the same queries"
+            )
+        for n in config.n:
+            values = neighbours.curve(earlier, later, n, ks)
+            found.append({"system": name, "n": n, "k": ks, "queries": len(values)})
+            found[-1]["recall"] = values.mean(axis=0).tolist()
+    series = [
+        Series(
+            f"{one['system']}, n = {one['n']}",
+            one["k"],
+            one["recall"],
+            dashed=i % len(config.n) > 0,
+            colour=i // len(config.n),
+        )
+        for i, one in enumerate(found)
+    ]
+    write_svg(folder.path / "neighbours.svg", lines("neighbours", series, Axes("k", "nb-recall", log_x=True)))
+    folder.write_json("neighbours.json", found)
+    rows = [[one["system"], str(one["n"]), *(f"{value:.3f}" for value in one["recall"])] for one in found]
+    _write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in ks)], rows)
+
+
+STAGE = Stage(
+    "analyse neighbours",
+    NeighboursConfig,
+    run,
+    "liebig analyse neighbours first=[runs/one.trec] second=[runs/two.trec] --out runs/neighbours",
+)

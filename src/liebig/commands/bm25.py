@@ -1,0 +1,155 @@
+"""`liebig bm25`: reads a collection (and an older index), writes a BM25 index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.progress import Progress, track
+from liebig.base.workspace import Folder
+from liebig.bm25.analysis import language_name
+from liebig.bm25.doc2query import Generated
+from liebig.bm25.index import Expanded, plain
+from liebig.bm25.search import Settings
+from liebig.bm25.update import settings_of, write_index
+from liebig.collection.collection import Collection
+from liebig.formats.inputs import DiskSource
+from liebig.formats.rows import text_lines
+
+# The recipe of a BM25 index.
+
+
+class BM25Config(Config):
+    """`liebig bm25`: passages to a BM25 index, or more of them to one there is."""
+
+    collection: InputPath | None = Field(
+        None, description="A collection with passages; none only deletes or merges."
+    )
+    base: InputPath | None = Field(
+        None, description="A BM25 index to add to; its language, weights, k1 and b are kept."
+    )
+    delete: InputPath | None = Field(None, description="A file of ids to take out of `base`, one a line.")
+    queries: InputPath | None = Field(
+        None,
+        description="Generated queries (of liebig queries generate, or JSON lines with passage, queries) to add to"
+        " their passages: doc2query.",
+    )
+    language: str = Field(
+        "english", description="Language of stemmer and stop words, by name or code; or none."
+    )
+    stop_words: bool = Field(True, description="Leave out the language's stop words.")
+    title_weight: float = Field(1.0, ge=0, description="What a word of the title counts for.")
+    body_weight: float = Field(1.0, ge=0, description="What a word of the text counts for.")
+    query_weight: float = Field(1.0, ge=0, description="What a word of a generated query counts for.")
+    k1: float = Field(
+        0.9, ge=0, description="How much repeating a word helps; can be changed when searching."
+    )
+    b: float = Field(
+        0.4, ge=0, le=1, description="How much long passages are held back; can be changed when searching."
+    )
+    texts: bool = Field(True, description="Keep the texts in the index, so that it can show what it found.")
+    compact: bool = Field(False, description="Merge all segments into one.")
+    segment_words: int = Field(
+        16_000_000, ge=1, description="Words of a segment, which bounds the memory used."
+    )
+    rebuild: bool = Field(
+        False, description="Build from the collection alone: `base` is neither opened nor checked."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forget_base(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("rebuild") is True:
+            return {**values, "base": None, "delete": None}
+        return values
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> BM25Config:
+        if self.collection is None and (self.base is None or self.rebuild):
+            raise ValueError("there is nothing to index: give a collection, or a base to change")
+        if self.delete is not None and self.base is None:
+            raise ValueError("delete names passages of base, and there is no base")
+        if not (self.title_weight or self.body_weight or (self.query_weight and self.queries)):
+            raise ValueError("nothing counts: title, body and generated queries all have weight 0")
+        return self
+
+
+def run(config: BM25Config, folder: Folder) -> None:
+    """Write the index."""
+    settings = _settings(config) if config.base is None else _kept(config, settings_of(config.base))
+    generated = Generated(config.queries) if config.queries is not None else None
+    unknown = write_index(
+        folder,
+        _passages(config.collection, generated),
+        settings,
+        texts=config.texts,
+        words=config.segment_words,
+        base=config.base,
+        delete=read_ids(config.delete) if config.delete is not None else (),
+        compact=config.compact,
+    )
+    _report(unknown, generated)
+
+
+def _settings(config: BM25Config) -> Settings:
+    return Settings(
+        language=language_name(config.language),
+        stop_words=config.stop_words,
+        title_weight=config.title_weight,
+        body_weight=config.body_weight,
+        query_weight=config.query_weight,
+        k1=config.k1,
+        b=config.b,
+    )
+
+
+def _kept(config: BM25Config, settings: Settings) -> Settings:
+    """The settings of an index that is added to; a recipe that names others is refused."""
+    for name, value in asdict(_settings(config)).items():
+        kept = getattr(settings, name)
+        if name in config.model_fields_set and value != kept:
+            raise RecipeError(
+                f"{name} = {value}: base was indexed with {kept}, which is kept",
+                file=config.base,
+                fix=f"leave it out; {name} is set in liebig retrieve"
+                if name in ("k1", "b")
+                else "index anew",
+            )
+    return settings
+
+
+def _passages(collection: Path | None, generated: Generated | None) -> Iterable[Expanded]:
+    if collection is None:
+        return ()
+    found = Collection(collection)
+    if not found.has("passages"):
+        raise DataError(
+            "the collection has no passages to index",
+            file=collection,
+            fix=f"cut its documents first: liebig convert {collection} --to passages --out PASSAGES, then liebig init",
+        )
+    passages = track(found.passages(), "BM25", unit="passages")
+    return plain(passages) if generated is None else generated.expand(passages)
+
+
+def read_ids(path: Path) -> list[str]:
+    """One id a line."""
+    return [line for _, line in text_lines(DiskSource(path))]
+
+
+def _report(unknown: list[str], generated: Generated | None) -> None:
+    say = Progress("BM25").say
+    if unknown:
+        say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
+    if generated is not None and generated.used < len(generated):
+        say(f"{len(generated) - generated.used:,} lines of generated queries belong to no passage indexed")
+
+
+STAGE = Stage("bm25", BM25Config, run, "liebig bm25 runs/collection --out runs/bm25", positional="collection")

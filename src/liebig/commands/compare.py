@@ -1,0 +1,57 @@
+"""`liebig compare`: which systems differ on the same queries, by paired tests with Holm's correction.
+
+Reads run files (evaluated here, on one collection) or folders that `liebig evaluate` wrote. Runs of one name are seeds
+of one system: their values are averaged query by query before systems are compared, and how far they differ is said.
+The correction covers all comparisons of one measure. A letter behind a mean names a system that is significantly worse.
+"""
+
+from __future__ import annotations
+
+from liebig.base.errors import RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.workspace import Folder
+from liebig.evaluation.comparison import (
+    CompareConfig,
+    _names,
+    _read_all,
+    compare_systems,
+    gather,
+    mean_rows,
+    pair_rows,
+    to_json,
+)
+from liebig.evaluation.tables import markdown, rich_table, show
+from liebig.measures import parse_all
+
+
+def run(config: CompareConfig, folder: Folder) -> None:
+    """Compare, print and write the significance table."""
+    names = _names(config)
+    if len(set(names)) < 2:
+        raise RecipeError(
+            "there is only one system to compare", fix="give two runs or more, with different names"
+        )
+    systems, queries = gather(names, _read_all(config), [str(m) for m in parse_all(config.measures)])
+    found = compare_systems(
+        systems, queries, test=config.test, baseline=config.baseline, samples=config.samples, seed=config.seed
+    )
+    folder.write_json("compare.json", to_json(found, config.test, config.alpha))
+    header, rows = mean_rows(found, config.alpha)
+    pair_header, pairs = pair_rows(found)
+    folder.write_text(
+        "compare.md", markdown(header, rows, left=1) + "\n" + markdown(pair_header, pairs, left=3)
+    )
+    show(rich_table("", header, rows, left=1))
+    show(rich_table("", pair_header, pairs, left=3))
+    show(
+        f"{queries} queries; {config.test} test, Holm over the pairs of a measure; letters: p (Holm) <= {config.alpha}"
+    )
+
+
+STAGE = Stage(
+    "compare",
+    CompareConfig,
+    run,
+    "liebig compare runs/a/run.trec runs/b/run.trec --qrels runs/collection --out runs/comparison",
+    positional="runs",
+)

@@ -1,0 +1,294 @@
+"""`liebig evaluate`: reads a run or a model and collections, writes results and the values of every query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError
+from liebig.base.machine import computing_threads
+from liebig.base.pipeline import Stage
+from liebig.base.records import Title
+from liebig.base.workspace import Folder
+from liebig.collection.collection import Collection
+from liebig.evaluation.answer_accuracy import ranked_in
+from liebig.evaluation.label_origin import labels_note
+from liebig.evaluation.runs import needed_run, run_file
+from liebig.evaluation.scoring import (
+    Bootstrap,
+    Matching,
+    Results,
+    Scored,
+    TaskResult,
+    first_ids,
+    measures_for,
+    query_lines,
+    refuse_disjoint,
+    score_run,
+    system_name,
+    to_json,
+)
+from liebig.evaluation.suites import GROUPS, Suite, named
+from liebig.evaluation.tables import results_markdown, show_results
+from liebig.evaluation.tasks import Task, build, draw_groups, read_task, with_passages
+from liebig.formats.output import write_lines
+
+if TYPE_CHECKING:
+    from liebig.evaluation.encoders import ModelScorer
+
+
+# The recipes of `liebig evaluate`, `liebig compare` and `liebig curve`.
+
+
+class EvaluateConfig(Config):
+    """`liebig evaluate RUN|MODEL COLLECTION…`: measures with intervals, the values of every query kept."""
+
+    system: InputPath = Field(description="A run file, a folder with one run in it, or a model folder.")
+    collections: tuple[InputPath, ...] = Field(
+        description="Collections, BEIR folders or files to evaluate on; without `system`, the first is the system."
+    )
+    passages: InputPath | None = Field(
+        None,
+        description="Where the passages are, if not in the collection: questions often come in a file of their own.",
+    )
+    name: str | None = Field(
+        None, description="What to call the system in tables; by default its file's name."
+    )
+    split: str | None = Field(
+        None, description="The split; by default the suite's, else test, else the only one."
+    )
+    data: Literal["judgements", "answers", "pairs", "triplets", "candidates"] | None = Field(
+        None, description="Which data of a collection to use, where it has several."
+    )
+    suite: str | None = Field(
+        None,
+        description="Conventions to follow, such as beir/arguana; by default recognised by the folder's name.",
+    )
+    measures: tuple[str, ...] = Field((), description="Measures, such as nDCG@10; by default the suite's.")
+    exclude_self: bool | None = Field(
+        None, description="Take a query's own id out of its hits; by default only where the suite says so."
+    )
+    patterns: bool = Field(False, description="Answers are regular expressions (CuratedTREC).")
+    titles: bool = Field(False, description="An answer in the title of a passage counts too.")
+    sections: int = Field(
+        0,
+        ge=0,
+        description="Build this many section triplets from the collection's documents, and evaluate on them.",
+    )
+    sections_per_document: int = Field(
+        10, ge=1, description="At most so many section triplets of one document."
+    )
+    candidates: InputPath | None = Field(
+        None,
+        description="A run to draw candidates from: rank one positive among 99 of its hits (the ABS paper).",
+    )
+    candidates_count: int = Field(99, ge=1, description="Candidates beside the positive.")
+    candidates_depth: int = Field(1000, ge=1, description="Hits of the run the candidates are drawn from.")
+    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for triplets.")
+    depth: int = Field(1000, ge=1, description="Hits to search for each query when evaluating a model.")
+    title: Title | None = Field(
+        None,
+        description="What a model reads between title and text: a space, the separator token, or no title "
+        "[default: as it was trained, else space].",
+    )
+    max_length: int | None = Field(
+        None, ge=8, description="Tokens of a text that a model reads [default: the model's length of use]."
+    )
+    query_length: int | None = Field(
+        None, ge=4, description="Tokens of a query [default: as the model was trained, else max_length]."
+    )
+    device: str = Field("auto", description="Where a model runs: auto, cpu, cuda.")
+    level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    samples: int = Field(10_000, ge=100, description="Bootstrap samples for the intervals.")
+    seed: int = Field(0, description="Seed of the bootstrap and of built triplets.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_is_the_system(cls, values: Any) -> Any:
+        found = values.get("collections") if isinstance(values, dict) else None
+        if (
+            found is not None
+            and "system" not in values
+            and isinstance(found, list | tuple)
+            and len(found) > 1
+        ):
+            return {**values, "system": found[0], "collections": found[1:]}
+        return values
+
+
+def run(config: EvaluateConfig, folder: Folder) -> None:
+    """Evaluate the system on every collection."""
+    suite = named(config.suite) if config.suite else None
+    tasks = [_task(config, path, suite) for path in config.collections]
+    found = _run_of(config.system)
+    how = Bootstrap(config.level, config.samples, config.seed)
+    scored = (
+        [_score_run(config, found, task, how) for task in tasks]
+        if found
+        else _score_model(config, tasks, how, folder)
+    )
+    name = config.name or system_name(config.system)
+    note = labels_note(name, config.system)
+    results = write(folder, name, [replace(item, notes=(*item.notes, *note)) for item in scored])
+    show_results(results)
+
+
+def write(folder: Folder, system: str, scored: Sequence[Scored]) -> Results:
+    """The files of an evaluation."""
+    entries: list[TaskResult] = []
+    for item, label in zip(scored, _labels(item.task for item in scored)):
+        values = f"queries/{label}.jsonl"
+        (folder.path / "queries").mkdir(exist_ok=True)
+        write_lines(folder.path / values, query_lines(item.per_query, item.extra))
+        entries.append(item.result(values))
+    results = Results(system, entries, group_means(entries))
+    folder.write_json("results.json", to_json(results))
+    folder.write_text("results.md", results_markdown(results))
+    return results
+
+
+def group_means(entries: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
+    """Macro means of the groups that are whole: CQADupStack's twelve forums, then BEIR's fourteen sets."""
+    by_suite = {
+        entry.suite: {name: value.mean for name, value in entry.measures.items()} for entry in entries
+    }
+    found: dict[str, dict[str, float]] = {}
+    for name, members in GROUPS.items():
+        values = [by_suite.get(member) or found.get(member) for member in members]
+        if all(values):
+            shared = set.intersection(*(set(value or ()) for value in values))
+            first = values[0] or {}
+            found[name] = {m: float(np.mean([(v or {})[m] for v in values])) for m in first if m in shared}
+    return found
+
+
+def _task(config: EvaluateConfig, path: Path, suite: Suite | None) -> Task:
+    if config.sections:
+        built = build(
+            Collection(path).documents(),
+            per_document=config.sections_per_document,
+            limit=config.sections,
+            seed=config.seed,
+        )
+        triplets = list(built)
+        if not triplets:
+            raise DataError(
+                "no section triplet can be built", file=path, fix="use a collection with sections"
+            )
+        return Task(path.name, path, "built-sections", "triplets", triplets=triplets)
+    if config.candidates is not None:
+        return _candidates(config, config.candidates, read_task(path, kind="judgements", split=config.split))
+    task = read_task(path, kind=config.data, split=config.split, suite=suite)
+    return task if config.passages is None else with_passages(task, config.passages)
+
+
+def _candidates(config: EvaluateConfig, source: Path, task: Task) -> Task:
+    """The task with candidates drawn from a run in the place of the whole collection."""
+    assert task.judgements is not None
+    run = needed_run(source)
+    groups = list(
+        draw_groups(
+            ranked_in(run, config.candidates_depth, task.judgements.queries),
+            task.judgements,
+            count=config.candidates_count,
+            seed=config.seed,
+        )
+    )
+    if not any(group.negatives for group in groups):
+        refuse_disjoint(run, task, task.judgements.queries)
+    return replace(task, kind="candidates", split=f"{task.split}-candidates", suite=None, groups=groups)
+
+
+def _run_of(system: Path) -> Path | None:
+    """The run file a system stands for; none if it is a model."""
+    if (system / "config.json").is_file():
+        return None
+    found = run_file(system)
+    if found is None:
+        raise DataError(
+            "the folder is neither a run nor a model: it has no .trec file and no config.json",
+            file=system,
+            fix="name a run file, or a model folder such as runs/condenser/model",
+        )
+    return found
+
+
+def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> Scored:
+    measures = measures_for(task, config.measures)
+    matching = Matching(config.patterns, config.titles)
+    exclude = _exclude_self(config, task)
+    return score_run(task, path, measures, exclude_self=exclude, matching=matching, how=how)
+
+
+def _exclude_self(config: EvaluateConfig, task: Task) -> bool:
+    by_suite = task.suite.exclude_self if task.suite else False
+    return by_suite if config.exclude_self is None else config.exclude_self
+
+
+def _score_model(
+    config: EvaluateConfig, tasks: Sequence[Task], how: Bootstrap, folder: Folder
+) -> list[Scored]:
+    from liebig.evaluation.encoders import ModelScorer  # loads torch, which a run file does not need
+
+    scorer = ModelScorer(
+        config.system,
+        config.device,
+        config.depth,
+        title=config.title,
+        max_length=config.max_length,
+        query_length=config.query_length,
+    )
+    with computing_threads():
+        return [
+            _score_searched(config, scorer, task, how, folder.path / "runs" / f"{label}.trec")
+            if task.kind in ("judgements", "answers")
+            else scorer.score(task, measures_for(task, config.measures), config.distance, how)
+            for task, label in zip(tasks, _labels(tasks))
+        ]
+
+
+def _score_searched(
+    config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, path: Path
+) -> Scored:
+    """Search with the model, keep the run, and evaluate it like any other."""
+    _need_texts(task)
+    scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)
+    return _score_run(config, path, task, how)
+
+
+def _need_texts(task: Task) -> None:
+    """A model asks the texts of queries against those of passages; a run needs neither."""
+    asked = tuple(task.queries) if task.judgements is None else task.judgements.queries
+    if not any(query in task.queries for query in asked):
+        raise DataError(
+            f"none of the queries asked, which begin with {first_ids(asked)}, has a text here",
+            file=task.path,
+            fix="name a collection or BEIR folder whose queries have the same ids as its judgements",
+        )
+    if next(task.passages(), None) is None:
+        raise DataError("there are no passages to search", file=task.path, fix="name some with --passages")
+
+
+def _labels(tasks: Iterable[Task]) -> list[str]:
+    """What the files of each task are called; sets of one name are numbered."""
+    found: list[str] = []
+    for task in tasks:
+        names = chain([task.label], (f"{task.label}-{n}" for n in count(2)))
+        found.append(next(name for name in names if name not in found))
+    return found
+
+
+STAGE = Stage(
+    "evaluate",
+    EvaluateConfig,
+    run,
+    "liebig evaluate runs/bm25/run.trec runs/collection --out runs/evaluation",
+    positional="collections",
+)

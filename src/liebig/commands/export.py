@@ -1,0 +1,99 @@
+"""`liebig export`: a retriever's folder, or a model's, written for other software, whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+
+from liebig.base import workspace
+from liebig.base.config import nearest
+from liebig.base.errors import RecipeError
+from liebig.base.progress import say
+from liebig.export.exported import Target
+
+Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MODELS = ("sentence-transformers", "onnx")
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def export(
+    source: Path,
+    kind: str,
+    out: Path,
+    *,
+    name: str = "passages",
+    int8: bool = False,
+    width: int | None = None,
+    uri: str | None = None,
+) -> str:
+    """Write an export into a folder of its own; gives a sentence about it."""
+    if kind not in KINDS:
+        raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
+    if not NAME.fullmatch(name):
+        raise RecipeError(f"{name!r} is no name for a table, index or collection", fix="use a-z, 0-9 and _")
+    if int8 and kind != "onnx":
+        raise RecipeError(f"int8 is for onnx, not for {kind}", fix="leave --int8 out")
+    if width is not None and kind not in MODELS:
+        raise RecipeError(
+            f"a width is for {' and '.join(MODELS)}, not for {kind}",
+            fix="export the model with it, and encode the passages with that",
+        )
+    if uri is not None and kind != "milvus":
+        raise RecipeError(f"an address is for milvus, not for {kind}", fix="leave --uri out")
+    target = Target.of(source)
+    recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
+    inputs = target.inputs(rows=kind not in MODELS)
+    with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
+        return _write(target, kind, folder.path, name, int8, width, uri)
+
+
+def _write(
+    target: Target, kind: str, path: Path, name: str, int8: bool, width: int | None, uri: str | None
+) -> str:
+    """The writer of a kind is imported when it is wanted."""
+    if kind == "sentence-transformers":
+        from liebig.export.models import to_sentence_transformers
+
+        return to_sentence_transformers(target, path, width)
+    if kind == "onnx":
+        from liebig.export.models import to_onnx
+
+        return to_onnx(target, path, width, int8=int8)
+    if kind == "pgvector":
+        from liebig.export.pgvector import to_pgvector
+
+        return to_pgvector(target, path, name)
+    if kind == "opensearch":
+        from liebig.export.opensearch import to_opensearch
+
+        return to_opensearch(target, path, name)
+    from liebig.export.milvus_export import to_milvus
+
+    return to_milvus(target, path, name, uri)
+
+
+def command(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A retriever's folder, or a model's.")],
+    to: Annotated[str, typer.Option(help="sentence-transformers, onnx, milvus, pgvector or opensearch.")],
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    name: Annotated[str, typer.Option(help="Name of the table, index or collection.")] = "passages",
+    int8: Annotated[bool, typer.Option(help="Round the weights of an ONNX graph to int8.")] = False,
+    width: Annotated[
+        int | None, typer.Option(help="Keep the first so many numbers of a vector (Matryoshka).", min=1)
+    ] = None,
+    uri: Annotated[
+        str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
+    ] = None,
+) -> None:
+    """Write a retriever for other software: its model with a card, or its passages with their vectors.
+
+    Example:
+
+        liebig export runs/articles --to pgvector --out runs/pgvector
+    """
+
+    say(f"{out}: {export(source, to, out, name=name, int8=int8, width=width, uri=uri)}")

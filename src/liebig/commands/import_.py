@@ -1,0 +1,237 @@
+"""`liebig import`: a published checkpoint becomes a model folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import ModelError
+from liebig.base.pipeline import Stage
+from liebig.base.workspace import Folder
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder, Normalize, Similarity
+from liebig.model.folder import load_encoder, save_encoder
+from liebig.model.heads import CondenserHead
+from liebig.model.loading import new_model, read_json, readable
+from liebig.text.tokenizer import Tokenizer
+
+# Published checkpoints of Condenser, coCondenser and Contriever as Liebig folders.
+#
+# Condenser and coCondenser are BERT folders whose head, if it was published, lies in `model.pt`
+# (`c_head.N.*`); vectors are the CLS. Contriever is a BERT folder without pooler, or a training checkpoint
+# with an optimiser and the encoder under `encoder_q.` (MoCo) or `encoder.`; vectors are means. Pickled
+# files are read by torch's restricted reader only, which takes tensors, plain values and argparse's empty
+# Namespace.
+
+PREFIXES = ("encoder_q.", "encoder.", "")  # MoCo, in-batch, the bare encoder
+POOLINGS = {"average": "mean", "sqrt": "mean_sqrt_len_tokens", "cls": "cls"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a checkpoint turned out to be."""
+
+    kind: str
+    pooling: str
+    heads: tuple[str, ...]
+    says: str
+
+
+def import_checkpoint(
+    source: Path,
+    out: Path,
+    *,
+    tokenizer: Path | None = None,
+    pooling: str = "auto",
+    similarity: Similarity | Literal["auto"] = "auto",
+    max_length: int | None = None,
+) -> Imported:
+    """Converts `source` into a model folder at `out`."""
+    checkpoint = training_checkpoint(source)
+    heads: dict[str, nn.Module] = {}
+    if checkpoint is not None:
+        kind = "contriever"
+        encoder = contriever(checkpoint, tokenizer)
+    else:
+        kind, encoder = hf_folder(source, tokenizer)
+        if (source / "model.pt").exists():
+            heads["condenser"] = condenser_head(source / "model.pt", encoder.backbone)
+    if pooling != "auto":
+        encoder.pooling = pooling
+    if similarity != "auto":
+        encoder.similarity = similarity
+    encoder.max_length = min(max_length or encoder.max_length, encoder.backbone.max_positions)
+    save_encoder(encoder, out, heads)
+    return Imported(kind, encoder.pooling, tuple(heads), encoder.describe())
+
+
+def training_checkpoint(source: Path) -> Path | None:
+    """The file of Contriever's training checkpoint, if the source is one."""
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise ModelError("there is no such checkpoint", file=source)
+    file = source / "checkpoint.pth"
+    return file if file.exists() and not (source / "config.json").exists() else None
+
+
+def hf_folder(source: Path, tokenizer: Path | None) -> tuple[str, Encoder]:
+    """A published model folder: Contriever says so in its config, or by its name, and is pooled by the mean, the
+    others by CLS."""
+    if (source / "modules.json").exists():
+        return "sentence-transformers", load_encoder(source)
+    config = read_json(source / "config.json")
+    called = f"{source.name} {config.get('_name_or_path')}".lower()
+    is_contriever = "Contriever" in (config.get("architectures") or []) or "contriever" in called
+    words = Tokenizer.from_folder(tokenizer or source)
+    pooling = "mean" if is_contriever else "cls"
+    encoder = Encoder(Backbone.load(source), words, pooling=pooling, max_length=words.max_length)
+    return ("contriever" if is_contriever else "condenser"), encoder
+
+
+def condenser_head(path: Path, backbone: Backbone) -> CondenserHead:
+    """The head of a Condenser from its side file."""
+    weights = read_pickled(path)
+    named = {
+        key.removeprefix("c_head."): value for key, value in weights.items() if key.startswith("c_head.")
+    }
+    numbers = {key.partition(".")[0] for key in named}
+    if not named or not all(number.isdigit() for number in numbers):
+        raise ModelError("the file has no Condenser head (`c_head.N.*`)", file=path)
+    head = CondenserHead(backbone, len(numbers))
+    with readable(path):
+        head.load_state_dict({f"layers.{key}": value for key, value in named.items()})
+    return head
+
+
+def contriever(path: Path, tokenizer: Path | None) -> Encoder:
+    """The query encoder of a training checkpoint; its options say how vectors are made."""
+    if tokenizer is None:
+        raise ModelError(
+            "a training checkpoint has no tokenizer",
+            file=path,
+            fix="name the folder of the model it was started from: --tokenizer FOLDER",
+        )
+    checkpoint = read_pickled(path)
+    weights = encoder_weights(checkpoint.get("model", checkpoint), path)
+    options = vars(checkpoint["opt"]) if isinstance(checkpoint.get("opt"), argparse.Namespace) else {}
+    model = bert_of(weights, tokenizer, path)
+    words = Tokenizer.from_folder(tokenizer)
+    pooling = str(options.get("pooling", "average"))
+    if pooling not in POOLINGS:
+        raise ModelError(f"the checkpoint's pooling {pooling!r} is not known", file=path)
+    unit = bool(options.get("norm_doc"))  # a query's length alone changes no ranking
+    return Encoder(
+        Backbone(model.eval(), fresh_mlm_head=True, source=str(path)),
+        words,
+        pooling=POOLINGS[pooling],
+        tail=[Normalize()] if unit else [],
+        max_length=words.max_length,
+    )
+
+
+def encoder_weights(weights: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    """The encoder's own weights under their plain BERT names."""
+    plain = {str(key).removeprefix("module."): value for key, value in weights.items()}
+    for prefix in PREFIXES:
+        if f"{prefix}embeddings.word_embeddings.weight" in plain:
+            inside = {key[len(prefix) :]: value for key, value in plain.items() if key.startswith(prefix)}
+            return {
+                key: value for key, value in inside.items() if key.startswith(("embeddings.", "encoder."))
+            }
+    raise ModelError("the checkpoint holds no BERT encoder", file=path)
+
+
+def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
+    """A BERT with these weights; sizes are read off them, the number of heads off the base model if it says."""
+    vocab, width = weights["embeddings.word_embeddings.weight"].shape
+    layers = 1 + max(int(key.split(".")[2]) for key in weights if key.startswith("encoder.layer."))
+    config = read_json(base / "config.json") if (base / "config.json").exists() else {}
+    model = new_model(
+        "bert",
+        layers=layers,
+        width=width,
+        heads=int(config.get("num_attention_heads") or max(1, width // 64)),
+        vocab_size=vocab,
+        intermediate=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
+        max_positions=weights["embeddings.position_embeddings.weight"].shape[0],
+        dropout=float(config.get("hidden_dropout_prob", 0.1)),
+        initializer_range=float(config.get("initializer_range", 0.02)),
+        pad=int(config.get("pad_token_id", 0)),
+    )
+    with readable(path):
+        buffers = {key for key in weights if key.endswith(("position_ids", "token_type_ids"))}
+        model.base_model.load_state_dict({key: weights[key] for key in weights.keys() - buffers})
+    return model
+
+
+def read_pickled(path: Path) -> dict[str, Any]:
+    """A torch file of tensors and plain values; anything else in it is refused, and nothing is run."""
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]), readable(path):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except ModelError as error:
+        cause = error.__cause__
+        if isinstance(cause, RuntimeError | EOFError) or (isinstance(cause, OSError) and not cause.filename):
+            raise ModelError("the file is damaged or cut short", file=path) from error
+        raise
+    if not isinstance(found, dict):
+        raise ModelError("the file does not hold weights by name", file=path)
+    return cast(dict[str, Any], found)
+
+
+# What a recipe says about models: where a backbone comes from, and what to import. Imports no torch.
+
+
+class ImportConfig(Config):
+    """Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder."""
+
+    source: InputPath = Field(
+        description="model folder, or a training checkpoint of Contriever (checkpoint.pth)"
+    )
+    tokenizer: InputPath | None = Field(
+        None, description="folder with the tokenizer (and config.json), where the source has none"
+    )
+    pooling: Literal["auto", "cls", "mean"] = Field(
+        "auto", description="how vectors are made; auto knows it from the kind of checkpoint"
+    )
+    similarity: Literal["auto", "dot", "cosine"] = Field(
+        "auto",
+        description="how vectors are compared; auto is what a sentence-transformers folder says, otherwise dot",
+    )
+    max_length: PositiveInt | None = Field(
+        None, description="longest text in tokens; what the model has room for if not given"
+    )
+
+
+def run(config: ImportConfig, folder: Folder) -> None:
+    """Converts the checkpoint and leaves what it turned out to be in `import.json`."""
+    imported = import_checkpoint(
+        config.source,
+        folder.path,
+        tokenizer=config.tokenizer,
+        pooling=config.pooling,
+        similarity=config.similarity,
+        max_length=config.max_length,
+    )
+    folder.write_json("import.json", asdict(imported))
+    head = ", with its head" if imported.heads else ""
+    sys.stderr.write(f"{config.source} is taken for a {imported.kind} checkpoint{head}: {imported.says}\n")
+
+
+STAGE = Stage(
+    "import",
+    ImportConfig,
+    run,
+    "liebig import ~/models/co-condenser-marco --out runs/cocondenser",
+    positional="source",
+)

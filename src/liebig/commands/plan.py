@@ -1,0 +1,517 @@
+"""`liebig plan`: a recipe stage by stage, or the table of three corpora, on a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from liebig.base import config as recipes, pipeline
+from liebig.base.config import nearest
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.pipeline import Planned, Stage
+from liebig.base.progress import duration
+from liebig.base.records import Document, Passage
+from liebig.builder.cutting import cut
+from liebig.builder.stages import QuestionsConfig
+from liebig.builder.training import LONGEST, batch_size
+from liebig.collection.collection import Collection, is_collection
+from liebig.commands import STAGES
+from liebig.commands.bm25 import BM25Config
+from liebig.commands.build import MINUTES, Wish, cutting
+from liebig.commands.encode import EncodeConfig
+from liebig.formats.detect import find
+from liebig.formats.inputs import DiskSource
+from liebig.formats.items import Options
+from liebig.methods.finetuning import FinetuneConfig
+from liebig.methods.pretraining import PretrainConfig
+from liebig.model.loading import FolderBackbone, NewBackbone
+from liebig.text.passages import by_tokens
+from liebig.text.tokenizer import Tokenizer
+
+# Machines, as calibrations: what each sustains when it trains, encodes, tokenises and indexes, and what an
+# hour costs.
+#
+# | number | h200 | cpu2 | | --- | --- | --- | | matrix rate | 700 T, bf16 | 70 G, fp32: two cores of a
+# small server | | share in training | 0.42: packed, compiled, dropout 0.1 | 0.5 | | share in encoding |
+# 0.64: 32,238 passages/s, BERT-base, 82 tokens | 0.6: the lean forward |
+#
+# `calibrate` measures the matrix rate here and now and keeps the shares. Prices are assumptions, to be
+# given anew.
+
+GIB = 2**30
+SHARES = {"cuda": (0.42, 0.64), "cpu": (0.5, 0.6)}  # of the matrix rate: training, encoding
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates a second; `tokenise` and `lexical` are those of one core."""
+
+    name: str
+    kind: str
+    matrix: float  # FLOP
+    cores: int
+    memory: float  # bytes the model may use
+    price: float  # an hour, in dollars
+    tokenise: float = 380_000.0  # tokens, wiki and novels by 16 processes
+    lexical: float = 7_300.0  # passages of 100 words into BM25
+    read: float = 20e6  # bytes of JSON lines into a collection
+
+    @property
+    def train(self) -> float:
+        """FLOP a second in training."""
+        return self.matrix * SHARES[self.kind][0]
+
+    @property
+    def encode(self) -> float:
+        """FLOP a second in encoding."""
+        return self.matrix * SHARES[self.kind][1]
+
+    def at(self, price: float | None, devices: int) -> Machine:
+        """Several of them, and what an hour of one costs where it is said."""
+        each = self.price if price is None else price
+        return replace(self, matrix=self.matrix * devices, cores=self.cores * devices, price=each * devices)
+
+
+MACHINES = {
+    "h200": Machine("one H200", "cuda", 700e12, 16, 139 * GIB, 4.0),
+    "cpu2": Machine("two cores of a small server", "cpu", 70e9, 2, 4 * GIB, 0.08),
+}
+
+
+def find_machine(name: str) -> Machine:
+    """A machine by its name; `calibrate` is this one."""
+    if name == "calibrate":
+        return calibrate()
+    if name not in MACHINES:
+        raise RecipeError(f"there is no machine {name!r}", fix=nearest(name, (*MACHINES, "calibrate")))
+    return MACHINES[name]
+
+
+def calibrate() -> Machine:
+    """This machine: its own memory, its matrix rate measured for a third of a second."""
+    import torch
+
+    from liebig.base.machine import cores, memory
+    from liebig.methods.cost import matrix_rate
+
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    bytes_there = torch.cuda.mem_get_info()[1] if kind == "cuda" else memory()
+    name = torch.cuda.get_device_name() if kind == "cuda" else f"this machine's {cores()} cores"
+    return Machine(name, kind, matrix_rate(kind), cores(), bytes_there, 0.0)
+
+
+# What a stage takes: seconds, bytes of memory and bytes of disk, from its recipe and a machine's rates.
+#
+# Counts come from data that is there, else from what the user says of it; either way the line says which.
+# Work is counted in floating-point operations and divided by what the machine sustains. Stages that take
+# seconds are left out.
+
+BYTES = {"fp32": 4.0, "fp16": 2.0, "int8": 1.0, "binary": 0.125}
+LEXICAL_BYTES = 850  # of a passage of 100 words in a BM25 index, its text included
+LEXICAL_MEMORY = 500e6
+TOKENISER_MEMORY = 150e6
+STORE_BYTES = 4.5  # of a token in a store
+BERT_BASE = (12, 768, 3072, 30_522)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is said of data that is not there yet."""
+
+    passages: int
+    tokens: float  # of a passage
+
+    @property
+    def said(self) -> str:
+        return f"{self.passages:,} passages of {self.tokens:g} tokens, as assumed"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one stage takes."""
+
+    stage: str
+    seconds: float | None
+    memory: float
+    disk: float
+    basis: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An encoder's size."""
+
+    layers: int
+    width: int
+    intermediate: int
+    vocab: int
+
+    @classmethod
+    def of(cls, folder: Path | None) -> Shape:
+        """From a model's folder; BERT-base where it is not there."""
+        path = folder / "config.json" if folder is not None else None
+        if path is None or not path.is_file():
+            return cls(*BERT_BASE)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        layers = found.get("num_hidden_layers", found.get("n_layers", BERT_BASE[0]))
+        width = found.get("hidden_size", found.get("dim", BERT_BASE[1]))
+        inner = found.get("intermediate_size", found.get("hidden_dim", 4 * width))
+        return cls(layers, width, inner, found.get("vocab_size", BERT_BASE[3]))
+
+    @property
+    def parameters(self) -> float:
+        """Of layers and embeddings."""
+        return self.layers * self.a_layer + (self.vocab + 512) * self.width
+
+    @property
+    def a_layer(self) -> float:
+        """Parameters of a layer."""
+        return 4.0 * self.width**2 + 2.0 * self.width * self.intermediate
+
+    def forward(self, tokens: float, length: float) -> float:
+        """FLOP of so many tokens in sequences of a length."""
+        return tokens * self.layers * (2 * self.a_layer + 4 * self.width * length)
+
+
+def encoding(name: str, shape: Shape, corpus: Corpus, kind: str, machine: Machine, basis: str) -> Estimate:
+    """Vectors of passages: the slower of model and tokenizer, which run beside each other."""
+    tokens = corpus.passages * corpus.tokens
+    model = shape.forward(tokens, corpus.tokens) / machine.encode
+    words = tokens / (machine.tokenise * machine.cores)
+    slower = max(model, words) if machine.kind == "cuda" else model + words
+    disk = corpus.passages * (shape.width * BYTES[kind] + 24)
+    memory = 4 * shape.parameters + 8192 * shape.width * 8 + machine.cores * TOKENISER_MEMORY
+    limit = ", the tokenizer decides" if machine.kind == "cuda" and words > model else ""
+    return Estimate(name, slower, memory, disk, basis + limit)
+
+
+def lexical(name: str, corpus: Corpus, machine: Machine, basis: str) -> Estimate:
+    """A BM25 index, by one core."""
+    return Estimate(
+        name, corpus.passages / machine.lexical, LEXICAL_MEMORY, corpus.passages * LEXICAL_BYTES, basis
+    )
+
+
+def _pretrain(name: str, config: PretrainConfig, machine: Machine, corpus: Corpus) -> Estimate:
+    from liebig.methods.cost import assumed, plan
+    from liebig.methods.pretraining import resolve
+
+    found = plan(config)
+    steps, basis = found.steps, f"{found.steps:,} steps" if found.steps is not None else ""
+    if steps is None:
+        load = assumed(resolve(config))
+        epochs = config.loop.epochs or 1.0
+        steps = max(1, round(epochs * corpus.passages * corpus.tokens / (load.encoded + load.decoded)))
+        basis = f"{steps:,} steps: {epochs:g} passes over {corpus.said}"
+    seconds = steps * found.flop_a_step / machine.train
+    if config.loop.minutes is not None:
+        seconds, basis = 60 * config.loop.minutes, "as long as the recipe says"
+    weights = 16.0 * _shape(config.model).parameters
+    return Estimate(name, seconds, found.memory, weights * (1 + config.loop.keep) / 2, basis)
+
+
+def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpus) -> Estimate:
+    shape = _shape(config.model)
+    passages = config.positives + config.negatives
+    tokens = config.loop.batch * (
+        0.5 * config.query_length + passages * min(corpus.tokens, config.passage_length)
+    )
+    steps, basis = _steps(config)
+    flop = 4 * shape.forward(tokens, corpus.tokens)  # forward, backward, and the pass that fills the cache
+    seconds = None if steps is None else steps * flop / machine.train
+    memory = training_memory(shape, tokens)
+    return Estimate(name, seconds, memory, 8 * shape.parameters * (1 + config.loop.keep), basis)
+
+
+def training_memory(shape: Shape, tokens: float) -> float:
+    """Weights, gradients and moments, and the activations of a chunk of a batch with so many tokens."""
+    return 16 * shape.parameters + min(tokens, 32_768) * 34 * shape.width * shape.layers
+
+
+def _steps(config: FinetuneConfig) -> tuple[int | None, str]:
+    if config.loop.steps is not None:
+        return config.loop.steps, f"{config.loop.steps:,} steps"
+    if not is_collection(config.collection):
+        return None, "the number of labels is not known yet"
+    queries = config.limit or sum(1 for _ in Collection(config.collection).query_ids(config.split))
+    steps = max(1, round((config.loop.epochs or 1.0) * queries / config.loop.batch))
+    return steps, f"{steps:,} steps over {queries:,} queries"
+
+
+def _encode(name: str, config: EncodeConfig, machine: Machine, corpus: Corpus) -> Estimate:
+    found, basis = _corpus(config.source, corpus)
+    return encoding(name, Shape.of(config.model), found, config.type, machine, basis)
+
+
+def _bm25(name: str, config: BM25Config, machine: Machine, corpus: Corpus) -> Estimate:
+    found, basis = _corpus(config.collection, corpus)
+    return lexical(name, found, machine, basis)
+
+
+def _prepare(name: str, config: Any, machine: Machine, corpus: Corpus) -> Estimate:
+    found, basis = _corpus(config.collection, corpus)
+    tokens = found.passages * found.tokens
+    seconds = tokens / (machine.tokenise * machine.cores)
+    return Estimate(name, seconds, machine.cores * TOKENISER_MEMORY, tokens * STORE_BYTES, basis)
+
+
+def _corpus(path: Path | None, corpus: Corpus) -> tuple[Corpus, str]:
+    """The passages of a collection that is there, else what was said."""
+    if path is None or not is_collection(path):
+        return corpus, corpus.said
+    collection = Collection(path)
+    count = collection.count("passages") or collection.count("documents")
+    size = sum((path / f"{kind}.jsonl").stat().st_size for kind in ("passages",) if collection.has(kind))
+    tokens = size / count / 4.5 if size else corpus.tokens
+    return Corpus(count, tokens), f"{count:,} passages of about {tokens:.0f} tokens in {path.name}"
+
+
+def _shape(model: Any) -> Shape:
+    if isinstance(model, NewBackbone):
+        return Shape(model.layers, model.width, model.intermediate or 4 * model.width, BERT_BASE[3])
+    return Shape.of(model.path if isinstance(model, FolderBackbone) else None)
+
+
+Estimator = Callable[[str, Any, Machine, Corpus], Estimate]
+ESTIMATORS: Mapping[str, Estimator] = {
+    "pretrain": _pretrain,
+    "finetune": _finetune,
+    "encode": _encode,
+    "bm25": _bm25,
+    "prepare": _prepare,
+}
+
+
+CORPORA = {
+    "MS MARCO passages": Corpus(8_841_823, 80),
+    "Wikipedia, 100 words": Corpus(21_015_324, 140),
+    "web pages": Corpus(1_000_000_000, 140),
+}
+
+
+def plan_recipe(
+    table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str], machine: Machine, corpus: Corpus
+) -> list[str]:
+    """What each stage of a recipe takes, and all of them."""
+    estimates = list(_estimates(_stages(table, recipe, overrides), machine, corpus))
+    if not estimates:
+        return ["No stage of this recipe takes more than seconds."]
+    return lines(estimates, machine)
+
+
+def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) -> list[Planned]:
+    """The stages of a pipeline, or the one stage that a plain recipe fits."""
+    if "stages" in recipes.read_toml(recipe):
+        return pipeline.plan(table, recipe, overrides, Path("runs") / recipe.stem)
+    for kind in ESTIMATORS:
+        try:
+            config = recipes.load(table[kind].config, recipe, overrides)
+        except RecipeError:
+            continue
+        return [Planned(kind, table[kind], config, Path("runs") / kind)]
+    fix = f"a pipeline, or a recipe of {', '.join(ESTIMATORS)}"
+    raise RecipeError("is no recipe that can be planned", file=recipe, fix=fix)
+
+
+def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> Iterator[Estimate]:
+    for item in stages:
+        if item.stage.name in ESTIMATORS:
+            yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
+
+
+def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
+    """The table of stages, and what does not fit."""
+    width = max(len(e.stage) for e in estimates)
+    rows = [f"On {machine.name}; {_priced(machine)}", ""]
+    rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  rests on")
+    for e in estimates:
+        rows.append(
+            f"{e.stage:<{width}}  {_time(e.seconds):>13}  {size(e.memory):>9}  {size(e.disk):>9}  "
+            f"{_cost(e.seconds, machine):>9}  {e.basis}"
+        )
+    known = sum(e.seconds for e in estimates if e.seconds is not None)
+    largest, disk = max(e.memory for e in estimates), sum(e.disk for e in estimates)
+    rows.append(
+        f"{'all':<{width}}  {_time(known):>13}  {size(largest):>9}  {size(disk):>9}  {_cost(known, machine):>9}"
+    )
+    if largest > machine.memory:
+        rows.append(f"WARNING: {size(largest)} of memory do not fit the {size(machine.memory)} there are.")
+    return rows
+
+
+def plan_table(model: Path | None, machine: Machine, kind: str = "fp16") -> list[str]:
+    """Encoding, vectors and BM25 of three corpora."""
+    shape = Shape.of(model)
+    name = model.name if model is not None else "BERT-base"
+    lines = [f"On {machine.name}, {name} ({shape.layers} x {shape.width}); {_priced(machine)}", ""]
+    lines.append(f"{'corpus':<22} {'passages':>14}  {'encode':>13}  {'cost':>9}  {kind + ' vectors':>14}  "
+                 f"{'int8':>9}  {'BM25, 1 core':>13}  {'on disk':>9}")  # fmt: skip
+    for title, corpus in CORPORA.items():
+        dense = encoding(title, shape, corpus, kind, machine, "")
+        words = lexical(title, corpus, machine, "")
+        small = corpus.passages * (shape.width * BYTES["int8"] + 28)
+        lines.append(
+            f"{title:<22} {corpus.passages:>14,}  {_time(dense.seconds):>13}  {_cost(dense.seconds, machine):>9}  "
+            f"{size(dense.disk):>14}  {size(small):>9}  {_time(words.seconds):>13}  {size(words.disk):>9}"
+        )
+    return lines
+
+
+def _priced(machine: Machine) -> str:
+    return (
+        f"an hour at ${machine.price:g}, as assumed (--price)"
+        if machine.price
+        else "no price given (--price)"
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds / 86_400:,.1f} days" if seconds > 3 * 86_400 else duration(seconds)
+
+
+def _cost(seconds: float | None, machine: Machine) -> str:
+    return "" if seconds is None or not machine.price else f"${seconds / 3600 * machine.price:,.2f}"
+
+
+def size(bytes: float) -> str:
+    """`1.5 TB`, `13.6 GB`, `20 MB`: what disks are sold in; memory is close enough."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if bytes >= unit:
+            return f"{bytes / unit:.3g} {name}"
+    return f"{bytes / 1e3:.3g} kB"
+
+
+# What `liebig build` takes for documents that are not built yet: a sample is read, the rest counted in
+# bytes.
+#
+# The first records are read by the readers that the build uses and cut into passages by its cutter. Where
+# they are not everything, the sample is scaled by the size of the files; the file the sample ended in
+# counts with what was read of it. Sources without files of their own (`stdlib:`, archives) are read to
+# their end.
+
+SAMPLE = 1_000  # records read before the rest is estimated
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What is in the sources: bytes of text and its passages, with a word on how that is known."""
+
+    text: float
+    corpus: Corpus
+    basis: str
+
+
+def plan_build(wish: Wish, machine: Machine) -> list[str]:
+    """What each part of `liebig build` takes, and all of them."""
+    documents, shape = measure(wish), Shape.of(wish.start)
+    corpus, basis = documents.corpus, documents.basis
+    most = QuestionsConfig.model_fields["pool"].default
+    pool = Corpus(min(most, corpus.passages), corpus.tokens)
+    tokens = corpus.passages * corpus.tokens
+    seconds = documents.text / machine.read + tokens / machine.tokenise
+    read = Estimate("read and cut", seconds, machine.cores * TOKENISER_MEMORY, 3 * documents.text, basis)
+    estimates = [read, lexical("BM25", corpus, machine, basis)]
+    if wish.minutes > 0:
+        batch = batch_size(machine.kind == "cuda")
+        memory = training_memory(shape, 2.0 * batch * min(corpus.tokens, LONGEST))
+        estimates.append(
+            Estimate(
+                "training", 60 * wish.minutes, memory, 32 * shape.parameters, "as long as --minutes says"
+            )
+        )
+    models = 2 if wish.minutes > 0 else 1
+    check = Corpus(models * pool.passages, pool.tokens)
+    estimates.append(
+        encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} passages by each encoder")
+    )
+    estimates.append(encoding("vectors", shape, corpus, "fp16", machine, basis))
+    return lines(estimates, machine)
+
+
+def measure(wish: Wish) -> Documents:
+    """Read and cut the first records of the sources, and scale them to all of their bytes."""
+    fields = cutting(wish, wish.start)
+    tokenizer = Tokenizer.from_folder(wish.start)
+    cutter = by_tokens(tokenizer, fields["length"], language=fields["language"])
+    found = [one for source in wish.sources for one in find(source)]
+    sizes = {
+        file.label: file.path.stat().st_size
+        for one in found
+        for file in one.source.files()
+        if isinstance(file, DiskSource) and file.path.is_file()
+    }
+    passages: list[str] = []
+    text, read, records, last = 0.0, 0.0, 0, ""
+    of_last, whole = 0.0, True
+    for item in (item for one in found for item in one.items(Options())):
+        record = item.record
+        if not isinstance(record, Document | Passage):
+            continue
+        if records >= SAMPLE and sizes:
+            whole = False
+            break
+        if item.where.file != last:
+            read, last, of_last = read + sizes.get(last, 0), item.where.file, 0.0
+        size = len(record.text.encode())
+        text, of_last, records = text + size, of_last + size, records + 1
+        kept = [record] if isinstance(record, Passage) else [piece.passage for piece in cut(record, cutter)]
+        passages += [f"{passage.title} {passage.text}" for passage in kept]
+    if not passages:
+        raise DataError("there is no text to read in it", file=", ".join(wish.sources))
+    mean = sum(map(len, tokenizer.encode_batch(passages))) / len(passages)
+    if whole:
+        basis = f"{len(passages):,} passages of about {mean:.0f} tokens"
+        return Documents(text, Corpus(len(passages), mean), basis)
+    read += min(sizes.get(last, 0), of_last)
+    times = max(1.0, sum(sizes.values()) / max(1.0, read))
+    count = round(len(passages) * times)
+    basis = f"about {count:,} passages of {mean:.0f} tokens, from the first {records:,} records"
+    return Documents(text * times, Corpus(count, mean), basis)
+
+
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE [KEY=VALUE]... | SOURCE...]",
+            help="A recipe (.toml), or documents as for liebig build [default: three corpora].",
+        ),
+    ] = None,
+    machine: Annotated[str, typer.Option(help="h200, cpu2, or calibrate for this one.")] = "calibrate",
+    devices: Annotated[int, typer.Option(help="How many of them.", min=1)] = 1,
+    price: Annotated[float | None, typer.Option(help="What an hour of one costs.", min=0)] = None,
+    passages: Annotated[int, typer.Option(help="Passages of data that is not there yet.", min=1)] = 1_000_000,
+    tokens: Annotated[float, typer.Option(help="Tokens of such a passage.", min=1)] = 100.0,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of the table [default: BERT-base], or that of the build [default: the bundled one]."
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="Minutes of training of the build.", min=0)] = MINUTES,
+) -> None:
+    """Say what a recipe or a build takes on a machine: time, memory, disk, cost; without either, three corpora.
+
+    Example:
+
+        liebig plan ~/articles --minutes 10
+    """
+    from liebig.commands.build import Wish, model_folder
+
+    chosen = find_machine(machine).at(price, devices)
+    first, *others = words or [""]
+    if not first:
+        lines = plan_table(None if model is None else model_folder(model), chosen)
+    elif first.endswith(".toml"):
+        lines = plan_recipe(STAGES, Path(first), others, chosen, Corpus(passages, tokens))
+    else:
+        wish = Wish((first, *others), model, minutes)
+        lines = plan_build(wish, chosen)
+    typer.echo("\n".join(lines))

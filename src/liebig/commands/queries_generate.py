@@ -1,0 +1,430 @@
+"""`liebig queries generate`: reads passages, writes a collection of them and their generated queries.
+
+passages.jsonl  queries.jsonl  judgements/generated.tsv   what `source.kind = "queries"` and fine-tuning read
+generated.jsonl {"passage", "queries"[, "numbers"]}       what `liebig bm25 --queries` reads (doc2query)
+generation.json                                           counts, and which labels the generator has seen
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.pipeline import Stage
+from liebig.base.progress import Progress
+from liebig.base.records import Passage, Title
+from liebig.base.workspace import Folder
+from liebig.bm25.doc2query import Generated
+from liebig.collection.collection import Collection
+from liebig.collection.lookup import hash_all
+from liebig.formats.output import json_line, tab_line
+from liebig.queries import endpoint
+from liebig.queries.consistency import Keeps, by_bm25, by_run, query_id
+from liebig.queries.decoding import Engine, Method, passage_keys
+from liebig.queries.generator import Generator
+from liebig.queries.labelled_pairs import ABOUT, GENERATED, drawn, labels_of
+from liebig.queries.shards import Shards, Writer
+from liebig.train.distributed import World, joined
+from liebig.train.precision import choose
+
+# The recipes of `liebig queries train`, `generate` and `inspect`. Imports nothing heavy.
+
+
+class SampleMethod(Config):
+    """Nucleus and top-k sampling, as query-as-context does."""
+
+    kind: Literal["sample"] = "sample"
+    top_p: float = Field(
+        default=0.95, gt=0, le=1, description="The nucleus: the fewest tokens that reach this share."
+    )
+    top_k: int | None = Field(
+        default=25, ge=1, description="The likeliest tokens kept before; none keeps all."
+    )
+    temperature: float = Field(default=1.0, gt=0, description="Scores are divided by it.")
+
+
+class GreedyMethod(Config):
+    """The likeliest token at each place: one query a passage."""
+
+    kind: Literal["greedy"] = "greedy"
+
+
+class BeamMethod(Config):
+    """Beam search: the likeliest queries."""
+
+    kind: Literal["beam"] = "beam"
+    beams: int = Field(
+        default=8, ge=1, description="Beginnings carried on; at least as many as queries wanted."
+    )
+    penalty: float = Field(
+        default=1.0, description="Power of the length that the log probability is divided by."
+    )
+
+
+MethodConfig = Annotated[SampleMethod | GreedyMethod | BeamMethod, Field(discriminator="kind")]
+
+
+class ModelSource(Config):
+    """A generator's folder."""
+
+    kind: Literal["model"] = "model"
+    path: InputPath = Field(
+        description="A folder of liebig queries train, or a seq2seq model of transformers."
+    )
+    method: MethodConfig = Field(
+        default=SampleMethod(), description="How tokens are chosen: sample, greedy or beam."
+    )
+    prefix: str | None = Field(default=None, description="Text before every passage [default: the folder's].")
+    title: Title | None = Field(
+        default=None,
+        description="Put the title before the passage: space, separator or no [default: the folder's].",
+    )
+    passage_length: int | None = Field(
+        default=None, ge=8, description="Tokens of a passage [default: the folder's]."
+    )
+    query_length: int | None = Field(
+        default=None, ge=2, description="Most tokens of a query [default: the folder's]."
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        default="auto", description="auto is bf16 on a GPU and fp32 without."
+    )
+    budget: int | None = Field(
+        default=None, ge=1, description="Padded passage tokens of a batch [default: what suits the device]."
+    )
+
+
+PROMPT = (
+    "Write {count} different search queries that the following passage answers, one on each line, "
+    "without numbers and without any other text.\n\nTitle: {title}\n\nPassage: {passage}"
+)
+
+
+class EndpointSource(Config):
+    """A server that speaks the OpenAI API: any local or remote language model."""
+
+    kind: Literal["endpoint"] = "endpoint"
+    url: str = Field(description="The API's address, such as http://localhost:8000/v1.")
+    model: str = Field(description="The model's name there.")
+    key_file: Path | None = Field(default=None, description="A file that holds the API key and nothing else.")
+    prompt: str = Field(
+        default=PROMPT, description="What is asked; {count}, {title} and {passage} are filled in."
+    )
+    temperature: float = Field(default=1.0, ge=0, description="As the API understands it.")
+    top_p: float = Field(default=0.95, gt=0, le=1, description="As the API understands it.")
+    tokens: int = Field(default=64, ge=1, description="Most tokens of a query in the answer.")
+    passage_words: int = Field(default=300, ge=1, description="Words of a passage that are sent.")
+    workers: Annotated[int, Unrecorded()] = Field(default=4, ge=1, description="Requests under way at once.")
+    per_minute: Annotated[float | None, Unrecorded()] = Field(
+        default=None, gt=0, description="Most requests a minute."
+    )
+    retries: Annotated[int, Unrecorded()] = Field(
+        default=5, ge=0, description="How often a request is made again before giving up."
+    )
+    wait: Annotated[float, Unrecorded()] = Field(
+        default=1.0, ge=0, description="Seconds before the first repetition; doubled each time."
+    )
+    timeout: Annotated[float, Unrecorded()] = Field(
+        default=60.0, gt=0, description="Seconds to wait for an answer."
+    )
+    price_in: Annotated[float, Unrecorded()] = Field(
+        default=0.0, ge=0, description="Price of a million tokens sent."
+    )
+    price_out: Annotated[float, Unrecorded()] = Field(
+        default=0.0, ge=0, description="Price of a million tokens received."
+    )
+    most: Annotated[float | None, Unrecorded()] = Field(
+        default=None, ge=0, description="Do not begin if the estimate is above this."
+    )
+
+
+class FileSource(Config):
+    """Queries that are there already, as they are."""
+
+    kind: Literal["file"] = "file"
+    path: InputPath = Field(description='JSON lines {"passage": id, "queries": [..]}, in any order.')
+
+
+Source = Annotated[ModelSource | EndpointSource | FileSource, Field(discriminator="kind")]
+
+
+class Bm25Filter(Config):
+    """Keep a query if BM25 finds its passage."""
+
+    kind: Literal["bm25"] = "bm25"
+    index: InputPath = Field(description="A BM25 index of the passages.")
+    k: int = Field(default=20, ge=1, description="Among so many.")
+
+
+class RunFilter(Config):
+    """Keep a query if a retriever found its passage: a run over the queries of an unfiltered folder."""
+
+    kind: Literal["run"] = "run"
+    run: InputPath = Field(description="A TREC run of these queries, by their ids.")
+    k: int = Field(default=20, ge=1, description="Among so many.")
+
+
+Filter = Annotated[Bm25Filter | RunFilter, Field(discriminator="kind")]
+
+
+class QueriesGenerateConfig(Config):
+    """`liebig queries generate`: C queries a passage, as a collection that pre-training and fine-tuning read."""
+
+    collection: InputPath = Field(description="A collection with passages.")
+    source: Source = Field(description="Who writes the queries: model, endpoint or file.")
+    count: int = Field(default=5, ge=1, description="Queries of a passage.")
+    limit: int | None = Field(default=None, ge=1, description="Only so many passages, drawn by seed.")
+    of_split: str | None = Field(
+        default=None, description="Only passages that this split of the collection judges relevant."
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of every random number.")
+    duplicates: bool = Field(default=False, description="Keep queries of a passage that are alike.")
+    filter: Filter | None = Field(default=None, description="Consistency: keep what finds its passage.")
+    split: str = Field(
+        default="generated", description="Name of the judgements that tie queries to passages."
+    )
+    shard: int = Field(
+        default=20_000, ge=1, description="Passages of a shard, the unit that is never done twice."
+    )
+    device: Annotated[str | None, Unrecorded()] = Field(
+        default=None, description="cpu or cuda; the GPU if there is one."
+    )
+
+    @model_validator(mode="after")
+    def _sensible(self) -> QueriesGenerateConfig:
+        if isinstance(self.source, ModelSource):
+            method = self.source.method
+            if isinstance(method, GreedyMethod) and self.count > 1:
+                raise ValueError("greedy search writes one query a passage: set count = 1, or sample")
+            if isinstance(method, BeamMethod) and self.count > method.beams:
+                raise ValueError(f"{method.beams} beams cannot give {self.count} queries: use more beams")
+        return self
+
+
+SHARDS, LIMIT = "shards", 23
+
+
+def run(config: QueriesGenerateConfig, folder: Folder) -> None:
+    """Write the shards, then the collection."""
+    is_model = isinstance(config.source, ModelSource)
+    with joined(cpu=config.device == "cpu" or not is_model) as world:
+        world.barrier()  # the first process has prepared the folder
+        shards = Shards(folder.path / SHARDS, config.shard, world, _keeps(config), config.duplicates)
+        writer, about = _writer(config, world)
+        shards.make(chosen(config), writer, _total(config) // world.size)
+        world.barrier()
+        if world.first:
+            _finish(config, folder, shards, about)
+
+
+def plan(config: QueriesGenerateConfig) -> str:
+    """What it would take, for people."""
+    if isinstance(config.source, EndpointSource):
+        return str(_estimate(config, config.source))
+    return f"{_total(config):,} passages, up to {_total(config) * config.count:,} queries"
+
+
+def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
+    """The passages to be written for."""
+    collection = Collection(config.collection)
+    if not collection.has("passages"):
+        raise DataError(
+            "the collection has no passages",
+            file=config.collection,
+            fix=f"cut its documents first: liebig convert {config.collection} --to passages --out PASSAGES, "
+            "then liebig init",
+        )
+    candidates, count = _candidates(collection, config.of_split)
+    if config.limit is None:
+        yield from candidates
+        return
+    wanted = drawn(count, config.limit, config.seed, LIMIT)
+    place = 0
+    for number, passage in enumerate(candidates):
+        if place < len(wanted) and wanted[place] == number:
+            yield passage
+            place += 1
+
+
+def _candidates(collection: Collection, split: str | None) -> tuple[Iterator[Passage], int]:
+    """All passages, or those that a split judges relevant; and how many they are."""
+    if split is None:
+        return collection.passages(), collection.count("passages")
+    judged = {judgement.passage for judgement in collection.judgements(split) if judgement.relevance > 0}
+    return (passage for passage in collection.passages() if passage.id in judged), len(judged)
+
+
+def _total(config: QueriesGenerateConfig) -> int:
+    count = _candidates(Collection(config.collection), config.of_split)[1]
+    return min(count, config.limit or count)
+
+
+def _keeps(config: QueriesGenerateConfig) -> Keeps | None:
+    told = config.filter
+    if told is None:
+        return None
+    return by_bm25(told.index, told.k) if isinstance(told, Bm25Filter) else by_run(told.run, told.k)
+
+
+def _writer(config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
+    """Who writes, and what there is to know about it."""
+    source = config.source
+    if isinstance(source, ModelSource):
+        return _by_model(config, source, world)
+    if isinstance(source, FileSource):
+        return _by_file(source.path, config.count)
+    return _by_endpoint(config, source, world)
+
+
+def _by_file(path: Path, count: int) -> tuple[Writer, dict[str, Any]]:
+    generated = Generated(path)
+    writer = Writer(
+        lambda passages, _, __: [generated.numbered(p.id)[:count] for p in passages],
+        finish=lambda found: [[text for _, text in row] for row in found],
+        numbers=lambda found: [[number for number, _ in row] for row in found],
+    )
+    return writer, {"labels": labels_of(path if path.is_dir() else path.parent)}
+
+
+def _by_model(
+    config: QueriesGenerateConfig, source: ModelSource, world: World
+) -> tuple[Writer, dict[str, Any]]:
+    generator = Generator.load(source.path).with_settings(
+        prefix=source.prefix,
+        title=source.title,
+        passage_length=source.passage_length,
+        query_length=source.query_length,
+    )
+    device = world.device
+    engine = Engine(generator, device, choose(source.precision, device), source.budget)
+    method = method_of(source.method, config.count)
+
+    def write(passages: Any, prepared: Any, journal: Path) -> Any:
+        return engine.write(prepared, passage_keys(config.seed, hash_all(p.id for p in passages)), method)
+
+    def finish(found: Any) -> list[list[str]]:
+        texts = iter(generator.texts([row for rows in found for row in rows]))
+        return [[next(texts) for _ in rows] for rows in found]
+
+    return Writer(write, generator.sources, finish), {"labels": generator.settings.labels}
+
+
+def method_of(told: SampleMethod | GreedyMethod | BeamMethod, count: int) -> Method:
+    """A recipe's method as the engine takes it."""
+    if isinstance(told, GreedyMethod):
+        return Method(count, top_k=1)
+    if isinstance(told, BeamMethod):
+        return Method(count, beams=told.beams, penalty=told.penalty)
+    return Method(count, told.top_k, told.top_p, told.temperature)
+
+
+def _by_endpoint(
+    config: QueriesGenerateConfig, source: EndpointSource, world: World
+) -> tuple[Writer, dict[str, Any]]:
+    expected = _estimate(config, source)
+    if world.first:
+        Progress("generate").say(str(expected))
+    if source.most is not None and expected.price > source.most:
+        raise RecipeError(
+            f"asking would cost about {expected.price:,.2f}, and source.most allows {source.most:,.2f}",
+            fix="set a limit on the passages, or allow more",
+        )
+    client = endpoint.Client(
+        url=source.url,
+        model=source.model,
+        key=_key(source.key_file),
+        settings={
+            "temperature": source.temperature,
+            "top_p": source.top_p,
+            "max_tokens": source.tokens * config.count,
+        },
+        timeout=source.timeout,
+        retries=source.retries,
+        wait=source.wait,
+        pace=endpoint.Pace(source.per_minute),
+    )
+    return Writer(endpoint.asked(client, _prompts(config, source), source.workers)), {"model": source.model}
+
+
+def _prompts(config: QueriesGenerateConfig, source: EndpointSource) -> endpoint.Prompts:
+    return endpoint.Prompts(source.prompt, config.count, source.passage_words)
+
+
+def _estimate(config: QueriesGenerateConfig, source: EndpointSource) -> endpoint.Estimate:
+    prompts = _prompts(config, source)
+    return endpoint.estimate(chosen(config), prompts, source.tokens, source.price_in, source.price_out)
+
+
+def _key(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    if not path.is_file():
+        raise RecipeError("source.key_file is no file", file=path)
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about: dict[str, Any]) -> None:
+    """The collection, from all shards."""
+    counts: Counter[str] = Counter()
+    path = folder.path
+    (path / "judgements").mkdir(exist_ok=True)
+    with (
+        (path / "queries.jsonl").open("w", encoding="utf-8") as queries,
+        (path / "judgements" / f"{config.split}.tsv").open("w", encoding="utf-8") as judgements,
+        (path / GENERATED).open("w", encoding="utf-8") as generated,
+    ):
+        for row in shards.read(counts):
+            counts["passages"] += 1
+            generated.write(json_line(_line(row)) + "\n")
+            for number, text in zip(row["numbers"], row["queries"]):
+                name = query_id(row["passage"], number)
+                queries.write(json_line({"id": name, "text": text, "answers": []}) + "\n")
+                judgements.write(tab_line(name, row["passage"], "1") + "\n")
+    _copy_passages(config.collection, path)
+    counts["kept"] = counts["queries"] - counts["inconsistent"]
+    said = ", ".join(
+        f"{counts[name]:,} {name}" for name in ("empty", "duplicates", "inconsistent") if counts[name]
+    )
+    if (
+        not counts["kept"] and config.source.kind == "file"
+    ):  # what was written with effort is kept whatever it is
+        raise DataError(
+            f"none of {counts['passages']:,} passages has a query left" + (f": {said}" if said else ""),
+            fix="see whether queries, and the filter's run or index, are of this collection's passages",
+        )
+    folder.write_json(ABOUT, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
+    Progress("generate").say(
+        f"{counts['kept']:,} queries for {counts['passages']:,} passages"
+        + (f"; left out: {said}" if said else "")
+    )
+    shutil.rmtree(path / SHARDS)
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    """A line of generated.jsonl; numbers where they are not the queries' places, as after a filter."""
+    line = {"passage": row["passage"], "queries": row["queries"]}
+    return line if row["numbers"] == list(range(len(row["numbers"]))) else line | {"numbers": row["numbers"]}
+
+
+def _copy_passages(source: Path, out: Path) -> None:
+    """All passages, so that the folder is a collection of its own."""
+    shutil.copyfile(source / "passages.jsonl", out / "passages.jsonl")
+    for path in (source / "index").glob("passages.*"):
+        (out / "index").mkdir(exist_ok=True)
+        shutil.copyfile(path, out / "index" / path.name)
+
+
+STAGE = Stage(
+    "queries generate",
+    QueriesGenerateConfig,
+    run,
+    "liebig queries generate runs/collection source.kind=model source.path=runs/generator/model --out runs/queries",
+    positional="collection",
+    plan=plan,
+)

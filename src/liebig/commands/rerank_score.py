@@ -1,0 +1,89 @@
+"""The recipes of `liebig rerank train` and `liebig rerank score`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from liebig.base.config import Config, InputPath
+from liebig.base.machine import chosen
+from liebig.base.pipeline import Stage
+from liebig.base.progress import Progress, track
+from liebig.base.records import Hit, Title
+from liebig.base.workspace import Folder
+from liebig.collection.collection import Collection, group_row
+from liebig.commands.rerank_train import RUN, SCORES
+from liebig.formats.inputs import DiskSource
+from liebig.formats.items import Options
+from liebig.formats.output import json_line
+from liebig.formats.trec import read_run, run_lines
+from liebig.methods.labelled import read_groups
+from liebig.methods.reranker import CrossEncoder, rerank, scorer, soft_labels
+
+
+class RerankScoreConfig(Config):
+    """`liebig rerank score`: rerank a run, or score groups for soft labels."""
+
+    models: tuple[InputPath, ...] = Field(
+        min_length=1, description="Cross-encoders; the scores of several are averaged."
+    )
+    collection: InputPath = Field(description="The collection with the texts.")
+    run: InputPath | None = Field(default=None, description="A TREC run to rerank.")
+    depth: int = Field(
+        default=100, ge=1, description="Hits of a query that are scored; the others follow them."
+    )
+    groups: InputPath | None = Field(
+        default=None, description="A folder with groups to score, of liebig mine."
+    )
+    split: str = Field(default="train", description="The split of those groups.")
+    title: Title | None = Field(
+        default=None, description="What stands between title and text [default: as each model was trained]."
+    )
+    device: str | None = Field(default=None, description="cpu or cuda; the GPU if there is one.")
+    tag: str = Field(default="rerank", description="The last column of the run.")
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> RerankScoreConfig:
+        if (self.run is None) == (self.groups is None):
+            raise ValueError("give a run to rerank, or groups to score")
+        return self
+
+
+def run(config: RerankScoreConfig, folder: Folder) -> None:
+    """Write `run.trec` and, without the hits below the depth, `scores.trec`; or `groups/SPLIT.jsonl` with scores."""
+    device = chosen(config.device)
+    models = [CrossEncoder.load(path).to(device) for path in config.models]
+    score, collection = scorer(models, config.title), Collection(config.collection)
+    if config.run is not None:
+        hits = track(_hits(config.run), "rerank", unit="hits")
+        found = rerank(hits, config.depth, score, collection.query, collection.passage)
+        with (folder.path / RUN).open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in run_lines(found, config.tag))
+        with (folder.path / SCORES).open("w", encoding="utf-8") as file:
+            file.writelines(_scored(folder.path / RUN, config.depth))
+        return
+    assert config.groups is not None, "there is a run, or there are groups"
+    path = folder.path / "groups" / f"{config.split}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    groups = (found.group for found in read_groups(config.groups, config.split))
+    with Progress("score", unit="queries") as bar, path.open("w", encoding="utf-8") as file:
+        for group in soft_labels(groups, score, collection.query, collection.passage):
+            file.write(json_line(group_row(group)) + "\n")
+            bar.advance()
+
+
+def _scored(run: Path, depth: int) -> Iterator[str]:
+    """The lines of a reranked run whose scores are the cross-encoder's, not made up to keep an order."""
+    with run.open(encoding="utf-8") as file:
+        yield from (line for line in file if int(line.split()[3]) <= depth)
+
+
+def _hits(path: Path) -> Iterator[Hit]:
+    for item in read_run(DiskSource(path), Options()):
+        assert isinstance(item.record, Hit), "a run holds hits"
+        yield item.record
+
+
+STAGE = Stage("rerank score", RerankScoreConfig, run, "liebig rerank score recipe.toml --out runs/reranked")

@@ -1,0 +1,48 @@
+"""`liebig run`: the stages of a recipe in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from liebig.base import machine, pipeline
+from liebig.base.errors import RecipeError
+from liebig.base.progress import say
+from liebig.commands import STAGES
+
+
+def command(
+    recipe: Annotated[
+        Path, typer.Argument(help="A pipeline recipe (.toml), or the name of a packaged one: smoke/mlm.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")
+    ] = None,
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Print what the stages would take, and do nothing.")
+    ] = False,
+) -> None:
+    """Run a recipe's stages in order; skip what is up to date, resume what was interrupted.
+
+    Example:
+
+        liebig run recipes/smoke/mlm.toml stages.model.loop.steps=20
+    """
+    if machine.process_count() > 1:
+        fix = "run its stages one by one, and those that train or encode under torchrun"
+        raise RecipeError("a pipeline runs in one process", file=recipe, fix=fix)
+    folder = out if out is not None else Path("runs") / recipe.stem
+    planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
+    if not only_plan:
+        pipeline.run(planned, say)
+    for item in planned if only_plan else ():
+        typer.echo(f"{item.name}: liebig {item.stage.name}")
+        if item.stage.plan is not None:
+            typer.echo(item.stage.plan(item.config))
+    if only_plan:
+        typer.echo(f"Time, memory and disk of every stage: liebig plan {recipe}")

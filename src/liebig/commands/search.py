@@ -1,0 +1,258 @@
+"""`liebig search INDEX... "question"`: what indexes found, in the terminal, with the words that matched marked.
+
+One system gives a list; two (BM25 and dense) stand side by side, each hit with its rank in the other. Times are
+those of the search alone, the question's encoding included: models are loaded and code is compiled before.
+Everything is plain text where standard output is no terminal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from liebig.base import workspace
+from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.records import Passage
+from liebig.bm25 import search as bm25
+from liebig.bm25.analysis import Analyzer
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection, is_collection
+from liebig.search.explain import snippet
+from liebig.search.retriever import Result, Retriever
+from liebig.search.systems import Dense, Folded, Found, Lexical, System, document_of, open_system
+
+# Where the text of a passage found is looked up: in a BM25 index that keeps texts, or in a collection.
+
+Texts = Callable[[str], Passage]
+
+
+def texts_of(systems: Sequence[System], path: Path | None) -> Texts:
+    """The texts of a collection or BM25 index, else of a BM25 index among the systems, else ids alone."""
+    if path is not None:
+        return _from_index(BM25.open(path)) if _is_bm25(path) else Collection(path).passage
+    for system in systems:
+        if (
+            isinstance(system, Lexical)
+            and system.index.segments
+            and system.index.segments[0].texts is not None
+        ):
+            return _from_index(system.index)
+    return ids_alone
+
+
+def ids_alone(id: str) -> Passage:
+    """A passage of which nothing is known but its id."""
+    return Passage(id, "")
+
+
+def _is_bm25(path: Path) -> bool:
+    if is_collection(path):
+        return False
+    return bm25.SUMMARY in workspace.read_manifest(path).outputs
+
+
+def _from_index(index: BM25) -> Texts:
+    def passage(id: str) -> Passage:
+        number = index.find(id)
+        if number is None:
+            number = index.find(document_of(id))
+        if number is None:
+            raise LiebigError(f"there is no passage {id!r} in the BM25 index")
+        return index.passage(number)
+
+    return passage
+
+
+DEPTH = 100  # how far the rank of a hit in the other system is looked for
+
+
+def search_here(
+    indexes: Sequence[Path],
+    question: str,
+    *,
+    k: int = 5,
+    model: str | None = None,
+    texts: Path | None = None,
+    console: Console | None = None,
+) -> None:
+    """Ask one index, or two side by side, and print what they find."""
+    check_question(question)
+    console = console or Console()
+    systems = [_folded(open_system(path, model=model)) for path in indexes]
+    answers, seconds = [], []
+    for system in systems:
+        system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
+        began = time.perf_counter()
+        answers.append(system.ask(question, max(k, DEPTH)))
+        seconds.append(time.perf_counter() - began)
+    lookup = texts_of(systems, texts)
+    analyzer = next((s.index.settings.analyzer for s in systems if isinstance(s, Lexical)), Analyzer())
+    table = new_table(question)
+    for system, took in zip(systems, seconds):
+        table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
+    for place in range(min(k, max(map(len, answers)))):
+        cells = [
+            _cell(found, place, question, lookup, analyzer, _others(answers, i))
+            for i, found in enumerate(answers)
+        ]
+        table.add_row(*cells)
+    if not any(answers):
+        console.print(_nothing(question, systems, analyzer), markup=False)
+    else:
+        console.print(table)
+    if any(answers) and lookup is ids_alone:
+        console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
+
+
+def check_question(question: str) -> None:
+    """Refuse a question without a word."""
+    if not question.strip():
+        raise RecipeError("the question is empty", fix='liebig search INDEX "the question"')
+
+
+def new_table(question: str) -> Table:
+    """A table under the question, a column to be added for each system."""
+    return Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
+
+
+def _folded(system: System) -> System:
+    """Texts in the place of their pieces, where a text has several vectors."""
+    several = isinstance(system, Dense) and system.index.about.get("pieces")
+    return Folded(system, "max") if several else system
+
+
+def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
+    """Ranks of the other system, where there are two."""
+    if len(answers) != 2:
+        return None
+    return {id: rank for rank, (id, _) in enumerate(answers[1 - mine], 1)}
+
+
+def _cell(
+    found: Found, place: int, question: str, lookup: Texts, analyzer: Analyzer, others: dict[str, int] | None
+) -> Text:
+    if place >= len(found):
+        return Text("")
+    id, score = found[place]
+    try:
+        passage = lookup(id)
+    except LiebigError:
+        return Text(f"{place + 1}. ", style="bold").append(id)
+    rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {DEPTH}"
+    return hit(place + 1, replace(passage, id=id), score, rank, question, analyzer)
+
+
+def hit(rank: int, passage: Passage, score: float, note: str, question: str, analyzer: Analyzer) -> Text:
+    """A passage as it is shown: its title, where it stands, and its text with the question's words marked."""
+    cell = Text(f"{rank}. ", style="bold")
+    cell.append(passage.title or passage.id, style="bold")
+    cell.append(f"  {score:.3f}  {passage.id}{note}\n", style="dim")
+    for piece in snippet(passage.text, question, analyzer):
+        cell.append(piece.text, style="bold yellow" if piece.marked else "")
+    return cell
+
+
+def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
+    terms = analyzer.terms(question)
+    if not any(isinstance(system, Lexical) for system in systems):
+        return "Nothing was found: the index is empty."
+    if not terms:
+        return "Nothing was found: the question has no words but stop words."
+    return f"Nothing was found for the terms {', '.join(terms)} in {', '.join(system.name for system in systems)}."
+
+
+# `liebig search FOLDER "question"`: what a retriever answers, in the terminal, by the system that its build
+# chose.
+#
+# The same search as `Retriever.search`; each hit says where BM25 and the vectors had it, where both were
+# asked.
+
+
+def search_retriever(
+    folder: Path, question: str, *, k: int = 5, system: str | None = None, console: Console | None = None
+) -> None:
+    """Ask a retriever's folder and print what it answers."""
+    check_question(question)
+    retriever = Retriever.from_folder(folder)
+    retriever.search(question, 1, system)  # loads the model and compiled code, which is no part of a search
+    began = time.perf_counter()
+    results = retriever.search(question, k, system)
+    took = time.perf_counter() - began
+    console = console or Console()
+    if not results:
+        console.print("Nothing was found.")
+        return
+    bm25 = retriever.opened.bm25
+    analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
+    table = new_table(question)
+    table.add_column(f"{system or retriever.system} ({took * 1e3:.0f} ms)", ratio=1)
+    for result in results:
+        passage = Passage(result.id, result.text, result.title, result.doc)
+        table.add_row(hit(result.rank, passage, result.score, _ranks(result), question, analyzer))
+    console.print(table)
+
+
+def _ranks(result: Result) -> str:
+    """Where each part of a hybrid had it."""
+    if len(result.ranks) < 2:
+        return ""
+    return "".join(
+        f", {name} {rank}" if rank is not None else f", {name} > {DEPTH}"
+        for name, rank in result.ranks.items()
+    )
+
+
+def command(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INDEX... QUESTION", help="A retriever, or one or two indexes; and the question."
+        ),
+    ],
+    k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
+    system: Annotated[
+        str | None,
+        typer.Option(help="Of a retriever: hybrid, dense or bm25 [default: the one its build chose]."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of an index: model of the question [default: the index's own].")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A collection with the texts, where no index has them.")
+    ] = None,
+) -> None:
+    """Ask a question in the terminal: a retriever, by the system its build chose, or one or two indexes side by side.
+
+    Example:
+
+        liebig search runs/articles "how do I merge two sorted lists"
+    """
+    from liebig.search.retriever_folder import is_retriever
+
+    *indexes, question = words
+    if not indexes:
+        raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
+    paths = [Path(index) for index in indexes]
+    whole = next((path for path in paths if is_retriever(path)), None)
+    if whole is None:
+        if system is not None:
+            raise RecipeError("only a retriever has systems", fix="leave out --system")
+        search_here(paths, question, k=k, model=model, texts=texts)
+    elif len(paths) > 1:
+        raise RecipeError(
+            "a retriever is asked alone", file=whole, fix="name indexes to see them side by side"
+        )
+    elif model is not None or texts is not None:
+        raise RecipeError(
+            "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
+        )
+    else:
+        search_retriever(whole, question, k=k, system=system)

@@ -1,0 +1,216 @@
+"""`liebig texts`: passages, sentences, phrases, headings and questions of a collection, each a text of its own.
+
+A student that is to answer short questions about long passages has to see its teacher's vectors of both. Documents
+are cut piece by piece in several processes, each piece into a file that is whole or absent; the files are joined in
+order, so the bytes do not depend on how many processes there are. Cost: about 5 MB/s of text and core.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from liebig.base import rng
+from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.errors import DataError
+from liebig.base.machine import cores, helpers
+from liebig.base.pipeline import Stage
+from liebig.base.progress import Progress
+from liebig.base.records import Document
+from liebig.base.workspace import Folder, atomic_write
+from liebig.collection.collection import Collection
+from liebig.formats.output import json_line, write_lines
+from liebig.store.prepare import Piece, cut
+from liebig.text.sentences import spans
+
+# The recipe of `liebig texts`.
+
+
+class TextsConfig(Config):
+    """Texts of many lengths from a collection's documents, for a student to learn a teacher's vectors of."""
+
+    collection: InputPath = Field(description="A collection that liebig init wrote.")
+    questions: tuple[InputPath, ...] = Field(
+        (), description="Collections whose questions are taken too, those of `split`."
+    )
+    split: str = Field("train", description="The split whose questions are taken.")
+    repeat: int = Field(1, ge=1, description="How often each question comes: there are few of them.")
+    shortest: int = Field(30, ge=1, description="Words of the shortest passage.")
+    longest: int = Field(130, ge=1, description="Words of the longest passage.")
+    long: float = Field(0.5, ge=0, le=1, description="Share of sections cut into long passages as well.")
+    long_words: int = Field(200, ge=1, description="Words of a long passage.")
+    titled: float = Field(0.5, ge=0, le=1, description="Share of passages with the title before them.")
+    sentences: float = Field(0.5, ge=0, le=1, description="Share of sentences that are texts.")
+    spans: float = Field(0.3, ge=0, le=1, description="Share of sentences of which a few words are a text.")
+    span_words: int = Field(8, ge=1, description="The most words of such a span.")
+    headings: bool = Field(True, description="Titles, headings, and simple questions made of them.")
+    seed: int = Field(0, ge=0, description="Draws lengths, shares and spans.")
+    processes: Annotated[int | None, Unrecorded()] = Field(
+        None, ge=1, description="How many processes; the result is the same [default: one a core]."
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> TextsConfig:
+        if self.shortest > self.longest:
+            raise ValueError(f"the shortest passage has {self.shortest} words, the longest {self.longest}")
+        return self
+
+
+PIECE = 8 << 20  # bytes of JSON lines
+PARTS = "parts"
+ABOUT = ("what is {}?", "who was {}?", "how does {} work?", "{} definition", "where is {}?", "history of {}")
+WITH_HEADING = (
+    "{heading} of {title}",
+    "{title}: {heading}",
+    "what is the {heading} of {title}?",
+    "{heading}",
+)
+CUT, LONG, TITLE, SENTENCE, SPAN, HEADING = range(6)  # streams of a document's key
+
+
+def run(config: TextsConfig, folder: Folder) -> None:
+    """Write the collection of texts."""
+    parts = folder.path / PARTS
+    parts.mkdir(exist_ok=True)
+    pieces = cut(config.collection, PIECE)
+    tasks = [Task(piece, number, parts / f"{number:06}.jsonl", config) for number, piece in enumerate(pieces)]
+    with Progress("texts", sum(p.end - p.begin for p in pieces) / 1e6, "MB") as bar:
+        for task in _all([task for task in tasks if not task.out.is_file()], config.processes or cores()):
+            bar.advance((task.piece.end - task.piece.begin) / 1e6)
+    write_lines(parts / "questions.jsonl", _lines("q", _questions(config)))
+    count = _join([*(task.out for task in tasks), parts / "questions.jsonl"], folder.path / "passages.jsonl")
+    if count == 0:
+        raise DataError("the collection gives no text", file=config.collection)
+    shutil.rmtree(parts)
+    folder.write_json("summary.json", {"passages": count})
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of the collection, and the file its texts go to."""
+
+    piece: Piece
+    number: int
+    out: Path
+    config: TextsConfig
+
+    def make(self) -> Task:
+        """Write the file."""
+        found = (
+            text
+            for place, document in enumerate(self.piece.documents())
+            for text in texts_of(document, rng.key(self.config.seed, self.number, place), self.config)
+        )
+        lines = "".join(line + "\n" for line in _lines(f"{self.number:x}", found))
+        atomic_write(self.out, lines.encode("utf-8"))
+        return self
+
+
+def _all(tasks: Sequence[Task], processes: int) -> Iterator[Task]:
+    processes = min(processes, len(tasks))
+    if processes <= 1:
+        yield from (task.make() for task in tasks)
+        return
+    with helpers(processes) as pool:
+        yield from pool.map(Task.make, tasks)
+
+
+def _lines(prefix: str, texts: Iterator[str]) -> Iterator[str]:
+    """Rows of a collection's passages, numbered; texts without a letter or digit are left out."""
+    kept = (text for text in texts if any(map(str.isalnum, text)))
+    return (
+        json_line({"id": f"{prefix}.{number:x}", "title": "", "text": text, "doc": ""})
+        for number, text in enumerate(kept)
+    )
+
+
+def _join(parts: Sequence[Path], out: Path) -> int:
+    """All parts in one file; how many lines."""
+    count = 0
+    with out.open("wb") as whole:
+        for part in parts:
+            data = part.read_bytes()
+            count += data.count(b"\n")
+            whole.write(data)
+    return count
+
+
+def _questions(config: TextsConfig) -> Iterator[str]:
+    for _ in range(config.repeat):
+        for path in config.questions:
+            yield from (query.text for query in Collection(path).queries(config.split))
+
+
+def texts_of(document: Document, key: np.uint64, how: TextsConfig) -> Iterator[str]:
+    """Every text that is made of a document."""
+    if how.headings:
+        yield from _named(document, key)
+    for number, section in enumerate(document.sections):
+        mine = rng.key(int(key), number)
+        words = " ".join(section.paragraphs).split()
+        yield from _passages(words, document.title, mine, how)
+        yield from _sentences(section.paragraphs, mine, how)
+
+
+def _named(document: Document, key: np.uint64) -> Iterator[str]:
+    """The title and its headings, as they are and in simple questions."""
+    drawn = rng.integers(rng.key(int(key), HEADING), np.arange(len(document.sections) + 1), 1 << 30)
+    if document.title:
+        yield document.title
+        yield ABOUT[drawn[-1] % len(ABOUT)].format(document.title)
+    for section, draw in zip(document.sections, drawn.tolist()):
+        if section.heading and section.heading != document.title:
+            form = WITH_HEADING[draw % len(WITH_HEADING)]
+            yield form.format(heading=section.heading, title=document.title)
+
+
+def _passages(words: Sequence[str], title: str, key: np.uint64, how: TextsConfig) -> Iterator[str]:
+    """Neighbouring passages of drawn lengths; of some sections long ones too."""
+    lengths = how.shortest + rng.integers(
+        rng.key(int(key), CUT), np.arange(len(words) // how.shortest + 1), how.longest - how.shortest + 1
+    )
+    yield from _windows(words, lengths, title, rng.key(int(key), TITLE, 0), how.titled)
+    if len(words) > how.longest and rng.uniform(key, LONG) < how.long:
+        whole = np.full(len(words) // how.long_words + 1, how.long_words)
+        yield from _windows(words, whole, title, rng.key(int(key), TITLE, 1), how.titled)
+
+
+def _windows(
+    words: Sequence[str], lengths: NDArray[np.int64], title: str, key: np.uint64, titled: float
+) -> Iterator[str]:
+    """Windows of these lengths one after the other, some with the title before them."""
+    begins = np.concatenate(([0], np.cumsum(lengths)))
+    before = rng.uniform(key, np.arange(len(lengths))) < titled
+    for begin, end, named in zip(begins[:-1].tolist(), begins[1:].tolist(), before.tolist()):
+        if begin >= len(words):
+            return
+        text = " ".join(words[begin:end])
+        yield f"{title} {text}" if named and title else text
+
+
+def _sentences(paragraphs: Sequence[str], key: np.uint64, how: TextsConfig) -> Iterator[str]:
+    """Some of the sentences, and a few neighbouring words of some."""
+    found = [paragraph[a:b] for paragraph in paragraphs for a, b in spans(paragraph)]
+    places = np.arange(len(found))
+    whole = rng.uniform(rng.key(int(key), SENTENCE), places) < how.sentences
+    draws = rng.uniform(rng.key(int(key), SPAN), np.arange(3 * len(found)).reshape(-1, 3))
+    for sentence, kept, (part, size, place) in zip(found, whole.tolist(), draws.tolist()):
+        if kept:
+            yield sentence
+        words = sentence.split() if part < how.spans else []
+        if words:
+            count = min(1 + int(size * how.span_words), len(words))
+            begin = int(place * (len(words) - count + 1))
+            yield " ".join(words[begin : begin + count])
+
+
+STAGE = Stage(
+    "texts", TextsConfig, run, "liebig texts runs/collection --out runs/texts", positional="collection"
+)

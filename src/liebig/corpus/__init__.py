@@ -1,1 +1,0 @@
-"""Collections in and out, and documents -> passages and spans -> token store."""

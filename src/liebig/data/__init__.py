@@ -1,1 +1,0 @@
-"""Readers and writers of the field's formats, the collection folder, and the memory-mapped token store."""

@@ -1,0 +1,149 @@
+"""A retriever's folder looked over: hashes, counts, vectors against the model, recall of an approximate index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from liebig.base import workspace
+from liebig.base.errors import LiebigError, ModelError, WorkspaceError
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection
+from liebig.doctor import vector_check as vectors
+from liebig.doctor.machine_check import Finding
+from liebig.indexes import open_index, recall
+from liebig.indexes.base import Index
+from liebig.indexes.exact import ExactIndex
+from liebig.indexes.faiss import FaissIndex
+from liebig.model.encoder import Encoder
+from liebig.search.retriever_folder import NAME, PARTS, Described, read
+
+QUERIES, K = 200, 10
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Everything about a folder; what cannot be opened is a finding, not an end."""
+    described = read(folder)
+    yield Finding(
+        NAME, f"generation {described.generation}, {described.system}, weight of BM25 {described.weight:g}"
+    )
+    broken = []
+    for part in PARTS:
+        name = getattr(described, part)
+        if name is not None:
+            finding = _hashes(folder / name)
+            broken += [] if finding.good else [part]
+            yield finding
+    if "collection" not in broken:
+        yield from _contents(folder, described, broken)
+
+
+def _hashes(path: Path) -> Finding:
+    """A stage's folder against its manifest; one that no stage wrote has no hashes to hold it against."""
+    if not path.is_dir():
+        return Finding(path.name, "is missing", False, "build again")
+    if not (path / workspace.MANIFEST).is_file():
+        return Finding(path.name, "there, without a manifest to hold it against")
+    try:
+        manifest = workspace.verify(path)
+    except WorkspaceError as error:
+        return Finding(path.name, error.what, False, error.fix or "build again")
+    size = sum(manifest.sizes.values())
+    return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, hashes as written")
+
+
+def _contents(folder: Path, described: Described, broken: Sequence[str]) -> Iterator[Finding]:
+    """What is in the parts that are whole."""
+    collection = Collection(folder / described.collection)
+    if described.bm25 is not None and "bm25" not in broken:
+        yield from _told("BM25", _words(folder / described.bm25, collection))
+    if described.index is not None and "index" not in broken:
+        model = None if described.model is None else folder / described.model
+        yield from _told("index", _dense(folder / described.index, collection, model))
+
+
+def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings; an error that ends them is the last."""
+    try:
+        yield from findings
+    except LiebigError as error:
+        yield Finding(name, error.what, False, error.fix or "build again")
+
+
+def _words(path: Path, collection: Collection) -> Iterator[Finding]:
+    found, count = len(BM25.open(path, hashes=False)), collection.count("passages")
+    good = found == count
+    yield Finding("BM25", f"{found:,} of {count:,} passages", good, "" if good else "liebig update")
+
+
+def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
+    index = open_index(path, hashes=False)
+    yield _counted(index, collection.count("passages"))
+    if model is not None:
+        yield _compared(index, collection, model)
+    yield recalled(index)
+
+
+def _counted(index: Index, count: int) -> Finding:
+    pieces = bool(index.about.get("pieces"))
+    good = len(index) >= count if pieces else len(index) == count
+    of = f"of pieces of {count:,} passages" if pieces else f"of {count:,} passages"
+    return Finding("index", f"{len(index):,} vectors {of}", good, "" if good else "liebig update")
+
+
+def _compared(index: Index, collection: Collection, model: Path) -> Finding:
+    exact = exact_of(index)
+    if exact is None:
+        return Finding("vectors", "in Milvus, not compared")
+    try:
+        encoder = Encoder.load(model)
+    except ModelError as error:
+        return Finding("model", error.what, False, error.fix or "build again")
+    pieces = bool(index.about.get("pieces"))
+    stored = vectors.sample(exact.shards, collection.passage, pieces, exact.type)
+    return vectors.compare(encoder, stored, index.about)
+
+
+def exact_of(index: Index) -> ExactIndex | None:
+    """The vectors behind an index, where they are at hand."""
+    if isinstance(index, ExactIndex):
+        return index
+    return index.exact if isinstance(index, FaissIndex) else None
+
+
+def recalled(index: Index) -> Finding:
+    """What an approximate index misses, measured now."""
+    exact = exact_of(index)
+    if isinstance(index, ExactIndex):
+        return Finding("recall", "1, every vector is scored")
+    if exact is None:
+        said = index.recall.measured if index.recall is not None else None
+        return Finding("recall", f"{said} when it was built; not measured again in Milvus")
+    value = recall.measure(index, recall.draw(exact.shards, K, QUERIES))
+    wanted = index.recall.wanted if index.recall is not None else 0.0
+    good = value >= wanted - 0.02
+    return Finding(
+        "recall",
+        f"{value:.3f} of the {K} best are found, {wanted:g} were wanted",
+        good,
+        "" if good else "index again",
+    )
+
+
+def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding]:
+    """An index without a retriever's folder: its vectors against a collection and a model."""
+    finding = _hashes(path)
+    yield finding
+    if not finding.good:
+        return
+    index = open_index(path, hashes=False)
+    named = model or index.about.get("model")
+    if named is None:
+        raise LiebigError(
+            "the index does not say which model made it", file=path, fix="name one with --model"
+        )
+    chosen = Path(str(named))
+    if not chosen.is_dir():
+        raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
+    yield _compared(index, Collection(texts), chosen)
+    yield recalled(index)

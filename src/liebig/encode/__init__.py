@@ -1,1 +1,0 @@
-"""Texts to vectors: sources, batches, shards, and the same model through ONNX Runtime."""

@@ -1,0 +1,1 @@
+"""Evaluating runs and models: tasks, scores, comparisons, analyses, tables, plots, the report."""

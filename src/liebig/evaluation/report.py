@@ -1,0 +1,537 @@
+"""Which stages there are below some folders, in the order they were run, and what files each left."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+from liebig.base.config import as_literal
+from liebig.base.errors import DataError
+from liebig.base.progress import duration, quantity
+from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
+from liebig.evaluation.comparison import Compared, compare_systems, gather
+from liebig.evaluation.plots import Axes, Series, bars, lines
+from liebig.evaluation.scoring import RESULTS, Results, TaskResult, read_per_query, read_results
+from liebig.evaluation.tables import beside, published_notes, published_rows
+
+SKIPPED = {"report"}
+DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished stage: where it lies and what its manifest says."""
+
+    name: str
+    path: Path
+    manifest: Manifest
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        begin, end = (
+            datetime.fromisoformat(text) for text in (self.manifest.started, self.manifest.finished)
+        )
+        return (end - begin).total_seconds()
+
+    @property
+    def took(self) -> str:
+        """The same for people."""
+        return duration(self.seconds)
+
+    @property
+    def by(self) -> str:
+        """The command that ran it: its own, or the one it is a part of."""
+        return f"liebig {self.manifest.part_of or self.manifest.kind}"
+
+    @property
+    def command(self) -> str | None:
+        """The command that makes this folder again, every value written out; None for a part of another command."""
+        if self.manifest.part_of:
+            return None
+        words = [f"{key}={as_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
+        return " ".join(
+            ["liebig", self.manifest.kind, *map(shlex.quote, words), "--out", shlex.quote(self.name)]
+        )
+
+    def file(self, name: str) -> Path | None:
+        """A file of the folder, held against its manifest; none if it has no such file."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        digest(path)
+        return path
+
+    def json(self, name: str) -> Any:
+        """A JSON file of the folder; none if it has no such file."""
+        path = self.file(name)
+        return json.loads(path.read_text(encoding="utf-8")) if path else None
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """A file of JSON lines; empty if there is none. A last line cut off is left out."""
+        path = self.file(name)
+        if path is None:
+            return []
+        text = path.read_text(encoding="utf-8")
+        return [
+            json.loads(line)
+            for line in text.splitlines(keepends=True)
+            if line.endswith("\n") and line.strip()
+        ]
+
+
+def find_stages(folders: Iterable[Path]) -> list[Ran]:
+    """Every stage at or below the folders, by the time it began."""
+    found = {path.resolve(): _name(path, root) for root in folders for path in _folders(root)}
+    stages = [Ran(name, path, read_manifest(path)) for path, name in found.items()]
+    kept = [stage for stage in stages if stage.manifest.kind not in SKIPPED]
+    if not kept:
+        raise DataError(
+            "no stage has left anything here", file=next(iter(folders), None), fix="run a stage first"
+        )
+    return sorted(kept, key=lambda stage: (stage.manifest.started, stage.name))
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    if (root / MANIFEST).is_file():
+        yield root
+        return
+    for path in sorted(root.rglob(MANIFEST)):
+        folder = path.parent
+        deep = len(folder.relative_to(root).parts) > DEPTH
+        if not deep and not any(part.endswith((".partial", ".old")) for part in folder.parts):
+            yield folder
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.name if path == root else path.relative_to(root).as_posix()
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif value is not None and value != [] and value != "":
+            yield prefix + key, value
+
+
+# Results as tables of the page: one table a task, and who beats whom.
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One system on one task, and the stage it comes from."""
+
+    system: str
+    stage: Ran
+    task: TaskResult
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """All systems on one task."""
+
+    label: str
+    suite: str | None
+    queries: int
+    measures: Sequence[str]
+    entries: Sequence[Entry]
+    published: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    plot: str | None
+
+    @property
+    def best(self) -> Mapping[str, float]:
+        """The largest mean of each measure."""
+        found = {}
+        for measure in self.measures:
+            values = [e.task.measures[measure].mean for e in self.entries if measure in e.task.measures]
+            found[measure] = max(values)
+        return found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A system against another: the difference, its p, and a word for it."""
+
+    difference: float
+    p: float
+    word: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Who beats whom on one measure of one task."""
+
+    label: str
+    measure: str
+    systems: Sequence[str]
+    cells: Mapping[tuple[str, str], Cell]
+    test: str
+
+
+def task_tables(stages: Sequence[Ran]) -> list[TaskTable]:
+    """One table a task, in the order the tasks were first evaluated."""
+    by_task: dict[str, list[Entry]] = {}
+    for stage in stages:
+        if stage.file(RESULTS):
+            results: Results = read_results(stage.path)
+            for task in results.tasks:
+                by_task.setdefault(task.label, []).append(Entry(results.system, stage, task))
+    return [_table(label, _distinct(entries)) for label, entries in by_task.items()]
+
+
+def _distinct(entries: Sequence[Entry]) -> list[Entry]:
+    """Systems of one name are told apart by their stage."""
+    names = [entry.system for entry in entries]
+    return [
+        entry
+        if names.count(entry.system) == 1
+        else replace(entry, system=f"{entry.system} ({entry.stage.name})")
+        for entry in entries
+    ]
+
+
+def _table(label: str, entries: Sequence[Entry]) -> TaskTable:
+    measures = list(dict.fromkeys(name for entry in entries for name in entry.task.measures))
+    first = next((e.task for e in entries if e.task.suite and e.task.same_as_published), None)
+    published = published_rows(beside(first.suite or "", measures), measures) if first else []
+    notes = dict.fromkeys(note for entry in entries for note in (entry.task.remarks, *entry.task.notes))
+    notes |= dict.fromkeys(published_notes(first) if first else [])
+    return TaskTable(
+        label=label,
+        suite=entries[0].task.suite,
+        queries=entries[0].task.queries,
+        measures=measures,
+        entries=entries,
+        published=published,
+        notes=list(notes),
+        plot=_recall_plot(label, entries),
+    )
+
+
+def _recall_plot(label: str, entries: Sequence[Entry]) -> str | None:
+    series = [
+        Series(entry.system, [int(cut) for cut in entry.task.recall], list(entry.task.recall.values()))
+        for entry in entries
+        if len(entry.task.recall) > 1
+    ]
+    return lines(f"recall-{label}", series, Axes("k", "recall at k", log_x=True)) if series else None
+
+
+def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
+    """Paired tests between the systems of a task, where all have values of a measure for the same queries."""
+    rows = {
+        e.system: read_per_query(e.stage.path, e.task)
+        for e in table.entries
+        if e.task.kind != "pairs" and e.stage.file(e.task.values)
+    }
+    common = set.intersection(*(set(per_query.measures) for per_query in rows.values())) if rows else set()
+    if len(rows) < 2 or not common or len({per_query.queries for per_query in rows.values()}) > 1:
+        return []
+    systems, queries = gather(list(rows), rows.values())
+    found = compare_systems(systems, queries, test="randomisation", baseline=None, samples=samples, seed=seed)
+    return matrices(table.label, found, "randomisation")
+
+
+def matrices(label: str, found: Compared, test: str) -> list[Matrix]:
+    """The comparisons of all measures as matrices."""
+    pairs = [
+        (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted) for pair in found.pairs
+    ]
+    return _matrices(label, list(found.systems), pairs, test)
+
+
+def stored_matrices(stage: Ran) -> list[Matrix]:
+    """The comparisons that `liebig compare` left; none if it did not run."""
+    tree: dict[str, Any] | None = stage.json("compare.json")
+    if tree is None:
+        return []
+    pairs = [
+        (p["measure"], p["a"], p["b"], p["comparison"]["difference"]["mean"], p["adjusted"])
+        for p in tree["pairs"]
+    ]
+    return _matrices(stage.name, tree["systems"], pairs, tree["test"])
+
+
+def _matrices(
+    label: str, systems: Sequence[str], pairs: Sequence[tuple[str, str, str, float, float]], test: str
+) -> list[Matrix]:
+    by_measure: dict[str, dict[tuple[str, str], Cell]] = {}
+    for measure, a, b, difference, p in pairs:
+        cells = by_measure.setdefault(measure, {})
+        cells[a, b] = Cell(difference, p, _word(difference, p))
+        cells[b, a] = Cell(-difference, p, _word(-difference, p))
+    return [Matrix(label, measure, systems, cells, test) for measure, cells in by_measure.items()]
+
+
+def _word(difference: float, p: float) -> str:
+    if p > ALPHA or difference == 0:
+        return "no significant difference"
+    return "better" if difference > 0 else "worse"
+
+
+# The curves, speed and memory of training runs, from their logs.
+
+POINTS = 400
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training run: its plots by title, what its log announced, and its speed in words."""
+
+    name: str
+    plots: Sequence[tuple[str, str]]
+    events: Sequence[str]
+    speed: Sequence[tuple[str, str]]
+
+
+def training_of(stage: Ran) -> Training | None:
+    """The training run of a stage; none if it has no log."""
+    log = stage.lines("log.jsonl")
+    if not log:
+        return None
+    events = [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
+    events += _single_evaluation(log)
+    return Training(stage.name, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
+
+
+def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
+    """An evaluation that was done once, in words: one point makes no plot."""
+    measured = [line for line in log if "evaluation" in line]
+    if len(measured) != 1:
+        return []
+    values = ", ".join(f"{term} {value:.4g}" for term, value in measured[0]["evaluation"].items())
+    return [f"step {measured[0]['step']}: evaluation {values}"]
+
+
+def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    steps = [line for line in log if "loss" in line]
+    measured = [line for line in log if "evaluation" in line]
+    found = []
+    if steps:
+        terms = _columns(steps, "losses")
+        series = [_thin("loss", [line["step"] for line in steps], [line["loss"] for line in steps])]
+        series += [_thin(term, x, y) for term, (x, y) in terms.items() if len(terms) > 1]
+        found.append(("Loss", lines(f"loss-{name}", series, Axes("step", "loss"), markers=False)))
+    if len(measured) > 1:
+        series = [Series(term, x, y) for term, (x, y) in _columns(measured, "evaluation").items()]
+        found.append(("Evaluation while training", lines(f"dev-{name}", series, Axes("step", "value"))))
+    return found
+
+
+def _columns(log: Sequence[dict[str, Any]], key: str) -> dict[str, tuple[list[int], list[float]]]:
+    """Values under a key by their name, each with its steps."""
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for line in log:
+        for name, value in line.get(key, {}).items():
+            steps, values = found.setdefault(name, ([], []))
+            steps.append(line["step"])
+            values.append(value)
+    return found
+
+
+def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
+    """A series of at most so many points: means of neighbours."""
+    x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if len(x) > POINTS:
+        bins = np.array_split(np.arange(len(x)), POINTS)
+        x, y = (np.array([column[part].mean() for part in bins]) for column in (x, y))
+    return Series(name, x, y)
+
+
+def speed_of(timing: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Median rates, and the peak of memory."""
+    found: list[tuple[str, str]] = []
+    rate = _values(timing, "tokens_per_second")
+    if rate.size:
+        found.append(("tokens per second (median)", quantity(float(np.median(rate)))))
+    seconds = _values(timing, "seconds_per_step")
+    if seconds.size:
+        found.append(("seconds per step (median)", f"{np.median(seconds):.3g}"))
+    waiting = _values(timing, "waiting")
+    if waiting.size:
+        found.append(("share of time waiting for data", f"{waiting.mean():.1%}"))
+    peak = _values(timing, "peak_gib")
+    if peak.size:
+        found.append(("peak memory of the device", f"{peak.max():.1f} GiB"))
+    return found
+
+
+def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:
+    return np.array([line[key] for line in timing if key in line], dtype=np.float64)
+
+
+# The page itself: everything gathered, put through one template; no script, no font, no request to
+# anywhere.
+
+FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
+INSPECT = "queries inspect"
+CAPTIONS = {
+    "attention": "Entropy of the attention that CLS pays, by layer, averaged over heads and texts. Higher is broader; "
+    "dashed lines are models after fine-tuning.",
+    "neighbours": "How many of the second stage's top n the first stage already had among its top k.",
+    "curve": "How the measure grows with the number of labels.",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page: a name for its file, a title, words for those who cannot see it, and the SVG."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Wins and losses of one system against another."""
+
+    stage: str
+    names: Sequence[str]
+    measure: str
+    groups: Sequence[Mapping[str, Any]]
+    wins: Sequence[Mapping[str, Any]]
+    losses: Sequence[Mapping[str, Any]]
+    plot: Plot
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the template shows."""
+
+    title: str
+    about: str
+    stages: Sequence[Ran]
+    data: Sequence[tuple[str, Mapping[str, Any]]]
+    training: Sequence[Training]
+    tables: Sequence[TaskTable]
+    matrices: Sequence[Matrix]
+    errors: Sequence[Errors]
+    queries: Sequence[tuple[str, Mapping[str, Any]]]
+    plots: Sequence[Plot]
+    spaces: Sequence[tuple[str, Mapping[str, Any]]]
+    leaks: Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def assemble(stages: Sequence[Ran], *, title: str, about: str, samples: int, seed: int) -> Page:
+    """Read what every stage left."""
+    tables = task_tables(stages)
+    matrices = [matrix for stage in stages for matrix in stored_matrices(stage)]
+    if not matrices:
+        matrices = [matrix for table in tables for matrix in matrices_of(table, samples, seed)]
+    return Page(
+        title=title,
+        about=about,
+        stages=stages,
+        data=_json(stages, "summary.json"),
+        training=[found for found in map(training_of, stages) if found is not None],
+        tables=tables,
+        matrices=matrices,
+        errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
+        queries=_json([stage for stage in stages if stage.manifest.kind == INSPECT], "queries.json"),
+        plots=[plot for stage in stages for plot in _stored_plots(stage)],
+        spaces=_json(stages, "space.json"),
+        leaks=_json(stages, "leakage.json"),
+    )
+
+
+def render(page: Page) -> str:
+    """The HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("liebig.evaluation", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"svg": inline_svg, "mark": mark, "thousands": "{:,}".format}
+    style = (resources.files("liebig.evaluation") / "report.css").read_text(encoding="utf-8")
+    return environment.get_template("report.html.jinja").render(page=page, style=Markup(style))
+
+
+def all_plots(page: Page) -> list[Plot]:
+    """Every plot of the page, to be saved as a file too."""
+    found = [
+        Plot(_slug(f"{t.name}-{title}"), title, "", svg) for t in page.training for title, svg in t.plots
+    ]
+    found += [
+        Plot(_slug(f"recall-{t.label}"), f"Recall on {t.label}", "", t.plot) for t in page.tables if t.plot
+    ]
+    return [*found, *(errors.plot for errors in page.errors), *page.plots]
+
+
+def inline_svg(svg: str, label: str) -> Markup:
+    """An SVG to stand in the page: sized by its column, named for those who cannot see it, ids of its own."""
+    text = svg[svg.index("<svg") :]
+    if FOREIGN.search(text):
+        raise DataError(
+            f"the plot {label!r} holds a script or points outside of the page", fix="run its analysis again"
+        )
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"([^>]*?) width="[^"]*"', r"\1\2", text, count=1)
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{_slug(label)}-", text)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))
+
+
+def mark(text: str, words: Sequence[str]) -> Markup:
+    """A text with the given words marked."""
+    if not words:
+        return escape(text)
+    longest_first = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    pattern = re.compile(rf"\b({longest_first})\b", re.IGNORECASE)
+    parts = pattern.split(text)
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
+    )
+
+
+def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
+    groups = tree["groups"]
+    labels = [f"{group['by']}: {group['name']} ({group['queries']})" for group in groups]
+    values = [group["mean_a"] - group["mean_b"] for group in groups]
+    a, b = tree["names"]
+    svg = bars(f"errors-{name}", labels, values, Axes(f"difference in {tree['measure']}", ""))
+    plot = Plot(_slug(f"errors-{name}"), f"{a} against {b} by kind of query", "", svg)
+    return Errors(name, tree["names"], tree["measure"], groups, tree["wins"], tree["losses"], plot)
+
+
+def _stored_plots(stage: Ran) -> list[Plot]:
+    """Plots that an analysis drew."""
+    found = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
+    return [
+        Plot(
+            _slug(f"{stage.name}-{kind}"),
+            f"{kind.capitalize()} ({stage.name})",
+            CAPTIONS[kind],
+            path.read_text("utf-8"),
+        )
+        for kind, path in found
+        if path
+    ]
+
+
+def _json(stages: Sequence[Ran], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(stage.name, tree) for stage in stages if (tree := stage.json(name)) is not None]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"\W+", "-", text).strip("-").lower()

@@ -1,0 +1,395 @@
+"""Run files as blocks of whole queries, read a piece at a time: 10^6 queries × 1,000 hits in bounded memory.
+
+A compiled kernel splits a piece of the file at white space, remembers where ids and queries stand, and reads ranks and
+scores; ids stay bytes. Scores become float32 exactly as C's `(float) atof(text)`: digits are read into an integer and
+scaled in float64, and the rare number whose float32 rounding that could change is read again by Python. DPR's results,
+which are JSON, come through `liebig.data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.errors import DataError
+from liebig.base.records import Hit
+from liebig.formats import detect as formats
+from liebig.formats.inputs import DAMAGE, Source, source_of
+from liebig.formats.items import Options
+from liebig.formats.sniff import Sample
+from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, regroup
+from liebig.measures.ranking import Bytes, Hits, Longs, compare
+
+# The compiled part of reading a run: from the bytes of whole lines to where ids stand, ranks and scores.
+#
+# One pass over the bytes. A score keeps up to 19 digits, which are scaled by an exact power of ten: the
+# result is within two units in the last place of the float64 nearest to the text. Only if that could change
+# the float32 it rounds to, or if the number is out of the ordinary (more digits, large exponents, inf), the
+# line is marked to be read again.
+
+READ, AGAIN = 0, 1
+FEW_COLUMNS, MANY_COLUMNS, BAD_RANK, BAD_SCORE = 1, 2, 3, 4
+POWERS = np.array([10.0**i for i in range(23)])
+
+
+class Parsed(NamedTuple):
+    """One row per hit; `changes` are the rows where a new query begins, `bad_line` the first wrong line or -1."""
+
+    query_starts: Longs
+    query_ends: Longs
+    starts: Longs
+    ends: Longs
+    ranks: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    score_starts: Longs
+    score_ends: Longs
+    states: NDArray[np.uint8]
+    changes: Longs
+    bad_line: int
+    reason: int
+
+
+def parse_lines(data: Bytes, lines: int, columns: int, passage: int, rank: int, score: int) -> Parsed:
+    """The hits in whole lines of text; a column of -1 is absent: ranks are then counted, scores fall with the rank.
+
+    A rank that is not a number is 0: a run with scores may say anything there, as trec_eval does not look at it.
+    """
+    longs = np.empty((6, lines), dtype=np.int64)
+    ranks, scores = np.empty(lines, dtype=np.int32), np.empty(lines, dtype=np.float32)
+    states, changes = np.zeros(lines, dtype=np.uint8), np.empty(lines, dtype=np.int64)
+    n, queries, bad, reason = _parse(
+        data, columns, passage, rank, score, longs, ranks, scores, states, changes
+    )
+    return Parsed(
+        longs[0, :n], longs[1, :n], longs[2, :n], longs[3, :n], ranks[:n], scores[:n], longs[4, :n], longs[5, :n],
+        states[:n], changes[:queries], bad, reason,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _parse(
+    data: Bytes, columns: int, passage: int, rank: int, score: int, longs: NDArray[np.int64],
+    ranks: NDArray[np.int32], scores: NDArray[np.float32], states: NDArray[np.uint8], changes: Longs,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    n, queries, line, place = 0, 0, 0, 0
+    starts, ends = np.empty(columns, dtype=np.int64), np.empty(columns, dtype=np.int64)
+    i = 0
+    while i < data.size:
+        found, i = _split(data, i, starts, ends)
+        if found == 0:
+            line += 1
+            continue
+        if found != columns:
+            return n, queries, line, FEW_COLUMNS if found < columns else MANY_COLUMNS
+        longs[0, n], longs[1, n] = starts[0], ends[0]
+        longs[2, n], longs[3, n] = starts[passage], ends[passage]
+        if n == 0 or compare(data, starts[0], ends[0], data, longs[0, n - 1], longs[1, n - 1]) != 0:
+            changes[queries] = n
+            queries += 1
+            place = 0
+        place += 1
+        ranks[n] = place if rank < 0 else _whole(data, starts[rank], ends[rank])
+        if score < 0:
+            scores[n] = -ranks[n]
+            if ranks[n] < 1:
+                return n, queries, line, BAD_RANK
+        else:
+            longs[4, n], longs[5, n] = starts[score], ends[score]
+            scores[n], states[n] = _decimal(data, starts[score], ends[score])
+            if np.isnan(scores[n]):
+                return n, queries, line, BAD_SCORE
+        n += 1
+        line += 1
+    return n, queries, -1, 0
+
+
+@numba.njit(cache=True, nogil=True)
+def _split(data: Bytes, i: int, starts: Longs, ends: Longs) -> tuple[int, int]:
+    """The columns of the line that begins at i, and where the next line begins."""
+    found = 0
+    while data[i] != 10:
+        if _blank(data[i]):
+            i += 1
+            continue
+        if found < starts.size:
+            starts[found] = i
+        while not _blank(data[i]):
+            i += 1
+        if found < starts.size:
+            ends[found] = i
+        found += 1
+    return found, i + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _blank(byte: np.uint8) -> bool:
+    return bool(byte == 32 or (9 <= byte <= 13))
+
+
+@numba.njit(cache=True, nogil=True)
+def _whole(data: Bytes, start: int, end: int) -> int:
+    """A number of at least 1 written in digits; 0 for anything else."""
+    total = 0
+    for i in range(start, end):
+        digit = int(data[i]) - 48
+        if digit < 0 or digit > 9 or total > 200_000_000:
+            return 0
+        total = 10 * total + digit
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _decimal(data: Bytes, start: int, end: int) -> tuple[np.float32, int]:
+    """The float32 of a decimal, and whether it must be read again; NaN for what cannot be a number."""
+    i, sign = start, 1.0
+    if data[i] == 45 or data[i] == 43:
+        sign = -1.0 if data[i] == 45 else 1.0
+        i += 1
+    if i < end and data[i] > 57:
+        return np.float32(0), AGAIN
+    mantissa, digits, exponent, dot, any_digit = np.uint64(0), 0, 0, False, False
+    while i < end and (data[i] == 46 or 48 <= data[i] <= 57):
+        if data[i] == 46:
+            if dot:
+                return np.float32(np.nan), READ
+            dot = True
+        else:
+            any_digit = True
+            if digits < 19:
+                mantissa = mantissa * np.uint64(10) + np.uint64(data[i] - 48)
+                digits += 1 if mantissa > 0 else 0
+                exponent -= dot
+            else:
+                exponent += not dot
+        i += 1
+    if not any_digit:
+        return np.float32(np.nan), READ
+    if i < end:
+        if data[i] != 101 and data[i] != 69:
+            return np.float32(np.nan), READ
+        shift, i = _exponent(data, i + 1, end)
+        if i < end:
+            return np.float32(0), AGAIN
+        exponent += shift
+    return _scale(sign, mantissa, exponent)
+
+
+@numba.njit(cache=True, nogil=True)
+def _exponent(data: Bytes, i: int, end: int) -> tuple[int, int]:
+    sign = 1
+    if i < end and (data[i] == 45 or data[i] == 43):
+        sign = -1 if data[i] == 45 else 1
+        i += 1
+    total, first = 0, i
+    while i < end and 48 <= data[i] <= 57 and total < 1000:
+        total = 10 * total + int(data[i]) - 48
+        i += 1
+    return sign * total, (i if i > first else -1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _scale(sign: float, mantissa: np.uint64, exponent: int) -> tuple[np.float32, int]:
+    """mantissa × 10^exponent; marked where the error of float64 could change the float32."""
+    if mantissa == 0:
+        return np.float32(sign * 0.0), READ
+    if abs(exponent) > 22:
+        return np.float32(0), AGAIN
+    number = np.float64(mantissa)
+    number = number * POWERS[exponent] if exponent >= 0 else number / POWERS[-exponent]
+    if number < 1e-36 or number > 1e38:
+        return np.float32(0), AGAIN
+    single = np.float64(np.float32(number))
+    slack = number * 2e-15
+    if np.float64(np.float32(number - slack)) != single or np.float64(np.float32(number + slack)) != single:
+        return np.float32(0), AGAIN
+    return np.float32(sign * number), READ
+
+
+T = TypeVar("T")
+RunFormat = Literal["trec", "marco", "scores"]
+PIECE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where a format keeps what, counted from 0; -1 for what it does not have."""
+
+    count: int
+    passage: int
+    rank: int
+    score: int
+    example: str
+
+
+FORMATS: dict[RunFormat, Columns] = {
+    "trec": Columns(6, 2, 3, 4, "query Q0 passage rank score tag"),
+    "marco": Columns(3, 1, 2, -1, "query passage rank"),
+    "scores": Columns(3, 1, -1, 2, "query passage score"),
+}
+DETECTED: dict[str, RunFormat] = {"trec-run": "trec", "msmarco-run": "marco", "tevatron-run": "scores"}
+
+
+def run_file(path: Path) -> Path | None:
+    """The run a path stands for: a file itself, or the only .trec of a folder or of its runs/; none if it has none."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.trec")) or sorted(path.glob("runs/*.trec"))
+    named = [file for file in found if file.name == "run.trec"] or found
+    if len(named) > 1:
+        raise DataError(
+            f"the folder has several runs: {', '.join(file.name for file in named)}",
+            file=path,
+            fix=f"name one, such as {named[0]}",
+        )
+    return named[0] if named else None
+
+
+def needed_run(path: Path) -> Path:
+    """The same where only a run will do."""
+    file = run_file(path)
+    if file is None:
+        raise DataError("the folder has no run in it", file=path, fix="name a run file (.trec)")
+    return file
+
+
+def open_run(path: Path) -> Iterator[Block]:
+    """The blocks of a run in any format that is known; an empty file is a run without hits."""
+    source = source_of(path)
+    if not source.head(1 << 12).strip():
+        return iter(())
+    found = _detected(path)
+    if found.format.name in DETECTED:
+        return read_blocks(path, DETECTED[found.format.name])
+    if found.format.name in ("beir-qrels", "msmarco-id-triples") and _has_ranks(source):
+        return read_blocks(path, "marco")
+    if found.format.name == "dpr-results":
+        return _from_hits(item.record for item in found.items(Options()))
+    raise DataError(
+        f"this looks like {found.format.about}, not like a run",
+        file=path,
+        fix="name a TREC, MS MARCO or DPR run",
+    )
+
+
+def _has_ranks(source: Source) -> bool:
+    """Whether the last of three columns can be ranks, in any order: none twice for a query, several for some."""
+    table = Sample(source).tabs
+    ranks = {(row[0], row[2]) for row in table if row[2].isdecimal() and int(row[2])}
+    return len(ranks) == len(table) > len({row[0] for row in table})
+
+
+def _detected(path: Path) -> formats.Found:
+    try:
+        return formats.find(path)[0]
+    except DataError as error:
+        raise DataError(
+            error.what, file=error.file, line=error.line, fix="name a TREC, MS MARCO or DPR run"
+        ) from None
+
+
+def of_run(run: Path, use: Callable[[Iterable[Block]], T]) -> tuple[T, bool]:
+    """What `use` makes of a run, and whether the lines of a query lay apart and had to be brought together first.
+
+    What is refused is said with the run's file, since several runs may be compared.
+    """
+    try:
+        try:
+            return use(open_run(run)), False
+        except Ungrouped:
+            return use([regroup(list(open_run(run)))]), True
+    except DataError as error:
+        if error.file is not None:
+            raise
+        raise DataError(error.what, file=run, fix=error.fix) from None
+
+
+def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Iterator[Block]:
+    """The queries of a run file, block after block; the hits of a query must lie together."""
+    source = source_of(path)
+    line, rest = 1, b""
+    for text in _pieces(source, piece):
+        chunk = rest + text
+        cut = _last_whole_query(chunk)
+        lines = chunk.count(b"\n", 0, cut)
+        if lines:
+            yield _block(source.label, np.frombuffer(chunk, dtype=np.uint8)[:cut], lines, form, line)
+        line += lines
+        rest = chunk[cut:]
+    if rest.strip():
+        rest = rest if rest.endswith(b"\n") else rest + b"\n"
+        yield _block(source.label, np.frombuffer(rest, dtype=np.uint8), rest.count(b"\n"), form, line)
+
+
+def _pieces(source: Source, size: int) -> Iterator[bytes]:
+    try:
+        with source.open() as stream:
+            while text := stream.read(size):
+                yield text
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+
+
+def _last_whole_query(chunk: bytes) -> int:
+    """Where the last query of the chunk begins; 0 if there is one query only. Its hits may go on after the chunk."""
+    end = chunk.rfind(b"\n") + 1
+    start = end
+    query = None
+    while start > 0:
+        begin = chunk.rfind(b"\n", 0, start - 1) + 1
+        fields = chunk[begin:start].split(None, 1)
+        if fields and query is not None and fields[0] != query:
+            return start
+        query = fields[0] if fields else query
+        start = begin
+    return 0
+
+
+def _block(label: str, data: Bytes, lines: int, form: RunFormat, first_line: int) -> Block:
+    columns = FORMATS[form]
+    parsed = parse_lines(data, lines, columns.count, columns.passage, columns.rank, columns.score)
+    if parsed.bad_line >= 0:
+        raise _malformed(label, first_line + parsed.bad_line, parsed.reason, columns)
+    for i in np.flatnonzero(parsed.states == AGAIN):
+        parsed.scores[i] = _read_again(data, parsed.score_starts[i], parsed.score_ends[i])
+        if np.isnan(parsed.scores[i]):
+            line = first_line + int(np.count_nonzero(data[: parsed.score_starts[i]] == 10))
+            raise _malformed(label, line, BAD_SCORE, columns)
+    queries, segments = _segments(data, parsed.query_starts, parsed.query_ends, parsed.changes)
+    return Block(queries, Hits(segments, data, parsed.starts, parsed.ends, parsed.scores, parsed.ranks))
+
+
+def _segments(data: Bytes, starts: Longs, ends: Longs, changes: Longs) -> tuple[tuple[bytes, ...], Longs]:
+    queries = tuple(data[starts[i] : ends[i]].tobytes() for i in changes)
+    return queries, np.append(changes, starts.size)
+
+
+def _read_again(data: Bytes, start: int, end: int) -> np.float32:
+    try:
+        number = float(data[start:end].tobytes())
+    except ValueError:
+        return np.float32(np.nan)
+    with np.errstate(over="ignore"):
+        return np.float32(number)
+
+
+def _malformed(label: str, line: int, reason: int, columns: Columns) -> DataError:
+    what = {
+        FEW_COLUMNS: f"the line has fewer than {columns.count} columns",
+        MANY_COLUMNS: f"the line has more than {columns.count} columns",
+        BAD_RANK: "the rank is not a whole number of at least 1",
+        BAD_SCORE: "the score is not a number",
+    }[reason]
+    return DataError(what, file=label, line=line, fix=f"each line should read: {columns.example}")
+
+
+def _from_hits(records: Iterator[object]) -> Iterator[Block]:
+    hits = (record for record in records if isinstance(record, Hit))
+    for query, group in groupby(hits, key=lambda hit: hit.query):
+        yield block_from_mapping({query: {hit.passage: hit.score for hit in group}})

@@ -1,0 +1,380 @@
+"""From a task and a run to scores, intervals and the notes that belong beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.statistics import Interval, bootstrap, bootstrap_of
+from liebig.evaluation.answer_accuracy import answer_scores, found_in, match_ranks
+from liebig.evaluation.runs import of_run, open_run
+from liebig.evaluation.suites import DEFAULTS, is_same
+from liebig.evaluation.tasks import Task
+from liebig.measures.evaluator import Block, Scores, evaluate, judgements_from_mapping
+from liebig.measures.names import Measure, parse_all
+from liebig.measures.similarity import pearson, spearman
+
+# What an evaluation leaves: `results.json` with the means, and the values of every query beside it.
+#
+#     results.json          what was evaluated, one entry a task
+#     queries/TASK.jsonl    {"query": id, "hits": n, "nDCG@10": 0.63, …}, all judged queries in order
+#
+# Everything a report or a comparison needs is read from these, so nothing is ever evaluated twice.
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """Means of one task with their intervals, and what a reader must know beside them.
+
+    `recall` is a curve: mean recall (for answers, accuracy) by cut, as deep as the run goes.
+    """
+
+    task: str
+    split: str
+    kind: str
+    queries: int
+    measures: Mapping[str, Interval]
+    remarks: str
+    notes: Sequence[str] = ()
+    suite: str | None = None
+    same_as_published: bool = False
+    values: str = ""
+    recall: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`scifact test`."""
+        return f"{self.task} {self.split}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """All tasks of one system."""
+
+    system: str
+    tasks: Sequence[TaskResult]
+    means: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class PerQuery:
+    """Values per query: rows are queries, columns measures."""
+
+    queries: tuple[str, ...]
+    measures: tuple[str, ...]
+    values: NDArray[np.float64]
+
+    def of(self, measure: str) -> NDArray[np.float64]:
+        """The values of a measure."""
+        return self.values[:, self.measures.index(measure)]
+
+
+def to_json(results: Results) -> dict[str, Any]:
+    """A tree for results.json."""
+    return asdict(results)
+
+
+def read_results(folder: Path) -> Results:
+    """The results an evaluation left in a folder."""
+    path = folder / RESULTS
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError("there are no results to read", file=path, fix="run liebig evaluate first") from error
+    tasks = [
+        TaskResult(
+            **{**task, "measures": {name: Interval(**value) for name, value in task["measures"].items()}}
+        )
+        for task in tree["tasks"]
+    ]
+    return Results(tree["system"], tasks, tree["means"])
+
+
+def query_lines(per_query: PerQuery, extra: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """The lines of queries/TASK.jsonl; `extra` are columns beside the measures."""
+    for i, query in enumerate(per_query.queries):
+        row = {"query": query} | {name: column[i] for name, column in extra.items()}
+        row |= dict(zip(per_query.measures, map(float, per_query.values[i])))
+        yield json.dumps(row, ensure_ascii=False)
+
+
+def read_per_query(folder: Path, task: TaskResult) -> PerQuery:
+    """The values of a task's queries."""
+    path, names = folder / task.values, tuple(task.measures)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    values = np.array([[row[name] for name in names] for row in rows], dtype=np.float64)
+    return PerQuery(tuple(row["query"] for row in rows), names, values.reshape(len(rows), len(names)))
+
+
+CUTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+SHOWN = 3  # ids in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How answers are matched: as regular expressions, and in titles too."""
+
+    patterns: bool = False
+    titles: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How intervals are made."""
+
+    level: float = 0.95
+    samples: int = 10_000
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A task with the values of its queries, their means, and remarks."""
+
+    task: Task
+    per_query: PerQuery
+    intervals: Mapping[str, Interval]
+    remarks: str
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    recall: Mapping[str, float] = field(default_factory=dict)
+    missing: int = 0
+
+    def result(self, values: str) -> TaskResult:
+        """The entry of results.json; `values` names the file with the values per query."""
+        task, same = self.task, self.is_published_set
+        return TaskResult(
+            task=task.name,
+            split=task.split,
+            kind=task.kind,
+            queries=len(self.per_query.queries),
+            measures=self.intervals,
+            remarks=self.remarks,
+            notes=self.notes,
+            suite=task.suite.name if task.suite else None,
+            same_as_published=same,
+            values=values,
+            recall=self.recall,
+        )
+
+    @property
+    def is_published_set(self) -> bool:
+        """Whether papers' figures may stand beside this; passages are only counted where the queries fit."""
+        suite, queries = self.task.suite, len(self.per_query.queries)
+        if suite is None or not is_same(suite, queries, None):
+            return False
+        if not suite.queries and suite.split != self.task.split:
+            return False
+        return not suite.passages or is_same(suite, queries, self.task.count_passages())
+
+
+def measures_for(task: Task, names: Sequence[str]) -> tuple[Measure, ...]:
+    """The measures asked for, else the suite's, else those usual for the kind of task; all must fit it."""
+    chosen = tuple(names) or (task.suite.measures if task.suite else DEFAULTS[task.kind])
+    measures = parse_all(chosen)
+    needed = {"candidates": "judgements"}.get(task.kind, task.kind)
+    for measure in measures:
+        if measure.needs != needed:
+            raise RecipeError(
+                f"{measure} needs {measure.needs}, and {task.name} is evaluated by its {task.kind}",
+                fix=f"use measures such as {', '.join(DEFAULTS[task.kind])}, or data={measure.needs}",
+            )
+    return measures
+
+
+def score_run(
+    task: Task,
+    run: Path,
+    measures: Sequence[Measure],
+    *,
+    exclude_self: bool,
+    matching: Matching,
+    how: Bootstrap,
+) -> Scored:
+    """A run file on a task with judgements or answers; recall at other cuts is computed on the way."""
+    probes = curve_measures(measures)
+    every = (*measures, *(probe for probe in probes if probe not in measures))
+    if task.kind == "judgements":
+        scores, regrouped = _evaluate(run, task, every, exclude_self)
+    elif task.kind == "answers":
+        scores, regrouped = _match(run, task, every, matching), False
+    else:
+        raise DataError(
+            f"a run cannot be evaluated on {task.kind}",
+            file=task.path,
+            fix="evaluate a model, or use data=judgements",
+        )
+    if scores.missing.all():
+        refuse_disjoint(run, task, scores.queries)
+    asked = scores.only(measures)
+    notes = _notes(task, asked) + (
+        ["The hits of a query did not lie together; regrouped."] if regrouped else []
+    )
+    return replace(summarise(task, asked, notes, how), recall=recall_curve(scores, probes))
+
+
+def refuse_disjoint(run: Path, task: Task, queries: Sequence[str]) -> None:
+    """A run with other queries than those asked is a mistake; one without any hits may be."""
+    found = [query.decode(errors="replace") for block in open_run(run) for query in block.queries]
+    if found and set(queries).isdisjoint(found):
+        raise DataError(
+            f"the run has none of the queries of {task.path}, split {task.split}: its own begin "
+            f"with {first_ids(found)}, those asked there with {first_ids(queries)}",
+            file=run,
+            fix="name the collection and the split that the run was searched for; the ids must be the same",
+        )
+
+
+def first_ids(ids: Sequence[str]) -> str:
+    """`'q1', 'q2', 'q3'`."""
+    return ", ".join(map(repr, ids[:SHOWN]))
+
+
+def missing_note(missing: int, queries: int) -> list[str]:
+    """That queries without hits count as 0, where there are some."""
+    if not missing:
+        return []
+    which = (
+        "none has hits" if missing == queries else f"{missing} {'has' if missing == 1 else 'have'} no hits"
+    )
+    return [f"Of {queries} queries {which} in the run: they count as 0."]
+
+
+def curve_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Recall at many cuts, with the threshold that the measures have; for answers, accuracy."""
+    if measures[0].needs == "answers":
+        return tuple(Measure("Answer", cut) for cut in CUTS if cut <= 100)
+    rel = next((measure.rel for measure in measures if measure.kind in ("R", "RR", "AP")), 1)
+    return tuple(Measure("R", cut, rel) for cut in CUTS)
+
+
+def recall_curve(scores: Scores, probes: Sequence[Measure]) -> dict[str, float]:
+    """Means by cut, as deep as the run goes."""
+    deepest, means = int(scores.hits.max(initial=0)), scores.means()
+    return {str(probe.cut): means[str(probe)] for probe in probes if probe.cut and probe.cut <= deepest}
+
+
+def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> Scored:
+    """Candidates that a model ranked; the positives of each group are what is relevant."""
+    judgements = judgements_from_mapping(
+        {group.query: dict.fromkeys(group.positives, 1) for group in task.groups}
+    )
+    scores = evaluate([block], judgements, measures)
+    return summarise(task, scores, _notes(task, scores), how)
+
+
+def score_pairs(
+    task: Task, similarities: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
+) -> Scored:
+    """Correlation of similarities with the gold scores; intervals resample pairs."""
+    gold = np.array([pair.score for pair in task.pairs])
+    for what, values in (("scores of the pairs", gold), ("similarities that the model gives", similarities)):
+        if np.ptp(values) == 0:
+            raise DataError(
+                f"all {len(gold)} {what} are equal, so there is no correlation",
+                file=task.path,
+                fix="evaluate pairs with different scores by a model that tells texts apart",
+            )
+    functions = {"Spearman": spearman, "Pearson": pearson}
+    intervals = {
+        str(measure): bootstrap_of(
+            lambda rows, f=functions[measure.kind]: f(similarities[rows], gold[rows]),  # type: ignore[misc]  # f is bound now
+            len(gold), samples=min(how.samples, 1000), level=how.level, seed=how.seed,
+        )
+        for measure in measures
+    }  # fmt: skip
+    names = tuple(str(i) for i in range(len(gold)))
+    per_query = PerQuery(names, (), np.empty((len(gold), 0)))
+    extra = {"similarity": similarities.tolist(), "gold": gold.tolist()}
+    return Scored(task, per_query, intervals, f"{len(gold)} pairs", _suite_note(task), extra)
+
+
+def score_triplets(
+    task: Task, values: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
+) -> Scored:
+    """The share of triplets whose positive is nearer."""
+    names = tuple(str(i) for i in range(len(values)))
+    columns = np.repeat(values[:, None], len(measures), axis=1)
+    per_query = PerQuery(names, tuple(map(str, measures)), columns)
+    return Scored(task, per_query, intervals_of(per_query, how), f"{len(values)} triplets", _suite_note(task))
+
+
+def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) -> Scored:
+    """Scores with intervals."""
+    per_query = PerQuery(scores.queries, tuple(map(str, scores.measures)), scores.values)
+    extra = {"hits": scores.hits.tolist()}
+    return Scored(
+        task,
+        per_query,
+        intervals_of(per_query, how),
+        scores.remarks(),
+        tuple(notes),
+        extra,
+        missing=int(scores.missing.sum()),
+    )
+
+
+def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
+    """The mean of each measure and its interval."""
+    if not per_query.queries:
+        raise DataError("there is no query to evaluate", fix="choose a split that has queries")
+    return {
+        name: bootstrap(per_query.of(name), samples=how.samples, level=how.level, seed=how.seed)
+        for name in per_query.measures
+    }
+
+
+def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
+    judgements = task.judgements
+    assert judgements is not None
+    return of_run(run, lambda blocks: evaluate(blocks, judgements, measures, exclude_self=exclude_self))
+
+
+def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
+    depth = max(measure.cut or 0 for measure in measures)
+    found = found_in(run, depth, task.queries)
+    ranks = match_ranks(
+        {query: hits.ids for query, hits in found.items()},
+        task.queries,
+        task.passages(),
+        patterns=matching.patterns,
+        titles=matching.titles,
+    )
+    return answer_scores(ranks, found, tuple(task.queries), measures)
+
+
+def _notes(task: Task, scores: Scores) -> list[str]:
+    notes = [*_suite_note(task), *missing_note(int(scores.missing.sum()), len(scores.queries))]
+    if task.unanswered:
+        notes.append(f"{task.unanswered} questions have no answer to match and are left out.")
+    found = int(scores.found_self.sum())
+    if scores.excluded_self:
+        notes.append("A query's own id is taken out of its hits.")
+    elif found:
+        notes.append(
+            f"{found} queries have their own id among their hits. If ids of queries and passages name the same texts, "
+            "evaluate with exclude_self=true."
+        )
+    deepest = int(scores.hits.max(initial=0))
+    too_deep = [str(measure) for measure in scores.measures if measure.cut and measure.cut > deepest]
+    if too_deep and deepest:
+        notes.append(f"No query has more than {deepest} hits: {', '.join(too_deep)} cannot look deeper.")
+    return notes
+
+
+def _suite_note(task: Task) -> tuple[str, ...]:
+    return (f"{task.suite.name}: {task.suite.note}",) if task.suite and task.suite.note else ()
+
+
+def system_name(path: Path) -> str:
+    """What to call a system by default: its file's name without suffix, or its folder's."""
+    return path.parent.name if path.name == "run.trec" else path.stem if path.is_file() else path.name

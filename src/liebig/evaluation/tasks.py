@@ -1,0 +1,408 @@
+"""What is evaluated on: a collection folder, a BEIR folder or a plain file, read as one kind of task.
+
+A task has what its kind needs: judgements, questions with answers, scored pairs, triplets or candidates. Passages
+stay on disk and are streamed. The split is the one asked for, else the suite's, else `test`, else the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Section, Tuple
+from liebig.base.rng import below, key, permute
+from liebig.collection.collection import Collection
+from liebig.evaluation.suites import Kind, Suite, recognise
+from liebig.formats import detect as formats
+from liebig.formats.inputs import DiskSource
+from liebig.formats.items import Options, Where, as_score, split_in
+from liebig.formats.rows import lines, text_lines
+from liebig.measures.evaluator import Judgements, judgements_from_records
+from liebig.text.sentences import split
+
+# Similarity files as their tasks publish them: STS 2012–2016, SICK, and STS benchmark's own csv.
+#
+# STS years: `STS.input.NAME.txt` (two sentences, tab) beside `STS.gs.NAME.txt` (a score a line, blank where
+# not judged). SICK: tab-separated with a header, `relatedness_score` from 1 to 5; the file of all pairs
+# names the set of each. STS benchmark: tab-separated genre, file, year, number, score, sentence, sentence.
+# (The csv of sentence,sentence,score is read by `liebig.data`.)
+
+SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
+SICK_SET = "SemEval_set"
+SICK_SETS = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
+
+
+def is_sts_folder(path: Path) -> bool:
+    """Whether a path is one of these: a folder with STS.input files, a SICK file, or STS benchmark's own csv."""
+    if path.is_dir():
+        return any(path.glob("STS.input.*.txt"))
+    return path.is_file() and path.suffix in (".txt", ".csv") and (_is_sick(path) or _is_benchmark(path))
+
+
+def read_folder(path: Path, split: str = "test") -> Iterator[ScoredPair]:
+    """The scored pairs of any of them; of SICK's file of all pairs, those of a split."""
+    if path.is_dir():
+        for inputs in sorted(path.glob("STS.input.*.txt")):
+            yield from read_year(inputs, inputs.with_name(inputs.name.replace("STS.input.", "STS.gs.")))
+    elif _is_sick(path):
+        yield from read_sick(path, split)
+    else:
+        yield from read_benchmark(path)
+
+
+def read_year(inputs: Path, gold: Path) -> Iterator[ScoredPair]:
+    """One set of STS 2012–2016; pairs without a score were not judged and are left out."""
+    if not gold.is_file():
+        raise DataError(
+            "the gold scores are missing", file=gold, fix="put the STS.gs file beside its STS.input file"
+        )
+    texts, scores = list(lines(DiskSource(inputs))), list(lines(DiskSource(gold)))
+    if len(texts) != len(scores):
+        raise DataError(
+            f"there are {len(texts)} pairs and {len(scores)} scores", file=gold, fix="copy both files again"
+        )
+    for (number, line), (_, score) in zip(texts, scores):
+        if score.strip():
+            fields = line.split("\t")
+            if len(fields) < 2:
+                where = Where(str(inputs), number)
+                where.refuse("the line has no two sentences with a tab between", "copy the file again")
+            yield ScoredPair(fields[0], fields[1], as_score(score.strip(), Where(str(gold), number)))
+
+
+def read_sick(path: Path, split: str) -> Iterator[ScoredPair]:
+    """The pairs of a SICK file; where it has all sets in one, those of the split."""
+    rows = text_lines(DiskSource(path))
+    header = next(rows)[1].split("\t")
+    first, second, score = (header.index(name) for name in SICK_COLUMNS)
+    place = header.index(SICK_SET) if SICK_SET in header else None
+    for number, line in rows:
+        fields, where = line.split("\t"), Where(str(path), number)
+        if len(fields) != len(header):
+            where.refuse(
+                f"the line has {len(fields)} columns instead of {len(header)}", "copy the file again"
+            )
+        if place is None or fields[place] == SICK_SETS.get(split):
+            yield ScoredPair(fields[first], fields[second], as_score(fields[score], where))
+
+
+def read_benchmark(path: Path) -> Iterator[ScoredPair]:
+    """The pairs of sts-train.csv, sts-dev.csv or sts-test.csv."""
+    for number, line in text_lines(DiskSource(path)):
+        fields, where = line.split("\t"), Where(str(path), number)
+        if len(fields) < 7:
+            where.refuse(f"the line has {len(fields)} columns instead of 7", "copy the file again")
+        yield ScoredPair(fields[5], fields[6], as_score(fields[4], where))
+
+
+def _head(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        return file.readline(1 << 16).decode("utf-8", "replace").rstrip("\r\n").split("\t")
+
+
+def _is_sick(path: Path) -> bool:
+    return set(SICK_COLUMNS) <= set(_head(path))
+
+
+def _is_benchmark(path: Path) -> bool:
+    fields = _head(path)
+    return len(fields) >= 7 and fields[0].startswith("main-")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One set of questions to put to a system; `passages()` streams the texts, where the source has them.
+
+    A question without an answer cannot be judged by answers: it is left out and counted as `unanswered`.
+    """
+
+    name: str
+    path: Path
+    split: str
+    kind: Kind
+    suite: Suite | None = None
+    judgements: Judgements | None = None
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    pairs: Sequence[ScoredPair] = ()
+    triplets: Sequence[Tuple] = ()
+    groups: Sequence[Group] = ()
+    unanswered: int = 0
+    passages: Callable[[], Iterator[Passage]] = lambda: iter(())
+    count_passages: Callable[[], int | None] = lambda: None
+
+    @property
+    def label(self) -> str:
+        """`scifact-test`, which names its files too."""
+        return f"{self.name}-{self.split}".replace("/", "-")
+
+
+@dataclass(eq=False)
+class _Records:
+    """Everything of a source but its passages, by split."""
+
+    judgements: dict[str, list[Judgement]] = field(default_factory=dict)
+    pairs: dict[str, list[ScoredPair]] = field(default_factory=dict)
+    tuples: dict[str, list[Tuple]] = field(default_factory=dict)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
+    queries: dict[str, Query] = field(default_factory=dict)
+    question_splits: dict[str, set[str]] = field(default_factory=dict)
+    unanswered: dict[str, int] = field(default_factory=dict)
+
+
+def read_task(
+    path: Path, *, kind: Kind | None = None, split: str | None = None, suite: Suite | None = None
+) -> Task:
+    """The task a path holds; of several kinds the one asked for, else judgements before answers before pairs."""
+    if is_sts_folder(path):
+        return _sts_task(path, split, suite)
+    if _is_collection(path):
+        return _collection_task(Collection(path), kind, split, suite)
+    return _file_task(path, kind, split, suite)
+
+
+def _is_collection(path: Path) -> bool:
+    return path.is_dir() and [found.format.name for found in formats.find(path)] == ["collection"]
+
+
+def _collection_task(
+    collection: Collection, kind: Kind | None, split: str | None, suite: Suite | None
+) -> Task:
+    path = collection.path
+    kinds: dict[Kind, tuple[str, ...]] = {
+        "judgements": collection.splits_of("judgements"),
+        "pairs": collection.splits_of("pairs"),
+        "triplets": collection.splits_of("tuples"),
+        "candidates": collection.splits_of("groups"),
+    }
+    if any(query.answers for query in collection.queries()):
+        kinds["answers"] = collection.splits_of("splits") or ("all",)
+    kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
+    queries = (
+        {} if kind in ("pairs", "triplets") else _by_id(collection.queries(None if split == "all" else split))
+    )
+    asked = {name: query for name, query in queries.items() if query.answers or kind != "answers"}
+    return Task(
+        name=path.name,
+        path=path,
+        split=split,
+        kind=kind,
+        suite=suite,
+        queries=asked,
+        unanswered=len(queries) - len(asked),
+        judgements=judgements_from_records(collection.judgements(split)) if kind == "judgements" else None,
+        pairs=list(collection.pairs(split)) if kind == "pairs" else (),
+        triplets=list(collection.tuples(split)) if kind == "triplets" else (),
+        groups=list(collection.groups(split)) if kind == "candidates" else (),
+        passages=collection.passages,
+        count_passages=lambda: collection.count("passages"),
+    )
+
+
+def _file_task(path: Path, kind: Kind | None, split: str | None, suite: Suite | None) -> Task:
+    """A BEIR folder, qrels, questions, pairs or triplets: all records but the passages are held in memory."""
+    records = _read(path)
+    kinds: dict[Kind, tuple[str, ...]] = {
+        "judgements": tuple(records.judgements),
+        "answers": tuple(records.question_splits),
+        "pairs": tuple(records.pairs),
+        "triplets": tuple(records.tuples),
+        "candidates": tuple(records.groups),
+    }
+    kind, split, suite = _choose(path, {k: v for k, v in kinds.items() if v}, kind, split, suite)
+    judgements = records.judgements.get(split, []) if kind == "judgements" else []
+    asked = {judgement.query for judgement in judgements} | records.question_splits.get(split, set())
+    unanswered = records.unanswered.get(split, 0) if kind == "answers" else 0
+    return Task(
+        name=_name(path),
+        path=path,
+        split=split,
+        kind=kind,
+        suite=suite,
+        queries={name: query for name, query in records.queries.items() if name in asked},
+        unanswered=unanswered,
+        judgements=judgements_from_records(judgements) if kind == "judgements" else None,
+        pairs=records.pairs.get(split, ()) if kind == "pairs" else (),
+        triplets=records.tuples.get(split, ()) if kind == "triplets" else (),
+        groups=records.groups.get(split, ()) if kind == "candidates" else (),
+        passages=lambda: _passages(path),
+        count_passages=lambda: sum(1 for _ in _passages(path)) or None,
+    )
+
+
+def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
+    suite, split = suite or recognise(path, ["pairs"]), split or "test"
+    pairs = list(read_folder(path, split))
+    if not pairs:
+        raise DataError(f"there are no scored pairs of the split {split!r}", file=path, fix="split=test")
+    return Task(path.name, path, split, "pairs", suite, pairs=pairs)
+
+
+def _read(path: Path) -> _Records:
+    records = _Records()
+    for found in formats.find(path):
+        if found.format.name in (
+            "passages",
+            "documents",
+            "msmarco-passages",
+            "dpr-passages",
+            "msmarco-documents",
+        ):
+            continue
+        for item in found.items(Options()):
+            _keep(records, item.record, item.split or split_in(found.source.name) or "test")
+    return records
+
+
+def _keep(records: _Records, record: object, split: str) -> None:
+    if isinstance(record, Judgement):
+        records.judgements.setdefault(split, []).append(record)
+    elif isinstance(record, ScoredPair):
+        records.pairs.setdefault(split, []).append(record)
+    elif isinstance(record, Tuple) and record.negatives:
+        records.tuples.setdefault(split, []).append(record)
+    elif isinstance(record, Group):
+        records.groups.setdefault(split, []).append(record)
+    elif isinstance(record, Query):
+        records.queries[record.id] = record
+        if record.answers:
+            records.question_splits.setdefault(split, set()).add(record.id)
+        else:
+            records.unanswered[split] = records.unanswered.get(split, 0) + 1
+
+
+def with_passages(task: Task, path: Path) -> Task:
+    """The task with its passages read from elsewhere: questions and passages often come in different files."""
+    if _is_collection(path):
+        collection = Collection(path)
+        return replace(
+            task, passages=collection.passages, count_passages=lambda: collection.count("passages")
+        )
+    return replace(
+        task, passages=lambda: _passages(path), count_passages=lambda: sum(1 for _ in _passages(path))
+    )
+
+
+def _passages(path: Path) -> Iterator[Passage]:
+    for found in formats.find(path):
+        for item in found.items(Options()):
+            if isinstance(item.record, Passage):
+                yield item.record
+
+
+def _choose(
+    path: Path,
+    kinds: Mapping[Kind, tuple[str, ...]],
+    kind: Kind | None,
+    split: str | None,
+    suite: Suite | None,
+) -> tuple[Kind, str, Suite | None]:
+    if kind is None and suite is not None:
+        kind = suite.kind
+    if not kinds or (kind is not None and kind not in kinds):
+        has = f"no {kind or ''} here, but {', '.join(kinds)}" if kinds else "nothing here to evaluate on"
+        fix = "name a set with judgements, answers, scored pairs or triplets"
+        raise DataError(f"there {'are' if kinds else 'is'} {has}", file=path, fix=fix)
+    suite = suite or recognise(path, [kind] if kind else kinds)
+    chosen = kind if kind is not None else suite.kind if suite is not None else next(iter(kinds))
+    return chosen, _split(path, kinds[chosen], split, suite), suite
+
+
+def _split(path: Path, splits: Sequence[str], asked: str | None, suite: Suite | None) -> str:
+    usual = [f"{suite.split}.small", suite.split] if suite else []
+    wanted = asked or next((split for split in usual if split in splits), None)
+    if wanted is None:
+        wanted = "test" if "test" in splits else splits[0] if len(splits) == 1 else None
+    if wanted is None or wanted not in splits:
+        has = f"it has {', '.join(splits)}"
+        raise DataError(
+            f"which split? {has}" if wanted is None else f"there is no split {wanted!r}; {has}",
+            file=path,
+            fix=f"split={splits[0]}",
+        )
+    return wanted
+
+
+def _name(path: Path) -> str:
+    """The name of a folder or file; a file that is named after its split goes by its folder: stsb/test.csv is stsb."""
+    name = path.name if path.is_dir() else path.name.split(".")[0]
+    return path.absolute().parent.name if not path.is_dir() and split_in(name) == name else name
+
+
+def _by_id(queries: Iterable[Query]) -> dict[str, Query]:
+    return {query.id: query for query in queries}
+
+
+# Triplets of sentences built from documents with sections, after Ein Dor et al. (2018): said to be built.
+#
+# Anchor and positive are two sentences of one section, the negative a sentence of another section of the
+# same document, so topic alone does not tell them apart. Sections without a heading or of lists and
+# references are left out. The draw is a function of the seed and the document's place, so the same
+# collection gives the same triplets.
+
+LEFT_OUT = {
+    "see also", "references", "external links", "notes", "further reading", "bibliography", "sources", "footnotes",
+    "citations", "gallery", "discography", "filmography",
+}  # fmt: skip
+FEWEST_WORDS, MOST_WORDS = 5, 50
+
+
+def build(documents: Iterable[Document], *, per_document: int, limit: int, seed: int) -> Iterator[Tuple]:
+    """Up to `limit` triplets, at most `per_document` of each document."""
+    made = 0
+    for place, document in enumerate(documents):
+        for triplet in _of_document(document, per_document, key(seed, place)):
+            if made == limit:
+                return
+            made += 1
+            yield triplet
+
+
+def usable_sentences(section: Section) -> list[str]:
+    """The sentences of a section that can stand in a triplet."""
+    if section.heading.strip().lower() in LEFT_OUT | {""}:
+        return []
+    found = [sentence.strip() for paragraph in section.paragraphs for sentence in split(paragraph)]
+    return [sentence for sentence in found if FEWEST_WORDS <= len(sentence.split()) <= MOST_WORDS]
+
+
+def _of_document(document: Document, count: int, document_key: np.uint64) -> Iterator[Tuple]:
+    sections = [sentences for sentences in map(usable_sentences, document.sections) if sentences]
+    rich = [i for i, sentences in enumerate(sections) if len(sentences) > 1]
+    if len(sections) < 2 or not rich:
+        return
+    seen: set[tuple[str, str, str]] = set()
+    for n in range(count):
+        here, first, second, other, third = (int(below(document_key, 5 * n + i, 1 << 30)) for i in range(5))
+        home = rich[here % len(rich)]
+        away = sections[(home + 1 + other % (len(sections) - 1)) % len(sections)]
+        same = sections[home]
+        i = first % len(same)
+        j = (i + 1 + second % (len(same) - 1)) % len(same)
+        chosen = (same[i], same[j], away[third % len(away)])
+        if chosen not in seen and len(set(chosen)) == 3:
+            seen.add(chosen)
+            yield Tuple(chosen[0], chosen[1], (chosen[2],))
+
+
+# The ABS paper's development protocol: one positive and 99 others of a query's first 1,000 hits, ranked by
+# RR@100.
+#
+# The others are drawn from a run by a function of the seed and the query's place, judged passages left out.
+# A query without a positive, or with fewer hits than asked for, keeps what it has.
+
+
+def draw_groups(
+    ranked: Mapping[str, Sequence[str]], judgements: Judgements, *, count: int, seed: int
+) -> Iterator[Group]:
+    """One group a judged query that has a positive: the first positive, and `count` others."""
+    for place, query in enumerate(judgements.queries):
+        grades = judgements.grades(query)
+        positives = sorted(passage for passage, grade in grades.items() if grade > 0)
+        others = [passage for passage in ranked.get(query, ()) if passage not in grades]
+        if positives:
+            order = permute(np.arange(len(others)), max(len(others), 1), key(seed, place)) if others else []
+            yield Group(query, (positives[0],), tuple(others[i] for i in list(order)[:count]))

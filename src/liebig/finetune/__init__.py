@@ -1,1 +1,0 @@
-"""Fine-tuning on labels: contrastive, from a teacher, similarity tasks, and adaptive batch scheduling."""

@@ -1,0 +1,1 @@
+"""File formats of the field: how each is recognised, read and written."""

@@ -1,0 +1,88 @@
+"""Pre-training lines of Condenser ({"text": …}) and coCondenser ({"spans": […]}), as texts or as token ids.
+
+A line is a document: its text is one paragraph, its spans are its paragraphs. Lines have no ids; a document is named
+after its file and line. Token ids need the tokenizer that made them, and come back as that tokenizer decodes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from liebig.base.records import Document, Section
+from liebig.formats.inputs import Source
+from liebig.formats.items import Item, Options, Where, as_list, as_text, field
+from liebig.formats.output import json_line
+from liebig.formats.rows import rows
+
+Decode = Callable[[list[int]], str]
+Encode = Callable[[Sequence[str]], list[list[int]]]
+
+
+def read_text(source: Source, options: Options) -> Iterator[Item]:
+    """Documents of {"text": …} lines."""
+    decode = _decoder(options.tokenizer)
+    for where, row in rows(source):
+        text = _text(field(row, ("text",), where), where, decode)
+        yield Item(_document(source, where, [text] if text else []), where)
+
+
+def read_spans(source: Source, options: Options) -> Iterator[Item]:
+    """Documents of {"spans": […]} lines."""
+    decode = _decoder(options.tokenizer)
+    for where, row in rows(source):
+        spans = as_list(field(row, ("spans",), where), where, "spans")
+        yield Item(_document(source, where, [_text(span, where, decode) for span in spans]), where)
+
+
+def _document(source: Source, where: Where, paragraphs: list[str]) -> Document:
+    return Document(
+        f"{source.stem.lstrip('-') or 'line'}:{where.line}", "", (Section("", tuple(paragraphs)),)
+    )
+
+
+def _text(value: Any, where: Where, decode: Decode | None) -> str:
+    """A text, or the text of token ids."""
+    if not isinstance(value, list):
+        return as_text(value, where)
+    if decode is None:
+        where.refuse("the line holds token ids", "give the folder of their tokenizer with --tokenizer")
+    if not all(
+        isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 1 << 31 for token in value
+    ):
+        where.refuse("token ids must be whole numbers from 0")
+    return decode(value)
+
+
+def _decoder(folder: Path | None) -> Decode | None:
+    if folder is None:
+        return None
+    from liebig.text.tokenizer import Tokenizer
+
+    return cast(Decode, Tokenizer.from_folder(folder).decode)
+
+
+def encoder(folder: Path) -> Encode:
+    """Texts to token ids, without special tokens, by the tokenizer of a folder."""
+    from liebig.text.tokenizer import Tokenizer
+
+    return cast(Encode, Tokenizer.from_folder(folder).encode_batch)
+
+
+def text_lines(documents: Iterable[Document], encode: Encode | None = None) -> Iterator[str]:
+    """{"text": …}, a line for each paragraph: a text, or its token ids where an encoder is given."""
+    for record in documents:
+        for paragraph in _paragraphs(record):
+            yield json_line({"text": paragraph if encode is None else encode([paragraph])[0]})
+
+
+def span_lines(documents: Iterable[Document], encode: Encode | None = None) -> Iterator[str]:
+    """{"spans": […]}, a line for each document; its spans are its paragraphs."""
+    for record in documents:
+        spans = _paragraphs(record)
+        yield json_line({"spans": spans if encode is None or not spans else encode(spans)})
+
+
+def _paragraphs(document: Document) -> list[str]:
+    return [paragraph for section in document.sections for paragraph in section.paragraphs]

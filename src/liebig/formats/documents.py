@@ -1,0 +1,89 @@
+"""Structured documents as JSON lines, and plain text with a paragraph on every line.
+
+{"id", "title", "sections": [{"heading", "paragraphs"}]}, headings and paragraphs also as `h` and `p`; or {"id",
+"title", "text"}, whose text is parsed as the id's suffix says (.md, .rst, .html), else as plain paragraphs. Other
+fields with a plain value become metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from liebig.base.records import Document, Section
+from liebig.formats.inputs import Source
+from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
+from liebig.formats.markup import PARSERS, Parsed, parse_plain
+from liebig.formats.output import json_line
+from liebig.formats.rows import rows, text_lines
+
+IDS = ("id", "_id", "docid", "doc_id")
+TEXTS = ("text", "contents", "content")
+OWN = frozenset((*IDS, *TEXTS, "title", "sections", "metadata"))
+
+
+def read_documents(source: Source, options: Options) -> Iterator[Item]:
+    """Documents, with the structure they have."""
+    return (Item(document(row, where), where) for where, row in rows(source))
+
+
+def document(row: Row, where: Where) -> Document:
+    """The document of a row."""
+    name = as_id(field(row, IDS, where), where)
+    title = as_text(row.get("title"), where, "title")
+    if "sections" in row:
+        found = as_list(row["sections"], where, "sections")
+        sections = tuple(_section(as_row(entry, where, "a section"), where) for entry in found)
+    else:
+        parsed = parse_as(name, as_text(field(row, (*TEXTS, "sections"), where), where), where)
+        title, sections = title or parsed.title, parsed.sections
+    return Document(name, title, sections, _metadata(row, where))
+
+
+def parse_as(name: str, text: str, where: Where) -> Parsed:
+    """A text parsed as the suffix of its name says."""
+    suffix = name[name.rfind(".") :].lower() if "." in name else ""
+    return PARSERS.get(suffix, parse_plain)(text)
+
+
+def _section(row: Row, where: Where) -> Section:
+    heading = as_text(row.get("heading", row.get("h")), where, "heading")
+    return Section(heading, as_texts(field(row, ("paragraphs", "p"), where), where, "paragraphs"))
+
+
+def _metadata(row: Row, where: Where) -> Mapping[str, str]:
+    """Other fields of the row, as strings."""
+    found = dict(as_row(row["metadata"], where, "metadata")) if row.get("metadata") else {}
+    found |= {name: value for name, value in row.items() if name not in OWN}
+    return {name: _plain(value) for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def document_row(record: Document) -> dict[str, Any]:
+    """The row of a document."""
+    sections = [{"heading": s.heading, "paragraphs": s.paragraphs} for s in record.sections]
+    return {"id": record.id, "title": record.title, "sections": sections, "metadata": dict(record.metadata)}
+
+
+def document_lines(documents: Iterable[Document]) -> Iterator[str]:
+    """Documents as JSON lines."""
+    return (json_line(document_row(record)) for record in documents)
+
+
+def read_paragraphs(source: Source, options: Options) -> Iterator[Item]:
+    """Plain text, a paragraph on every line: each is a document of its own, named after file and line."""
+    for number, line in text_lines(source):
+        name = f"{source.stem.lstrip('-') or 'line'}:{number}"
+        yield Item(Document(name, "", (Section("", (line,)),)), Where(source.label, number))
+
+
+def paragraph_lines(documents: Iterable[Document]) -> Iterator[str]:
+    """Every paragraph on a line of its own; line breaks inside it become spaces."""
+    for record in documents:
+        for section in record.sections:
+            for paragraph in section.paragraphs:
+                yield " ".join(paragraph.splitlines())

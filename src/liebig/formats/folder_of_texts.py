@@ -1,0 +1,126 @@
+"""A folder of .txt, .md, .rst, .html and .pdf files: every file is a document, named after its path in the folder.
+
+Headings become sections (see markup); a PDF's outline does where it has one. Other files are left alone. Files are
+read one at a time, in the order of their names; one that cannot be read is skipped where the options allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Section
+from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
+from liebig.formats.documents import parse_as
+from liebig.formats.encodings import UTF_8, whole_text
+from liebig.formats.inputs import Source
+from liebig.formats.items import Item, Options, Where, as_id
+from liebig.formats.markup import PARSERS, Parsed, markdown_lines, parse_plain
+from liebig.formats.output import write_lines
+from liebig.formats.rows import check_text
+
+SUFFIXES = frozenset((*PARSERS, ".pdf"))
+PLAIN = frozenset((".txt", ".text"))
+MARKUP = SUFFIXES - PLAIN
+README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
+
+
+def read_texts(source: Source, options: Options) -> Iterator[Item]:
+    """The documents of a folder, or of one file."""
+    for path, file in source.walk():
+        if file.is_folder or (path and file.suffix not in SUFFIXES):
+            continue
+        where, name = Where(file.label), path or file.plain
+        try:
+            check_text(name, where)
+            parsed = _pdf(file) if file.suffix == ".pdf" else _parse(file, where, options)
+            id = as_id(name, where)
+        except DataError as error:
+            options.skipped.add(error)
+        else:
+            yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
+
+
+def _parse(file: Source, where: Where, options: Options) -> Parsed:
+    """A text file, parsed as its suffix says."""
+    text, encoding = whole_text(file)
+    if encoding != UTF_8:
+        options.skipped.guessed[file.label] = encoding
+    text = without_ligatures(text)
+    return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
+
+
+def _pdf(source: Source) -> Parsed:
+    """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
+    import pypdf  # late: only folders with PDF files pay for it
+
+    try:
+        with source.seekable() as file:
+            reader = pypdf.PdfReader(file)
+            title = str((reader.metadata and reader.metadata.title) or "").strip()
+            pages = [page.extract_text() or "" for page in reader.pages]
+            headings = _headings(reader)
+    except DataError:
+        raise
+    except Exception as error:  # pypdf lets nearly any exception out of a damaged file
+        raise source.damaged(error) from None
+    pages = [without_breaks(page) for page in without_margins([_clean(page) for page in pages])]
+    return Parsed(_clean(title), tuple(_page_sections(pages, headings)))
+
+
+def _headings(reader: Any) -> dict[int, str]:
+    """The first entry of the outline on each page."""
+    found: dict[int, str] = {}
+    entries = list(reader.outline)
+    while entries:
+        entry = entries.pop(0)
+        if isinstance(entry, list):
+            entries = entry + entries
+        else:
+            page = reader.get_destination_page_number(entry)
+            if page is not None and page >= 0:
+                found.setdefault(page, str(entry.title or ""))
+    return found
+
+
+def _page_sections(pages: list[str], headings: dict[int, str]) -> Iterator[Section]:
+    heading = ""
+    paragraphs: list[str] = []
+    for number, text in enumerate(pages):
+        if number in headings and paragraphs:
+            yield Section(heading, tuple(paragraphs))
+            paragraphs = []
+        heading = _clean(headings.get(number, heading))
+        paragraphs += [p for section in parse_plain(text).sections for p in section.paragraphs]
+    if paragraphs or heading:
+        yield Section(heading, tuple(paragraphs))
+
+
+def _clean(text: str) -> str:
+    """Text out of a PDF, without NULs, halves of characters and ligatures."""
+    return without_ligatures(text.replace("\0", "").encode("utf-8", "replace").decode("utf-8"))
+
+
+def write_texts(folder: Path, documents: Iterable[Document]) -> int:
+    """A Markdown file for each document, at the path that its id names."""
+    count = 0
+    taken: set[str] = set()
+    for record in documents:
+        path = _safe(record.id)
+        if path.lower() in taken:
+            raise DataError(f"two documents would be written to {path}", fix="choose another format")
+        taken.add(path.lower())
+        write_lines(folder / path, markdown_lines(record.title, record.sections))
+        count += 1
+    return count
+
+
+def _safe(name: str) -> str:
+    """The path of a document's file, which never leaves the folder."""
+    path = PurePosixPath(name)
+    wrong = path.is_absolute() or any(part in ("..", ".") or part.startswith(".") for part in path.parts)
+    if wrong or "\\" in name or ":" in name or any(len(part.encode()) > 200 for part in path.parts):
+        raise DataError(f"the id {name!r} cannot be the path of a file", fix="choose another format")
+    return str(path) if path.suffix == ".md" else f"{path}.md"

@@ -1,0 +1,515 @@
+"""Where bytes come from: files, folders, archives and standard input, behind one small interface.
+
+A source is a file or a folder. What is packed is unpacked while it is read (.gz, .xz, .zst by their first bytes);
+a .zip or .tar is a folder, or the file itself where it holds only one. Nothing is ever extracted to disk by its
+own name; a format that must seek gets an anonymous temporary file. What is below a folder and cannot be read (a link
+that leads nowhere or outside, a pipe, a folder without permission) is no child but a flaw, which says why; whoever
+reads decides whether to go on without it. Cost: that of the decompressor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO, cast
+
+import zstandard
+
+from liebig.base.errors import DataError
+
+# Decompression while reading, compression while writing: .gz, .xz and .zst.
+#
+# Reading goes by the first bytes, not the name; writing by the name. A stream that ends early is an error
+# in all three. Cost: the decompressor's own, in buffers of 1 MiB.
+
+BUFFER = 1 << 20
+PACKED = (".gz", ".xz", ".zst")
+
+
+def unpacker_of(stream: Any) -> Callable[[BinaryIO], BinaryIO] | None:
+    """The decompressor that the first bytes ask for; the stream stays at its start."""
+    start = stream.peek(6)[:6]
+    return next((unpacker for magic, unpacker in UNPACKERS.items() if start.startswith(magic)), None)
+
+
+def unpack(stream: BinaryIO) -> BinaryIO:
+    """The stream, decompressed where its first bytes say so."""
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(Readable(stream.read, stream.close), BUFFER)
+    unpacker = unpacker_of(stream)
+    return stream if unpacker is None else unpacker(stream)
+
+
+def _gzip(stream: BinaryIO) -> BinaryIO:
+    packed = gzip.GzipFile(fileobj=stream, mode="rb")
+    return io.BufferedReader(Readable(packed.read, stream.close), BUFFER)
+
+
+def _xz(stream: BinaryIO) -> BinaryIO:
+    packed = lzma.LZMAFile(stream, "rb")  # noqa: SIM115  closed with the stream below
+    return io.BufferedReader(Readable(packed.read, stream.close), BUFFER)
+
+
+def _zst(stream: BinaryIO) -> BinaryIO:
+    return io.BufferedReader(Readable(_Zst(stream).read, stream.close), BUFFER)
+
+
+UNPACKERS: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
+    b"\x1f\x8b": _gzip,
+    b"\xfd7zXZ\x00": _xz,
+    b"\x28\xb5\x2f\xfd": _zst,
+}
+
+
+class Readable(io.RawIOBase):
+    """A readable stream made of a function `read(size)`."""
+
+    def __init__(self, read: Callable[[int], bytes], close: Callable[[], None] | None = None) -> None:
+        self._read, self._close = read, close
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed's buffer is wider
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if self._close is not None and not self.closed:
+            self._close()
+        super().close()
+
+
+class _Zst:
+    """Frames of zstandard, one behind the other; unlike the library's reader it notices a frame cut short."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._pending, self._begun = b"", False
+        self._out = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; nothing at the end."""
+        while not self._out:
+            data = self._pending or self._stream.read(1 << 16)
+            if not data:
+                if self._begun:
+                    raise EOFError("the last zstandard frame ends early")
+                return b""
+            self._out, self._pending, self._begun = memoryview(self._frame.decompress(data)), b"", True
+            if self._frame.eof:
+                self._pending, self._begun = self._frame.unused_data, False
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+        taken, self._out = bytes(self._out[:size]), self._out[size:]
+        return taken
+
+
+class Chain:
+    """Bytes that were looked at, then the rest of the stream they came from."""
+
+    def __init__(self, start: bytes, rest: BinaryIO) -> None:
+        self._start, self._rest = start, rest
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; nothing at the end."""
+        if not self._start:
+            return self._rest.read(size)
+        taken, self._start = self._start[:size], self._start[size:]
+        return taken
+
+
+def create(path: Path) -> BinaryIO:
+    """A file to write, packed as its suffix says; the same bytes for the same contents (no time in the header)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        return io.BufferedWriter(_Gzip(path), BUFFER)
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path, "wb"))
+    if path.suffix == ".zst":
+        return cast(BinaryIO, zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(write_checksum=True)))
+    return path.open("wb", buffering=BUFFER)
+
+
+class _Gzip(gzip.GzipFile):
+    """A gzip file without name and time in its header, which closes what it writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=BUFFER)
+        super().__init__(filename="", mode="wb", compresslevel=6, fileobj=self._file, mtime=0)
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+DAMAGE = (
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+)
+LONGEST = 4096  # bytes of a member's path, as of a path on disk
+Members = dict[str, Callable[[], IO[bytes]]]
+
+
+class Source(ABC):
+    """A file or folder to read. `label` is how errors name it, `name` its last part, `parent` its folder's name."""
+
+    name: str
+    label: str
+    parent: str = ""
+    flaws: tuple[DataError, ...] = ()
+    """What lies directly in it and cannot be read, with the reason."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it has children instead of contents."""
+        return False
+
+    @abstractmethod
+    def raw(self) -> BinaryIO:
+        """The bytes as they are stored."""
+
+    def children(self) -> list[Source]:
+        """What lies in a folder, by name; hidden files, links to folders and flaws left out."""
+        return []
+
+    @property
+    def plain(self) -> str:
+        """The name without the suffix of a compressor: `corpus.jsonl.xz` -> `corpus.jsonl`."""
+        stem, dot, last = self.name.rpartition(".")
+        return stem if stem and dot + last.lower() in PACKED else self.name
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the plain name, in lower case: `.jsonl`."""
+        return PurePosixPath(self.plain).suffix.lower()
+
+    @property
+    def stem(self) -> str:
+        """The plain name without its suffix."""
+        return PurePosixPath(self.plain).stem
+
+    def open(self) -> BinaryIO:
+        """The contents, unpacked while they are read."""
+        try:
+            return unpack(self.raw())
+        except DAMAGE as error:
+            raise self.damaged(error) from None
+
+    def head(self, size: int = 1 << 16) -> bytes:
+        """The first bytes of the contents."""
+        try:
+            with self.open() as stream:
+                return stream.read(size)
+        except DAMAGE as error:
+            raise self.damaged(error) from None
+
+    @contextlib.contextmanager
+    def seekable(self) -> Iterator[BinaryIO]:
+        """The contents as a file that can seek, for formats that start at their end (Parquet)."""
+        with self.open() as stream, tempfile.TemporaryFile() as copy:
+            try:
+                shutil.copyfileobj(stream, copy, BUFFER)
+            except DAMAGE as error:
+                raise self.damaged(error) from None
+            copy.seek(0)
+            yield cast(BinaryIO, copy)
+
+    def find(self, name: str) -> Source | None:
+        """The child of this plain name, packed or not."""
+        return next((child for child in self.children() if child.plain == name), None)
+
+    def walk(self) -> Iterator[tuple[str, Source]]:
+        """This source and everything below it, in the order of names, each with its path below this one."""
+        stack: list[tuple[str, Source]] = [
+            ("", self)
+        ]  # no recursion: folders may be deeper than Python's stack
+        while stack:
+            path, source = stack.pop()
+            yield path, source
+            below = f"{path}/" if path else ""
+            stack += [(below + child.plain, child) for child in reversed(source.children())]
+
+    def files(self) -> Iterator[Source]:
+        """Every file at or below this source, in the order of names."""
+        return (source for _, source in self.walk() if not source.is_folder)
+
+    def damaged(self, error: BaseException, line: int | None = None) -> DataError:
+        """An error of reading, as a sentence."""
+        if isinstance(error, FileNotFoundError):
+            return DataError("there is no such file", file=self.label, fix="check the path")
+        if isinstance(error, PermissionError):
+            return DataError("permission denied", file=self.label, fix="allow the file to be read")
+        why = str(error).strip().rstrip(".") or type(error).__name__
+        return DataError(
+            f"cannot be read to its end, so it is damaged or cut short ({why})",
+            file=self.label,
+            line=line,
+            fix="copy or download it again",
+        )
+
+
+class DiskSource(Source):
+    """A file or folder on disk; `root` is the folder that links below it must not leave."""
+
+    def __init__(self, path: Path, root: Path | None = None) -> None:
+        self.path, self.label, self._root = path, printable(str(path)), root
+        self.name, self.parent = path.name or str(path), path.absolute().parent.name
+
+    @cached_property
+    def is_folder(self) -> bool:  # type: ignore[override]  # decided once: a folder is listed once
+        return self.path.is_dir()
+
+    def raw(self) -> BinaryIO:
+        return self.path.open("rb", buffering=BUFFER)
+
+    def children(self) -> list[Source]:
+        return self._listing[0]
+
+    @property
+    def flaws(self) -> tuple[DataError, ...]:  # type: ignore[override]  # known once the folder is listed
+        return self._listing[1]
+
+    @cached_property
+    def _listing(self) -> tuple[list[Source], tuple[DataError, ...]]:
+        """What lies in the folder, and what of it cannot be read."""
+        children: list[Source] = []
+        flaws: list[DataError] = []
+        if not self.is_folder:
+            return children, ()
+        root = self._root or self.path.resolve()
+        try:
+            paths = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
+        except OSError as error:
+            reason = f"the folder cannot be listed ({os.strerror(error.errno or 0)})"
+            return children, (DataError(reason, file=self.label, fix="allow it to be read"),)
+        for path in paths:
+            try:
+                child = _below(path, root)
+            except DataError as error:
+                flaws.append(error)
+            else:
+                children += [child] if child is not None else []
+        return children, tuple(flaws)
+
+    @contextlib.contextmanager
+    def seekable(self) -> Iterator[BinaryIO]:
+        with self.path.open("rb") as stream:
+            if unpacker_of(stream) is None:
+                yield cast(BinaryIO, stream)
+                return
+        with super().seekable() as copy:
+            yield copy
+
+
+class StandardInput(Source):
+    """Standard input, which can be read once; its head can be looked at before."""
+
+    name = "-"
+    label = "standard input"
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: BinaryIO | None = stream
+
+    def head(self, size: int = 1 << 16) -> bytes:
+        stream = self.open()
+        try:
+            start = stream.read(size)
+        except DAMAGE as error:
+            raise self.damaged(error) from None
+        self._stream = io.BufferedReader(Readable(Chain(start, stream).read), BUFFER)
+        return start
+
+    def open(self) -> BinaryIO:
+        if self._stream is None:
+            raise DataError("standard input can only be read once", fix="save it to a file")
+        stream, self._stream = self._stream, None
+        return stream
+
+    def raw(self) -> BinaryIO:
+        return self.open()
+
+
+class MemberSource(Source):
+    """A file of an archive, or the archive itself as a folder; parts of a member's name are its folders."""
+
+    def __init__(self, label: str, name: str, members: Members) -> None:
+        self.label, self.name, self._members = label, name, members
+        self.parent = PurePosixPath(label.rpartition("!")[2]).parent.name
+
+    @property
+    def is_folder(self) -> bool:
+        return list(self._members) != [""]
+
+    def raw(self) -> BinaryIO:
+        return cast(BinaryIO, self._members[""]())
+
+    def children(self) -> list[Source]:
+        if not self.is_folder:
+            return []
+        groups: dict[str, Members] = {}
+        for member, opener in self._members.items():
+            first, _, rest = member.partition("/")
+            groups.setdefault(first, {})[rest] = opener
+        joint = "" if self.label.endswith("!") else "/"
+        return [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
+
+
+def printable(name: str) -> str:
+    """A name that can be printed and written: bytes that are not UTF-8 are shown as escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def source_of(path: Path | str) -> Source:
+    """The source a path stands for: `-` is standard input; an archive is looked into."""
+    if str(path) == "-":
+        return standard_input(sys.stdin.buffer)
+    path = Path(path)
+    if not path.exists():
+        raise DataError("there is no such file or folder", file=printable(str(path)), fix="check the path")
+    return _disk_source(path)
+
+
+def _disk_source(path: Path, root: Path | None = None) -> Source:
+    """A path that exists, or the archive it is."""
+    source, name = DiskSource(path, root), path.name.lower()
+    if name.endswith(".zip") and path.is_file():
+        return _unwrap(source, _zip_members(source, source.raw))
+    if (name.endswith((".tar", ".tgz")) or ".tar." in name) and path.is_file():
+        return _unwrap(source, _tar_members(source))
+    return source
+
+
+def _below(path: Path, root: Path) -> Source | None:
+    """What a path inside a folder stands for; None for a link to a folder that is read where it lies.
+
+    Pipes, sockets and devices are never opened: a pipe that nobody writes to would be waited for without end.
+    """
+    label = printable(str(path))
+    if label != str(path):
+        raise DataError("the name is not UTF-8", file=label, fix="rename it")
+    try:
+        mode, is_link = path.stat().st_mode, path.is_symlink()
+        inside = not is_link or path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a symlink loop, before Python 3.13
+        if os.path.islink(path):
+            raise DataError("the link leads nowhere", file=label, fix="mend it or remove it") from None
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        raise DataError(f"cannot be opened ({reason})", file=label, fix="remove it") from None
+    if not inside:
+        fix = "copy what it points to into the folder, or name that as a source too"
+        raise DataError("the link leads out of the folder", file=label, fix=fix)
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
+    return None if is_link and stat.S_ISDIR(mode) else _disk_source(path, root)
+
+
+def standard_input(stream: BinaryIO) -> Source:
+    """Standard input, unpacked; a .zip is kept in an anonymous file, because its table stands at its end."""
+    buffered = io.BufferedReader(Readable(stream.read), BUFFER)
+    if not buffered.peek(4).startswith(b"PK\x03\x04"):
+        return StandardInput(unpack(buffered))
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
+    shutil.copyfileobj(buffered, copy, BUFFER)
+    source = StandardInput(cast(BinaryIO, copy))
+    return _unwrap(source, _zip_members(source, lambda: cast(BinaryIO, copy)))
+
+
+def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> Source:
+    """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
+    pairs = list(pairs)
+    members = dict(pairs)
+    for name in members:
+        if (
+            name.startswith(("/", "\\"))
+            or ".." in PurePosixPath(name.replace("\\", "/")).parts
+            or ":" in name
+        ):
+            raise DataError(
+                f"the archive has a member that points outside of it, {name!r}", file=source.label
+            )
+    kept = {name: opener for name, opener in members.items() if not _is_clutter(name)}
+    long = [name for name in kept if len(name) > LONGEST]
+    kept = {name: opener for name, opener in kept.items() if name not in long}
+    if not kept:
+        raise DataError("the archive is empty", file=source.label)
+    tree: Source = MemberSource(source.label + "!", source.name, kept)
+    while len(children := tree.children()) == 1:
+        tree = children[0]
+        if not tree.is_folder:
+            break
+    repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
+    tree.flaws = (
+        *(_member_flaw(source, f"{name[:80]}…", "the name is too long") for name in long),
+        *(_member_flaw(source, name, f"the archive has {n} members of this name; only the last one is read")
+          for name, n in repeated),
+    )  # fmt: skip
+    return tree
+
+
+def _member_flaw(source: Source, name: str, what: str) -> DataError:
+    return DataError(what, file=f"{source.label}!{name}", fix="pack the archive again")
+
+
+def _is_clutter(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return "__MACOSX" in parts or any(part.startswith(".") for part in parts)
+
+
+def _zip_members(
+    source: Source, opened: Callable[[], BinaryIO]
+) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+    try:
+        archive = zipfile.ZipFile(opened())
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+    for member in archive.infolist():
+        if member.filename and not member.is_dir():
+            yield member.filename, _opener(archive.open, member)
+
+
+def _tar_members(source: Source) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+    copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
+    try:
+        with source.open() as stream:
+            shutil.copyfileobj(stream, copy, BUFFER)
+        copy.seek(0)
+        archive = tarfile.open(fileobj=copy, mode="r:")  # noqa: SIM115  members are read from it later
+        members = [member for member in archive.getmembers() if member.isfile()]
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+    for member in members:
+        yield member.name.removeprefix("./"), _opener(archive.extractfile, member)
+
+
+def _opener(function: Callable[..., IO[bytes] | None], member: object) -> Callable[[], IO[bytes]]:
+    def opener() -> IO[bytes]:
+        stream = function(member)
+        assert stream is not None, "only files are members"
+        return stream
+
+    return opener

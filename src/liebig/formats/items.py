@@ -1,0 +1,199 @@
+"""What a reader yields: a record, and where it stood.
+
+Every reader is a function `(source, options) -> Iterator[Item]`. An item says which file and line its record
+comes from, so that anything found wrong with it later can be said in the same words, and the split it belongs to.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field as field_
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
+from liebig.formats.inputs import Source
+
+Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
+SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
+NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+SKIPPED = "skipped.txt"  # where a stage lists the files it went on without
+SAME = {"validation": "dev", "valid": "dev", "val": "dev"}
+
+
+class Where(NamedTuple):
+    """A place in a file; lines count from 1, and 0 stands for the file as a whole."""
+
+    file: str
+    line: int = 0
+
+    def error(self, what: str, fix: str | None = None) -> DataError:
+        """What is wrong here, as an error to raise."""
+        return DataError(what, file=self.file, line=self.line or None, fix=fix)
+
+    def refuse(self, what: str, fix: str | None = None) -> NoReturn:
+        """Say what is wrong here."""
+        raise self.error(what, fix) from None
+
+
+class Item(NamedTuple):
+    """A record, where it stood, and its split ("" where the source has none)."""
+
+    record: Record
+    where: Where
+    split: str = ""
+
+
+class Skipped:
+    """Files that a reader went on without, with the reason; `strict` refuses the first one instead."""
+
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
+        self.errors: list[DataError] = []
+        self.guessed: dict[str, str] = {}  # files that are not UTF-8, with the encoding they were read in
+
+    def add(self, error: DataError) -> None:
+        """Go on without a file."""
+        if self.strict:
+            raise error
+        self.errors.append(error)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a reader may be told: the split of all it reads, how ids and token ids are meant, and bad files."""
+
+    split: str | None = None
+    tokenizer: Path | None = None
+    id_prefix: str = ""
+    topic: str = "title"
+    skipped: Skipped = field_(default_factory=Skipped, compare=False)
+
+    def split_of(self, source: Source, default: str) -> str:
+        """The split given, else the one that the file's name says, or its folder's as a whole, else the default."""
+        found = self.split or split_in(source.name)
+        if not found and SPLIT.fullmatch(source.parent.lower()):
+            found = split_in(source.parent)
+        return found or default
+
+
+def split_in(name: str) -> str | None:
+    """The split a file's name speaks of: `queries.dev.small.tsv` -> `dev.small`, `validation-00000` -> `dev`."""
+    found = SPLIT.search(name.lower())
+    if found is None:
+        return None
+    base = SAME.get(found[1], found[1])
+    return f"{base}.small" if found[2] and base == "dev" else base
+
+
+def check_split(split: str, where: Where) -> str:
+    """The split's name, which becomes a file's name: letters, digits, dots, dashes."""
+    if not NAME.fullmatch(split):
+        where.refuse(f"{split!r} cannot be the name of a split", "use letters, digits, dots and dashes")
+    return split
+
+
+# Values of a row, checked: ids, texts, titles, grades and scores as records want them.
+#
+# Sources write ids as numbers, grades as "1.0", titles as null; each is taken as what it means, and what
+# means nothing is refused with its place.
+
+Row = Mapping[str, Any]
+BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")
+MAX_ID = 4096
+
+
+def field(row: Row, names: Sequence[str], where: Where) -> Any:
+    """The first of these fields that the row has."""
+    for name in names:
+        if name in row:
+            return row[name]
+    wanted = " or ".join(map(repr, names))
+    raise where.error(f"the record has no field {wanted} (it has {_listed(row)})")
+
+
+def as_id(value: Any, where: Where) -> str:
+    """An id: a string or a whole number, not empty, without control characters, not too long."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        where.refuse(f"an id must be a string or a whole number, not {_shown(value)}")
+    text = str(value)
+    if not text or text.isspace():
+        where.refuse("an id is empty")
+    if BREAKS.search(text):
+        where.refuse(f"the id {text[:60]!r} holds a control character, line break or byte order mark")
+    if len(text) > MAX_ID:
+        where.refuse(f"an id is {len(text):,} characters long; is this the right column?")
+    return text
+
+
+def as_text(value: Any, where: Where, name: str = "text") -> str:
+    """A text; null stands for an empty one."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        where.refuse(f"{name} must be a string, not {_shown(value)}")
+    return value
+
+
+def as_texts(value: Any, where: Where, name: str) -> tuple[str, ...]:
+    """A list of texts; null stands for none, and one text for a list of it."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        where.refuse(f"{name} must be a list of strings, not {_shown(value)}")
+    return tuple(as_text(text, where, name) for text in value)
+
+
+def as_list(value: Any, where: Where, name: str) -> list[Any]:
+    """A list; null stands for an empty one."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        where.refuse(f"{name} must be a list, not {_shown(value)}")
+    return value
+
+
+def as_row(value: Any, where: Where, name: str = "the line") -> Row:
+    """A JSON object."""
+    if not isinstance(value, Mapping):
+        where.refuse(
+            f"{name} must be a JSON object, not {_shown(value)}",
+            fix="if this file is no data, move it out of the folder or name the files to read one by one",
+        )
+    return value
+
+
+def as_grade(value: Any, where: Where) -> int:
+    """A relevance grade: a whole number, possibly negative, possibly written as 1.0."""
+    number = as_score(value, where, "relevance")
+    if number != int(number) or abs(number) > 1 << 31:
+        where.refuse(f"the relevance {_shown(value)} is not a whole number")
+    return int(number)
+
+
+def as_score(value: Any, where: Where, name: str = "score") -> float:
+    """A finite number, possibly written as a string."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float) or "_" in str(value):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        where.refuse(f"{name} must be a number, not {_shown(value)}")
+    if not math.isfinite(number):
+        where.refuse(f"{name} must be finite, not {_shown(value)}")
+    return number
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _listed(row: Row) -> str:
+    names = [repr(name)[:40] for name in list(row)[:8]]
+    return ", ".join(names) + (", …" if len(row) > 8 else "") if names else "none"

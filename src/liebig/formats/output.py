@@ -1,0 +1,85 @@
+"""Files written: lines of UTF-8, JSON lines, one JSON array, CSV; packed as the name's suffix says.
+
+Writers of formats are functions from records to lines; this module puts the lines into files. The same records
+always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from liebig.base.errors import DataError
+from liebig.formats.inputs import create
+
+ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write lines, each with a line feed; returns how many."""
+    count = 0
+    with create(path) as file:
+        for line in lines:
+            file.write(line.encode("utf-8") + b"\n")
+            count += 1
+    return count
+
+
+def json_line(row: Mapping[str, Any] | Sequence[Any]) -> str:
+    """A value as one line of JSON, characters written as themselves."""
+    return ENCODER.encode(row)
+
+
+def json_array(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines of one JSON array, an element a line."""
+    ahead = "["
+    for row in rows:
+        yield ahead + json_line(row)
+        ahead = ","
+    yield "]" if ahead == "," else "[]"
+
+
+def csv_line(row: Iterable[str], delimiter: str = ",") -> str:
+    """A row of CSV, quoted where it must be; it may run over several lines."""
+    row = list(row)
+    if any("\0" in text for text in row):
+        raise DataError(
+            "a text holds a NUL, which this format cannot write", fix="choose a format of JSON lines"
+        )
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter=delimiter).writerow(row)
+    return buffer.getvalue().removesuffix("\r\n")
+
+
+def tab_line(*fields: str) -> str:
+    """Fields with tabs between them; one that holds a tab or a line break is refused."""
+    for text in fields:
+        if "\t" in text or "\n" in text or "\r" in text or "\0" in text:
+            raise DataError(
+                f"a field holds a tab or a line break, which this format cannot write: {text[:60]!r}",
+                fix="give --collapse, which makes every run of white space one space",
+            )
+    return "\t".join(fields)
+
+
+def space_line(*fields: str) -> str:
+    """Fields with spaces between them; one that is empty or holds a space is refused."""
+    line = " ".join(fields)
+    raw = line.encode("utf-8")
+    parts = raw.split()
+    if len(parts) != len(fields) or b" ".join(parts) != raw:
+        wrong = next(text for text in fields if text.encode("utf-8").split() != [text.encode("utf-8")])
+        raise DataError(
+            f"the id {wrong[:60]!r} is empty or holds white space, which this format cannot write",
+            fix="choose a format of JSON lines, such as beir",
+        )
+    return line
+
+
+def collapse(text: str) -> str:
+    """Every run of white space as one space."""
+    return " ".join(text.split())

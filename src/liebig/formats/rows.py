@@ -1,0 +1,436 @@
+"""Lines, tab-separated fields and CSV rows of a source, each with its line number.
+
+A line ends at a line feed and nowhere else (a carriage return before it goes with it), is UTF-8 and has no NUL;
+a byte order mark at the start is dropped. What is not so is refused with file and line. Cost: one pass, one line
+in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Literal
+
+from liebig.base.errors import DataError
+from liebig.formats.inputs import DAMAGE, Source
+from liebig.formats.items import Row, Where, as_row
+
+MAX_LINE = 1 << 28
+MAX_FIELD = (1 << 31) - 1
+MAX_QUOTED = 1 << 26
+BOM = b"\xef\xbb\xbf"
+
+
+def lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Every line with its number, from 1, without its end."""
+    return ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in whole_lines(source))
+
+
+def whole_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Every line with its number, from 1, and with its end."""
+    number = 0
+    try:
+        with source.open() as stream:
+            while raw := stream.readline(MAX_LINE + 1):
+                number += 1
+                yield number, decode(raw, Where(source.label, number))
+    except DAMAGE as error:
+        raise source.damaged(error, number + 1) from None
+
+
+def decode(raw: bytes, where: Where) -> str:
+    """The text of a line."""
+    if len(raw) > MAX_LINE:
+        where.refuse(f"the line is longer than {MAX_LINE >> 20} MiB", "is this the format you mean?")
+    if where.line == 1:
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            where.refuse("this is UTF-16, not UTF-8", "save it as UTF-8")
+        raw = raw.removeprefix(BOM)
+    if b"\0" in raw:
+        where.refuse("the line holds a NUL byte", "is this file text? If so, remove the byte")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = raw[error.start]
+        where.refuse(
+            f"byte {error.start + 1} of the line, {byte:#04x}, is not UTF-8",
+            "convert the file, e.g. with iconv -f latin1 -t utf-8",
+        )
+
+
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Lines that hold more than spaces and tabs."""
+    return ((number, line) for number, line in lines(source) if line.strip(" \t\r"))
+
+
+def tab_fields(
+    source: Source, count: int, columns: str, last_takes_rest: bool = False
+) -> Iterator[tuple[Where, list[str]]]:
+    """Lines cut at tabs, quotes being ordinary characters; a line with another number of columns is refused."""
+    for number, line in text_lines(source):
+        fields = line.split("\t", count - 1) if last_takes_rest else line.split("\t")
+        if len(fields) != count:
+            where = Where(source.label, number)
+            where.refuse(
+                f"the line has {len(fields)} tab-separated columns instead of {count} ({columns})",
+                "give the right --format, or remove tabs inside the text",
+            )
+        yield Where(source.label, number), fields
+
+
+def space_fields(line: str) -> list[str]:
+    """A line cut at runs of ASCII white space, as trec_eval does; other spaces belong to an id."""
+    return [field.decode("utf-8") for field in line.encode("utf-8").split()]
+
+
+def csv_rows(source: Source, delimiter: str = ",") -> Iterator[tuple[Where, list[str]]]:
+    """Rows of CSV as Python's csv module writes it; quoted fields may run over several lines."""
+    csv.field_size_limit(MAX_FIELD)
+    feed = _Feed(source)
+    reader = csv.reader(feed, delimiter=delimiter, strict=True)
+    while True:
+        feed.started = feed.number + 1
+        feed.quoted = 0
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            where = Where(source.label, feed.started)
+            where.refuse(f"the row is not valid CSV ({error})", 'double the quotes inside a quoted field: ""')
+        if row:
+            yield Where(source.label, feed.started), row
+
+
+class _Feed(Iterator[str]):
+    """Lines for the csv module, which know where the present row began and refuse a quote that never closes."""
+
+    def __init__(self, source: Source) -> None:
+        self._label = source.label
+        self._lines = whole_lines(source)
+        self.number, self.started, self.quoted = 0, 1, 0
+
+    def __next__(self) -> str:
+        self.number, line = next(self._lines)
+        self.quoted += len(line)
+        if self.quoted > MAX_QUOTED and self.number > self.started:
+            raise DataError(
+                "a quote is opened here and not closed within 64 MiB",
+                file=self._label,
+                line=self.started,
+                fix="close the quote, or double it",
+            )
+        return line
+
+
+# JSON, read a line or an element at a time, with every way it can be wrong said as a sentence.
+#
+# A file of JSON lines gives its values line by line; one large array or object gives its elements one by
+# one, through a buffer that grows to the largest element and no further. Numbers too long, nesting too deep
+# and lone surrogates (halves of a character, which no file can hold as UTF-8) are refused.
+
+CHUNK = 1 << 20
+MAX_ELEMENT = 1 << 30
+HALF = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
+DECODER = json.JSONDecoder()
+SPACE = re.compile(r"[ \t\n\r]*")
+NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
+
+
+def parse(text: str, where: Where) -> Any:
+    """The value of a JSON text."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        where.refuse("the JSON is nested too deeply")
+    except ValueError as error:
+        where.refuse(f"this is not valid JSON ({_reason(error)})")
+    if HALF.search(text):
+        check_surrogates(value, where)
+    return value
+
+
+def json_lines(source: Source) -> Iterator[tuple[Where, Any]]:
+    """The value of every line that is not blank."""
+    for number, line in text_lines(source):
+        where = Where(source.label, number)
+        yield where, parse(line, where)
+
+
+def check_surrogates(value: Any, where: Where) -> None:
+    """Refuse strings, however deep, that hold half of a character."""
+    if isinstance(value, str):
+        check_text(value, where)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            check_text(key, where)
+            check_surrogates(inner, where)
+    elif isinstance(value, list):
+        for inner in value:
+            check_surrogates(inner, where)
+
+
+def check_text(text: str, where: Where) -> None:
+    """Refuse a text with a lone surrogate."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = ord(text[error.start])
+        where.refuse(f"a text holds half of a character (the lone surrogate U+{half:04X})", "remove it")
+
+
+def elements(source: Source) -> Iterator[tuple[Where, str, Any]]:
+    """The elements of one large array, or the members of one large object with their keys."""
+    with source.open() as stream:
+        text = _Buffer(source, stream)
+        opening = text.expect("[{", "an array or object")
+        closing = "]" if opening == "[" else "}"
+        if text.skip() != closing:
+            while True:
+                text.skip()
+                where, key = text.where(), ""
+                if opening == "{":
+                    key = text.value(where)
+                    if not isinstance(key, str):
+                        where.refuse("a key of the JSON object is not a string")
+                    text.expect(":", "a colon")
+                    text.skip()
+                value = text.value(where)
+                if text.has_half:
+                    check_surrogates([key, value], where)
+                    text.has_half = False
+                yield where, key, value
+                if text.expect("," + closing, f"a comma or {closing}") == closing:
+                    break
+        else:
+            text.expect(closing, closing)
+        if text.skip():
+            text.where().refuse("there is more after the end of the JSON")
+
+
+class _Buffer:
+    """The part of a JSON text that is being looked at."""
+
+    def __init__(self, source: Source, stream: BinaryIO) -> None:
+        self._source, self._stream = source, stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._text, self._at, self._ended, self._first = "", 0, False, True
+        self._line, self._counted = 1, 0
+        self.has_half = False
+
+    def where(self) -> Where:
+        """The place the next value starts at."""
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return Where(self._source.label, self._line)
+
+    def skip(self) -> str:
+        """Go to the next character that is not white space, and tell it; "" at the end."""
+        while True:
+            found = SPACE.match(self._text, self._at)
+            assert found is not None, "the pattern matches nothing too"
+            self._at = found.end()
+            if self._at < len(self._text) or not self._grow():
+                return self._text[self._at : self._at + 1]
+
+    def expect(self, characters: str, what: str) -> str:
+        """Take one of these characters."""
+        found = self.skip()
+        if not found:
+            self.where().refuse(f"the JSON ends early, where {what} should stand")
+        if found not in characters:
+            self.where().refuse(f"this is not valid JSON (found {found!r} where {what} should stand)")
+        self._at += 1
+        return found
+
+    def value(self, where: Where) -> Any:
+        """Take one whole value, reading on while it is not complete."""
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                where.refuse("the JSON is nested too deeply")
+            except ValueError as error:
+                if not self._may_be_cut(error) or not self._grow():
+                    where.refuse(f"this is not valid JSON ({_reason(error)})")
+                continue
+            if not self._ended and NUMBER_GOES_ON.fullmatch(self._text, end):
+                self._grow()
+                continue
+            self.has_half |= HALF.search(self._text, self._at, end) is not None
+            self._at = end
+            return value
+
+    def _may_be_cut(self, error: ValueError) -> bool:
+        """Whether more text could mend it: the error stands at the end of what was read, or in an open string."""
+        if not isinstance(error, json.JSONDecodeError):
+            return False
+        return error.msg.startswith("Unterminated") or error.pos >= len(self._text) - 16
+
+    def _grow(self) -> bool:
+        """Forget what was taken and read as much again as is left; False at the end of the source."""
+        if self._ended:
+            return False
+        where = self.where()
+        self._text, self._at, self._counted = self._text[self._at :], 0, 0
+        if len(self._text) > MAX_ELEMENT:
+            where.refuse(f"one element of the JSON is longer than {MAX_ELEMENT >> 20} MiB")
+        try:
+            data = self._stream.read(max(CHUNK, len(self._text)))
+        except DAMAGE as error:
+            raise self._source.damaged(error, self._line) from None
+        self._ended = not data
+        if self._first:
+            data, self._first = data.removeprefix(BOM), False
+        try:
+            self._text += self._decoder.decode(data, final=self._ended)
+        except UnicodeDecodeError:
+            where.refuse("the JSON is not UTF-8 from here on", "convert the file to UTF-8")
+        return not self._ended
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, column {error.colno}"
+    return str(error).split(";")[0].split(":")[0]
+
+
+# What rows come in: JSON lines, one JSON array or object, CSV with a header, Parquet, Arrow.
+#
+# The container is told by the suffix for tables and by the first value for JSON; its rows are mappings from
+# names to values whatever it is, so a format is written once for all of them. Cost: one row, or one batch
+# of a table.
+
+Container = Literal["parquet", "arrow", "csv", "json lines", "json array", "json object"]
+TABLES: dict[str, Container] = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".csv": "csv"}
+PROSE = frozenset((".txt", ".text"))
+ROWS = re.compile(rb'(\[\s*)?\{\s*"')
+HEAD = 1 << 20
+BATCH = 1024
+
+
+def container_of(source: Source) -> Container | None:
+    """How the rows of a file are kept; None where it is none of these."""
+    if source.suffix in TABLES:
+        return TABLES[source.suffix]
+    head = source.head(HEAD)
+    start = head.removeprefix(BOM).lstrip()
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if start[:1] not in (b"{", b"["):
+        return None
+    line = _complete(start.split(b"\n", 1)[0])
+    if source.suffix in PROSE and line is None and not ROWS.match(start):
+        return None  # a text, too, may begin with a bracket
+    if start.startswith(b"["):
+        is_row = isinstance(line, list) and bool(line) and all(isinstance(x, str | int) for x in line)
+        return "json lines" if is_row else "json array"
+    if isinstance(line, dict):
+        return "json object" if _is_results(line) else "json lines"
+    return "json object" if _spreads(start) else "json lines"
+
+
+def _complete(line: bytes) -> Any:
+    """The value of a whole line, or None."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(line)
+    return None
+
+
+def _is_results(value: dict[str, Any]) -> bool:
+    """Whether it is one object of many results, as Pyserini writes them, and not one row of many."""
+    inner = next(iter(value.values()), None)
+    return isinstance(inner, dict) and bool({"contexts", "ctxs"} & set(inner))
+
+
+def _spreads(start: bytes) -> bool:
+    """Whether a first line that is no whole value begins a large object: it ends early, or its value is a result."""
+    first, found, _ = start.partition(b"\n")
+    if found and len(first.strip()) < 2:
+        return True
+    return b'"contexts"' in start[:HEAD] or b'"ctxs"' in start[:HEAD]
+
+
+def values(source: Source) -> Iterator[tuple[Where, Any]]:
+    """The JSON values of a file, from lines or from one large array."""
+    if container_of(source) == "json array":
+        return ((where, value) for where, _, value in elements(source))
+    return json_lines(source)
+
+
+def rows(source: Source) -> Iterator[tuple[Where, Row]]:
+    """The rows of a file in any container."""
+    kind = container_of(source)
+    if kind == "parquet":
+        return _parquet(source)
+    if kind == "arrow":
+        return _arrow(source)
+    if kind == "csv":
+        return _csv(source)
+    return ((where, as_row(value, where)) for where, value in values(source))
+
+
+def _csv(source: Source) -> Iterator[tuple[Where, Row]]:
+    """Rows under a header."""
+    names: list[str] = []
+    for where, row in csv_rows(source):
+        if not names:
+            names = row
+            if len(set(names)) != len(names):
+                where.refuse("two columns of the header have the same name")
+            continue
+        if len(row) != len(names):
+            where.refuse(f"the row has {len(row)} columns, the header {len(names)}")
+        yield where, dict(zip(names, row))
+
+
+def _parquet(source: Source) -> Iterator[tuple[Where, Row]]:
+    from pyarrow import parquet
+
+    with _as_sentences(source), source.seekable() as file:
+        table = parquet.ParquetFile(file)
+        yield from _batches(source, table.iter_batches(batch_size=BATCH))
+
+
+def _arrow(source: Source) -> Iterator[tuple[Where, Row]]:
+    """Both forms of Arrow files: the stream, which `datasets` writes, and the file with a table at its end."""
+    from pyarrow import ipc
+
+    with _as_sentences(source), source.seekable() as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        if is_file:
+            table = ipc.open_file(file)
+            yield from _batches(source, (table.get_batch(i) for i in range(table.num_record_batches)))
+        else:
+            yield from _batches(source, ipc.open_stream(file))
+
+
+def _batches(source: Source, batches: Any) -> Iterator[tuple[Where, Row]]:
+    """Rows of record batches, a thousand at a time; a row's number stands for its line.
+
+    Every batch is checked whole before a value is looked at: offsets out of a damaged file would end the process.
+    """
+    number = 0
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, BATCH):
+            for row in batch.slice(start, BATCH).to_pylist():
+                number += 1
+                yield Where(source.label, number), row
+
+
+@contextlib.contextmanager
+def _as_sentences(source: Source) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except DataError:
+        raise
+    except (pyarrow.ArrowException, KeyError, TypeError, OverflowError, MemoryError, *DAMAGE) as error:
+        raise source.damaged(error) from None

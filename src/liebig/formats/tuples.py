@@ -1,0 +1,165 @@
+"""Pairs, triplets and n-tuples of texts, and scored pairs, in the columns sentence-transformers users have.
+
+Order decides, as it does there: the first text column is the anchor, the second the positive, the rest negatives;
+a column named label or score makes two texts a scored pair. JSON lines may also be lists of texts, or {"query",
+"pos": […], "neg": […]}. CSV has a header; STS benchmark's `sentence,sentence,score` has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from liebig.base.errors import DataError
+from liebig.base.records import ScoredPair, Tuple
+from liebig.formats.inputs import Source, create
+from liebig.formats.items import (
+    Item,
+    Options,
+    Row,
+    Where,
+    as_list,
+    as_row,
+    as_score,
+    as_text,
+    as_texts,
+    field,
+)
+from liebig.formats.output import csv_line, json_line
+from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
+
+SCORES = ("label", "score", "labels", "scores", "similarity")
+IGNORED = ("idx", "index", "id", "_id", "split", "genre", "dataset", "year", "source", "__index_level_0__")
+NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?([-_ ]?\d+)?", re.IGNORECASE)
+BATCH = 16384
+
+
+def read_tuples(source: Source, options: Options) -> Iterator[Item]:
+    """Tuples or scored pairs of a file's rows."""
+    split = options.split_of(source, "train")
+    for where, value in _values(source):
+        for record in _records(value, where):
+            yield Item(record, where, split)
+
+
+def _values(source: Source) -> Iterator[tuple[Where, Any]]:
+    if container_of(source) in ("parquet", "arrow", "csv"):
+        return rows(source)
+    return values(source)
+
+
+def _records(value: Any, where: Where) -> Iterator[Tuple | ScoredPair]:
+    if isinstance(value, list):
+        yield _tuple([as_text(text, where) for text in value], where)
+        return
+    row = as_row(value, where)
+    if "pos" in row:
+        yield from _with_lists(row, where)
+        return
+    scores = [row[name] for name in SCORES if name in row]
+    texts = columns(row, where)
+    if not scores:
+        yield _tuple(texts, where)
+    elif len(texts) == 2:
+        yield ScoredPair(texts[0], texts[1], as_score(scores[0], where))
+    else:
+        where.refuse(f"the row has a score and {len(texts)} texts; a score goes with two texts")
+
+
+def columns(row: Row, where: Where) -> list[str]:
+    """The texts of a row, in the order of its columns; from the third on they must be named as negatives."""
+    found = {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, str) and name not in SCORES and name.lower() not in IGNORED
+    }
+    for name in list(found)[2:]:
+        if not NEGATIVE.fullmatch(name):
+            where.refuse(
+                f"column {name!r} is no negative", f"rename it negative_1, or drop it, in {where.file}"
+            )
+    return list(found.values())
+
+
+def _with_lists(row: Row, where: Where) -> Iterator[Tuple]:
+    """{"query", "pos": […], "neg": […]}: one tuple for each positive."""
+    anchor = as_text(field(row, ("query", "anchor"), where), where, "query")
+    negatives = as_texts(row.get("neg"), where, "neg")
+    for positive in as_list(row["pos"], where, "pos"):
+        yield _tuple([anchor, as_text(positive, where, "pos"), *negatives], where)
+
+
+def _tuple(texts: list[str], where: Where) -> Tuple:
+    if len(texts) < 2:
+        where.refuse(
+            f"the row has {len(texts)} texts; a tuple has an anchor, a positive and perhaps negatives"
+        )
+    for text in texts:
+        check_text(text, where)
+    return Tuple(texts[0], texts[1], tuple(texts[2:]))
+
+
+def read_sts(source: Source, options: Options) -> Iterator[Item]:
+    """Scored pairs of `sentence,sentence,score` CSV without a header."""
+    split = options.split_of(source, "train")
+    for where, row in csv_rows(source):
+        if len(row) != 3:
+            where.refuse(f"the row has {len(row)} columns instead of 3 (sentence, sentence, score)")
+        yield Item(ScoredPair(row[0], row[1], as_score(row[2], where)), where, split)
+
+
+def sts_lines(pairs: Iterable[ScoredPair]) -> Iterator[str]:
+    """`sentence,sentence,score`."""
+    return (csv_line((pair.a, pair.b, repr(pair.score))) for pair in pairs)
+
+
+def tuple_rows(records: Iterable[Tuple], negatives: int) -> Iterator[dict[str, str]]:
+    """Rows with the columns anchor, positive, negative or negative_1 … negative_n."""
+    names = ["negative"] if negatives == 1 else [f"negative_{n}" for n in range(1, negatives + 1)]
+    for record in records:
+        yield {"anchor": record.anchor, "positive": record.positive, **dict(zip(names, record.negatives))}
+
+
+def pair_rows(records: Iterable[ScoredPair]) -> Iterator[dict[str, Any]]:
+    """Rows with the columns sentence1, sentence2, score."""
+    for record in records:
+        yield {"sentence1": record.a, "sentence2": record.b, "score": record.score}
+
+
+def csv_lines(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """CSV with a header; every row must have the first one's columns."""
+    names: list[str] = []
+    for row in found:
+        if not names:
+            names = list(row)
+            yield csv_line(names)
+        if list(row) != names:
+            raise DataError(f"one tuple has {len(row)} texts and another {len(names)}", fix="write jsonl")
+        yield csv_line(str(value) for value in row.values())
+
+
+def json_lines(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """JSON lines."""
+    return (json_line(row) for row in found)
+
+
+def write_parquet(path: Path, found: Iterable[Mapping[str, Any]], schema: Mapping[str, str]) -> int:
+    """A Parquet file, written a thousand rows at a time; `schema` gives each column's type."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {name: getattr(pyarrow, kind)() for name, kind in schema.items()}
+    arrow, count = pyarrow.schema(list(types.items())), 0
+    with create(path) as file, parquet.ParquetWriter(file, arrow, compression="zstd") as writer:
+        batch: list[Mapping[str, Any]] = []
+        for row in found:
+            batch.append(row)
+            count += 1
+            if len(batch) == BATCH:
+                writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
+                batch = []
+        if batch:
+            writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
+    return count

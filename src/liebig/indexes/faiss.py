@@ -1,0 +1,289 @@
+"""FAISS for what is too large to look at whole: it proposes, exact scores decide.
+
+A factory string names the structure (`IVF4096,PQ48`, `HNSW32`); it is trained on a sample and filled in order. A
+search takes `rescore` times k proposals and scores them from the mapped vectors, so scores and ties are those of the
+exact index and only what is not proposed can be missed. A graph (HNSW) is built over vectors lifted to one length by
+one more number, where the nearest is the one of the largest product: over products alone, long vectors draw all edges.
+The vectors are linked into the folder, not copied. The file of FAISS is opened only after its hash was checked,
+because FAISS loads a flipped bit without a word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, RecipeError
+from liebig.indexes import exact
+from liebig.indexes.base import INDEX, Index, Recall
+from liebig.indexes.exact import ExactIndex
+from liebig.vectors.quantise import Floats
+from liebig.vectors.ranked import Ranked, best
+from liebig.vectors.vector_folder import Vectors
+
+FILE = "index.faiss"
+ADD = 65536  # vectors given to FAISS at once
+PER_LIST = 64  # vectors of the training sample for each list of an IVF
+LEAST_SAMPLE = 50_000
+HEADROOM = 1.1  # a graph takes vectors so much longer than those it was built with; then it is built anew
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to search: nprobe lists or ef candidates (`effort`), and proposals scored for each hit wanted.
+
+    `length` is that to which vectors are lifted; 0 where they are taken as they are.
+    """
+
+    factory: str
+    effort: int = 0
+    rescore: int = 1
+    length: float = 0.0
+
+
+class FaissIndex(Index):
+    """A FAISS structure over the vectors of an exact index."""
+
+    kind = "faiss"
+
+    def __init__(self, vectors: ExactIndex, structure: Any, setting: Setting) -> None:
+        self.exact, self._structure, self.setting = vectors, structure, setting
+        self.width, self.about = vectors.width, vectors.about
+
+    @classmethod
+    def build(
+        cls, vectors: ExactIndex, factory: str, *, rescore: int | None = None, seed: int = 0
+    ) -> FaissIndex:
+        """Train on a sample of the vectors and take all of them in."""
+        factory = suggest(len(vectors), vectors.width) if factory == "auto" else factory
+        length = HEADROOM * _longest(vectors) if _is_graph(factory) else 0.0
+        structure = _make(vectors.width, factory, lifted=length > 0)
+        index = cls(vectors, structure, Setting(factory, 0, rescore or default_rescore(factory), length))
+        if not structure.is_trained:
+            size = max(LEAST_SAMPLE, PER_LIST * _lists(structure))
+            _train(structure, lift(_sample(vectors, size, seed), length), factory)
+        index._fill(0)
+        index.set_effort(16 if index.knob == "nprobe" else 64)
+        return index
+
+    def _fill(self, first: int) -> None:
+        """Give FAISS the shards from number `first` on; deleted ones too, so that numbers stay."""
+        start = 0
+        for shard in self.exact.shards:
+            for row in range(0, len(shard), ADD):
+                if start + row >= first:
+                    self._structure.add(lift(shard.vectors[row : row + ADD].decode(), self.setting.length))
+            start += len(shard)
+
+    @classmethod
+    def open(cls, path: Path, vectors: ExactIndex) -> FaissIndex:
+        """Read the structure of a folder that has been checked."""
+        faiss = _faiss()
+        saved = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        structure = faiss.read_index(str(path / FILE))
+        if structure.ntotal != sum(map(len, vectors.shards)):
+            raise CorruptError(
+                "the FAISS file and the vectors do not fit each other", file=path, fix="index again"
+            )
+        index = cls(vectors, structure, Setting(**saved["setting"]))
+        index.recall = Recall(**saved["recall"]) if saved["recall"] else None
+        return index
+
+    @property
+    def knob(self) -> str | None:
+        factory = self.setting.factory
+        return "nprobe" if "IVF" in factory else "efSearch" if "HNSW" in factory else None
+
+    @property
+    def most_effort(self) -> int:
+        return _lists(self._structure) if self.knob == "nprobe" else 4096
+
+    def set_effort(self, effort: int) -> None:
+        self.setting = replace(self.setting, effort=effort)
+
+    def __len__(self) -> int:
+        return len(self.exact)
+
+    def search(self, queries: Floats, k: int) -> Ranked:
+        queries = np.ascontiguousarray(queries, np.float32)
+        total = sum(map(len, self.exact.shards))
+        wanted = max(1, min(k * self.setting.rescore, total))
+        asked = np.pad(queries, ((0, 0), (0, int(self.setting.length > 0))))
+        _, numbers = self._structure.search(asked, wanted, params=self._parameters())
+        numbers = numbers.astype(np.int64)
+        scores = exact.score(queries, numbers, self.exact.shards)
+        numbers = np.where(np.isfinite(scores), numbers, -1)
+        empty = Ranked.nothing(len(queries), k)
+        return best(np.hstack([scores, empty.scores]), np.hstack([numbers, empty.numbers]), k)
+
+    def _parameters(self) -> Any:
+        """Effort, and deleted vectors left out while searching."""
+        faiss = _faiss()
+        gone = self.exact.deleted()
+        self._selector = faiss.IDSelectorNot(_batch(gone)) if len(gone) else None  # FAISS only borrows it
+        kinds = {
+            "nprobe": faiss.SearchParametersIVF,
+            "efSearch": faiss.SearchParametersHNSW,
+            None: faiss.SearchParameters,
+        }
+        values = {self.knob: self.setting.effort} if self.knob else {}
+        selected = {"sel": self._selector} if self._selector is not None else {}
+        inner = kinds[self.knob](**values, **selected)
+        if isinstance(faiss.downcast_index(self._structure), faiss.IndexPreTransform):
+            return faiss.SearchParametersPreTransform(index_params=inner)
+        return inner
+
+    def add(self, ids: Sequence[str], vectors: Floats) -> None:
+        first = sum(map(len, self.exact.shards))
+        self.exact.add(ids, vectors)
+        self._fill_from(first)
+
+    def take(self, vectors: ExactIndex) -> None:
+        """Add the shards of another index of the same type."""
+        first = sum(map(len, self.exact.shards))
+        self.exact.take(vectors.shards)
+        self._fill_from(first)
+
+    def _fill_from(self, first: int) -> None:
+        """Take in what is new, or build anew where a vector is longer than those of a graph can be."""
+        if self.setting.length == 0 or _longest(self.exact) <= self.setting.length:
+            self._fill(first)
+            return
+        anew = FaissIndex.build(self.exact, self.setting.factory, rescore=self.setting.rescore)
+        self._structure = anew._structure
+        self.setting = replace(anew.setting, effort=self.setting.effort)
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        return self.exact.delete(ids)
+
+    def id(self, number: int) -> str:
+        return self.exact.id(number)
+
+    def find(self, id: str) -> int | None:
+        return self.exact.find(id)
+
+    def save(self, folder: Path) -> None:
+        faiss = _faiss()
+        self.exact.save(folder)
+        faiss.write_index(self._structure, str(folder / FILE))
+        recall = asdict(self.recall) if self.recall is not None else None
+        summary = {"kind": self.kind, "setting": asdict(self.setting), "recall": recall}
+        workspace.atomic_write(folder / INDEX, (json.dumps(summary, indent=2) + "\n").encode())
+
+    def info(self) -> dict[str, Any]:
+        recall = self.recall.measured if self.recall is not None else None
+        return {
+            **self.exact.info(),
+            "kind": self.kind,
+            "knob": self.knob,
+            **asdict(self.setting),
+            "recall": recall,
+        }
+
+
+def suggest(count: int, width: int) -> str:
+    """A structure for so many vectors: flat while that is quick, lists of about sqrt(N) * 4, compressed past 10 M."""
+    if count < 200_000:
+        return "Flat"
+    lists = 2 ** round(np.log2(4 * np.sqrt(count)))
+    if count < 10_000_000:
+        return f"IVF{lists},Flat"
+    return f"IVF{lists},PQ{_pieces(width)}"
+
+
+def _pieces(width: int) -> int:
+    """The most pieces of a product quantiser, up to 64."""
+    return next(m for m in (64, 48, 32, 24, 16, 8, 4, 2, 1) if width % m == 0)
+
+
+def default_rescore(factory: str) -> int:
+    """Proposals for each hit wanted: more where the structure compresses vectors."""
+    return 10 if re.search(r"PQ|SQ|RaBitQ|LSH", factory) else 1
+
+
+def lift(vectors: Floats, length: float) -> Floats:
+    """Vectors with one more number that makes them of this length (0: as they are); queries get a zero there.
+
+    Then |q - x|^2 = |q|^2 + length^2 - 2 q.x, so the nearest has the largest product (Bachrach et al. 2014).
+    """
+    if length == 0:
+        return vectors
+    rest = np.maximum(length**2 - (vectors.astype(np.float64) ** 2).sum(1), 0)
+    return np.hstack([vectors, np.sqrt(rest)[:, None].astype(np.float32)])
+
+
+def _longest(vectors: ExactIndex) -> float:
+    return max((shard.largest for shard in vectors.shards), default=0.0)
+
+
+def _is_graph(factory: str) -> bool:
+    """Whether a graph holds the vectors themselves, not the lists of an IVF or pieces of a width."""
+    return "HNSW" in factory and re.search("IVF|PQ", factory) is None
+
+
+def _faiss() -> Any:
+    """FAISS, imported where it is used; its own types are incomplete."""
+    import faiss
+
+    return faiss
+
+
+def _make(width: int, factory: str, lifted: bool = False) -> Any:
+    faiss = _faiss()
+    try:
+        metric = faiss.METRIC_L2 if lifted else faiss.METRIC_INNER_PRODUCT
+        structure = faiss.index_factory(width + lifted, factory, metric)
+    except (RuntimeError, ValueError) as error:
+        raise RecipeError(
+            f"FAISS cannot make {factory!r} for vectors of width {width}: {_reason(error)}",
+            fix=f'use for example "Flat", "IVF4096,Flat", "IVF4096,PQ{_pieces(width)}" or "HNSW32"',
+        ) from None
+    _spare_polysemous(structure)
+    return structure
+
+
+def _spare_polysemous(structure: Any) -> None:
+    """Leave out the ordering of codes for polysemous search, which is never used: two seconds a piece of a PQ."""
+    faiss = _faiss()
+    for part in (structure, faiss.try_extract_index_ivf(structure)):
+        inner: Any = faiss.downcast_index(part) if part is not None else None
+        if hasattr(inner, "do_polysemous_training"):
+            inner.do_polysemous_training = False
+
+
+def _train(structure: Any, sample: Floats, factory: str) -> None:
+    try:
+        structure.train(sample)
+    except RuntimeError as error:
+        raise RecipeError(
+            f"FAISS cannot train {factory!r} on {len(sample):,} vectors: {_reason(error)}",
+            fix="take fewer lists, or factory=Flat",
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """The last part of what FAISS says, without the place in its source."""
+    text = re.sub(r"^Error in .*?\.(cpp|h):\d+: (Error: )?", "", str(error))
+    return text.split("failed: ")[-1].split("\n")[0].rstrip(".")
+
+
+def _lists(structure: Any) -> int:
+    faiss = _faiss()
+    inner = faiss.try_extract_index_ivf(structure)
+    return 0 if inner is None else int(inner.nlist)
+
+
+def _sample(vectors: ExactIndex, size: int, seed: int) -> Floats:
+    return Vectors(Path(), vectors.type, vectors.width, tuple(vectors.shards)).sample(size, seed)
+
+
+def _batch(numbers: Any) -> Any:
+    faiss = _faiss()
+    return faiss.IDSelectorBatch(numbers)

@@ -1,0 +1,315 @@
+"""A Milvus collection as an index: embedded by milvus-lite, or a server by its address, with the same code.
+
+Numbers are the primary key, ids and any fields given lie beside the vectors and can be filtered by. An embedded
+collection is stored in the index folder; it is opened from a copy, after the hash check, because Milvus writes to what
+it opens. A server keeps its collection itself, and the folder only says where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.base import workspace
+from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
+from liebig.indexes.base import INDEX, Index, Recall
+from liebig.vectors.quantise import Floats
+from liebig.vectors.ranked import Ranked, best
+
+FILES = "milvus.db"
+DERIVED = (
+    "indexes"  # folders of search structures, which milvus-lite writes in the background and can make again
+)
+MARK = "vectors of liebig"
+EMBEDDED = ("FLAT", "AUTOINDEX", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8")  # index types of milvus-lite
+LONGEST_ID = 512
+BATCH = 2048  # ids of one question, queries of one search
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the collection is, and how it is indexed and searched."""
+
+    uri: str | None
+    collection: str
+    width: int
+    index: str = "FLAT"
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    search: Mapping[str, int] = field(default_factory=dict)
+    following: int = 0  # the number of the next vector
+
+
+class MilvusIndex(Index):
+    """Vectors in Milvus."""
+
+    kind = "milvus"
+
+    def __init__(self, setting: Setting, about: Mapping[str, Any], files: Path | None = None) -> None:
+        self.setting, self.about, self.width = setting, about, setting.width
+        self._names: dict[int, str] = {}
+        self._home = Path(tempfile.mkdtemp(prefix="liebig-milvus-")) if setting.uri is None else None
+        if self._home is not None and files is not None:
+            shutil.copytree(files, self._home / FILES)
+        self._client = _connect(setting.uri or str(self._home / FILES))  # type: ignore[operator]  # one of them is there
+        self._closing = weakref.finalize(self, _close, self._client, self._home)
+
+    @classmethod
+    def create(
+        cls,
+        uri: str | None,
+        collection: str,
+        width: int,
+        about: Mapping[str, Any],
+        index: str = "FLAT",
+        parameters: Mapping[str, int] | None = None,
+        search: Mapping[str, int] | None = None,
+    ) -> MilvusIndex:
+        """A new, empty collection; one of this name that Liebig made is replaced, any other is refused."""
+        if uri is None and index not in EMBEDDED:
+            raise RecipeError(
+                f"the embedded Milvus has no index type {index!r}",
+                fix=f"use one of {', '.join(EMBEDDED)}, or the uri of a server that has it",
+            )
+        setting = Setting(uri, collection, width, index, dict(parameters or {}), dict(search or {}))
+        made = cls(setting, about)
+        with _refusals():
+            made._make()
+        return made
+
+    @classmethod
+    def open(cls, path: Path) -> MilvusIndex:
+        """The collection of a folder that has been checked."""
+        saved = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        setting = Setting(**saved["setting"])
+        opened = cls(setting, saved["about"], path / FILES if setting.uri is None else None)
+        opened.recall = Recall(**saved["recall"]) if saved["recall"] else None
+        if not opened._client.has_collection(setting.collection):
+            raise WorkspaceError(
+                f"there is no collection {setting.collection!r} at {setting.uri}",
+                file=path,
+                fix="index again",
+            )
+        opened._load()
+        return opened
+
+    def _load(self) -> None:
+        """Load the collection; an embedded one makes its search structures anew where they are half-written."""
+        from pymilvus.exceptions import MilvusException
+
+        try:
+            self._client.load_collection(self.setting.collection)
+        except MilvusException:
+            if self._home is None:
+                raise
+            for stale in (self._home / FILES).rglob(DERIVED):
+                shutil.rmtree(stale, ignore_errors=True)
+            self._client.load_collection(self.setting.collection)
+
+    def _make(self) -> None:
+        from pymilvus import DataType
+
+        client, name = self._client, self.setting.collection
+        if client.has_collection(name):
+            if client.describe_collection(name).get("description") != MARK:
+                raise WorkspaceError(
+                    f"the Milvus collection {name!r} was not made by Liebig, so it is not replaced",
+                    fix="give another collection",
+                )
+            client.drop_collection(name)
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=True, description=MARK)
+        schema.add_field("number", DataType.INT64, is_primary=True)
+        schema.add_field("id", DataType.VARCHAR, max_length=LONGEST_ID)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.width)
+        indexes = client.prepare_index_params()
+        indexes.add_index(
+            "vector", index_type=self.setting.index, metric_type="IP", params=dict(self.setting.parameters)
+        )
+        client.create_collection(name, schema=schema, index_params=indexes, consistency_level="Strong")
+        client.load_collection(name)
+
+    @property
+    def knob(self) -> str | None:
+        kind = self.setting.index
+        return "nprobe" if kind.startswith("IVF") else "ef" if kind.startswith("HNSW") else None
+
+    @property
+    def exhaustive(self) -> bool:
+        return self.setting.index == "FLAT"
+
+    @property
+    def most_effort(self) -> int:
+        return self.setting.parameters.get("nlist", 4096) if self.knob == "nprobe" else 4096
+
+    def set_effort(self, effort: int) -> None:
+        assert self.knob is not None, "an index type without a knob"
+        self.setting = replace(self.setting, search={**self.setting.search, self.knob: effort})
+
+    def __len__(self) -> int:
+        found = self._client.query(self.setting.collection, filter="", output_fields=["count(*)"])
+        return int(found[0]["count(*)"])
+
+    def add(
+        self, ids: Sequence[str], vectors: Floats, fields: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Add vectors, with fields to filter by; one whose id is already there takes its place."""
+        self._check(ids, vectors)
+        first = self.setting.following
+        self._remove([number for _, number in self._numbers(ids)])
+        rows = [
+            {**(fields[i] if fields else {}), "number": first + i, "id": id, "vector": vector}
+            for i, (id, vector) in enumerate(zip(ids, np.ascontiguousarray(vectors, np.float32)))
+        ]
+        for start in range(0, len(rows), BATCH):
+            with _refusals():
+                self._client.insert(self.setting.collection, rows[start : start + BATCH])
+        self.setting = replace(self.setting, following=first + len(ids))
+
+    def _check(self, ids: Sequence[str], vectors: Floats) -> None:
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            raise DataError(f"vectors of shape {vectors.shape} do not fit an index of width {self.width}")
+        if not np.isfinite(vectors).all():
+            raise DataError("a vector holds NaN or infinity", fix="check the model that made it")
+        if len(set(ids)) < len(ids):
+            raise DataError("an id occurs twice", fix="give every vector an id of its own")
+        for id in ids:
+            if len(id.encode()) > LONGEST_ID:
+                raise DataError(
+                    f"the id {id[:40]!r}... is longer than {LONGEST_ID} bytes", fix="use shorter ids"
+                )
+
+    def _numbers(self, ids: Iterable[str]) -> list[tuple[str, int]]:
+        """The ids that are there, with their numbers."""
+        wanted, found = list(ids), []
+        for start in range(0, len(wanted), BATCH):
+            among = json.dumps(wanted[start : start + BATCH], ensure_ascii=False)
+            rows = self._client.query(
+                self.setting.collection, filter=f"id in {among}", output_fields=["id", "number"], limit=16384
+            )
+            found += [(row["id"], int(row["number"])) for row in rows]
+        return found
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        for start in range(0, len(numbers), BATCH):
+            self._client.delete(self.setting.collection, ids=list(numbers[start : start + BATCH]))
+
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        wanted = list(ids)
+        found = self._numbers(wanted)
+        self._remove([number for _, number in found])
+        there = {id for id, _ in found}
+        return [id for id in wanted if id not in there]
+
+    def search(self, queries: Floats, k: int, filter: str = "") -> Ranked:
+        """The k best of every query, among those a Milvus filter expression lets through."""
+        scores = np.full((len(queries), k), -np.inf, np.float32)
+        numbers = np.full((len(queries), k), -1, np.int64)
+        for start in range(0, len(queries), BATCH):
+            part = np.ascontiguousarray(queries[start : start + BATCH], np.float32)
+            with _refusals():
+                found = self._client.search(
+                    self.setting.collection,
+                    data=part.tolist(),
+                    anns_field="vector",
+                    limit=k,
+                    filter=filter,
+                    output_fields=["id"],
+                    search_params={"metric_type": "IP", "params": self._parameters(k)},
+                )
+            for q, hits in enumerate(found, start):
+                for place, hit in enumerate(hits):
+                    number = int(hit["number"])
+                    scores[q, place], numbers[q, place] = hit["distance"], number
+                    self._names[number] = hit["entity"]["id"]
+        return best(scores, numbers, k)
+
+    def _parameters(self, k: int) -> dict[str, int]:
+        """Search parameters; a server refuses an ef below the number of hits."""
+        found = dict(self.setting.search)
+        return found | {"ef": max(found["ef"], k)} if "ef" in found else found
+
+    def id(self, number: int) -> str:
+        if number not in self._names:
+            rows = self._client.query(
+                self.setting.collection, filter=f"number == {number}", output_fields=["id"]
+            )
+            self._names[number] = rows[0]["id"]
+        return self._names[number]
+
+    def find(self, id: str) -> int | None:
+        return next((number for _, number in self._numbers([id])), None)
+
+    def save(self, folder: Path) -> None:
+        self._client.flush(self.setting.collection)
+        if self._home is not None:
+            self._client.close()
+            shutil.rmtree(folder / FILES, ignore_errors=True)
+            shutil.copytree(
+                self._home / FILES, folder / FILES, ignore=shutil.ignore_patterns("LOCK", DERIVED)
+            )
+            self._closing.detach()
+            self._client = _connect(str(self._home / FILES))
+            self._closing = weakref.finalize(self, _close, self._client, self._home)
+            self._load()
+        recall = asdict(self.recall) if self.recall is not None else None
+        summary = {
+            "kind": self.kind, "setting": asdict(self.setting), "about": dict(self.about), "recall": recall
+        }  # fmt: skip
+        workspace.atomic_write(folder / INDEX, (json.dumps(summary, indent=2) + "\n").encode())
+
+    def info(self) -> dict[str, Any]:
+        where = self.setting.uri or "embedded"
+        recall = self.recall.measured if self.recall is not None else None
+        return {
+            "kind": self.kind,
+            "vectors": len(self),
+            "where": where,
+            **asdict(self.setting),
+            "recall": recall,
+        }
+
+    def close(self) -> None:
+        """Let go of the connection, and of the copy of an embedded collection."""
+        self._closing()
+
+
+def _connect(uri: str) -> Any:
+    try:
+        from pymilvus import MilvusClient
+        from pymilvus.exceptions import MilvusException
+    except ImportError:
+        raise MissingDependency("pymilvus", "milvus", "an index in Milvus") from None
+    if "://" not in uri and find_spec("milvus_lite") is None:
+        raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus index")
+    try:
+        return MilvusClient(uri, timeout=10)
+    except MilvusException as error:
+        raise WorkspaceError(
+            f"Milvus at {uri} does not answer: {error.message}", fix="check the address"
+        ) from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What Milvus refuses (a type, a name, a filter) is a sentence of the user's."""
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        yield
+    except MilvusException as error:
+        raise RecipeError(f"Milvus refused: {error.message}", fix="change what it names") from None
+
+
+def _close(client: Any, home: Path | None) -> None:
+    client.close()
+    if home is not None:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,98 @@
+"""What an approximate index misses, measured on the user's own vectors, and how much effort a wanted recall takes.
+
+A sample of query vectors (or of the vectors themselves, which then do not count as their own neighbours) is answered
+exactly and by the index. Recall@k is the share of the k best that were found; of equal scores any is right. Tuning
+doubles the effort until the recall is reached. Cost: one exact search of the sample, and one search per effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from liebig.indexes import exact
+from liebig.indexes.base import Index, Recall
+from liebig.vectors.quantise import Floats
+from liebig.vectors.ranked import Ranked
+from liebig.vectors.vector_folder import Longs, Shard, starts
+
+ROUNDING = 1e-6  # an index that scores by itself may round otherwise
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Queries, their exact k best, and the number each query itself has in the index (-1: it is none of them)."""
+
+    queries: Floats
+    truth: Ranked
+    own: Longs
+    k: int
+
+
+def draw(shards: Sequence[Shard], k: int, count: int, seed: int = 0, queries: Floats | None = None) -> Sample:
+    """Queries to measure with; without any of the user's, vectors of the shards."""
+    random = np.random.Generator(np.random.Philox(seed))
+    if queries is not None:
+        chosen = np.sort(random.permutation(len(queries))[:count])
+        own, sample = np.full(len(chosen), -1, np.int64), np.ascontiguousarray(queries[chosen], np.float32)
+    else:
+        there = np.concatenate(
+            [np.zeros(0, np.int64), *(_there(s, a) for s, a in zip(shards, starts(shards)))]
+        )
+        own = np.sort(random.permutation(there)[:count])
+        sample = _vectors(shards, own)
+    return Sample(sample, _without_own(exact.search(sample, shards, k + 1), own, k), own, k)
+
+
+def _there(shard: Shard, first: int) -> Longs:
+    return first + np.setdiff1d(np.arange(len(shard)), shard.deleted)
+
+
+def _vectors(shards: Sequence[Shard], numbers: Longs) -> Floats:
+    parts = []
+    for first, shard in zip(starts(shards), shards):
+        rows = numbers[(numbers >= first) & (numbers < first + len(shard))] - first
+        parts.append(shard.vectors[rows].decode())
+    return np.concatenate(parts)
+
+
+def _without_own(found: Ranked, own: Longs, k: int) -> Ranked:
+    """The k best others: a query's own vector is moved behind all of them."""
+    mine = found.numbers == own[:, None]
+    order = np.argsort(mine, axis=1, kind="stable")[:, :k]
+    return Ranked(np.take_along_axis(found.scores, order, 1), np.take_along_axis(found.numbers, order, 1))
+
+
+def measure(index: Index, sample: Sample) -> float:
+    """Share of the exact k best that the index finds, averaged over the sample."""
+    if len(sample.queries) == 0:
+        return 1.0
+    found = _without_own(index.search(sample.queries, sample.k + 1), sample.own, sample.k)
+    there = (sample.truth.numbers >= 0).sum(1)
+    last = np.where(sample.truth.numbers >= 0, sample.truth.scores, np.inf).min(1)
+    last = last - ROUNDING * np.abs(last)
+    right = ((found.scores >= last[:, None]) & (found.numbers >= 0)).sum(1)
+    return float(np.mean(np.minimum(right, there) / np.maximum(there, 1)))
+
+
+def tune(
+    index: Index, sample: Sample, wanted: float, say: Callable[[str], None], effort: int | None = None
+) -> None:
+    """Set the least effort (a power of two) that reaches the recall, or all there is; or the effort given."""
+    tried = effort or (1 if index.knob == "nprobe" else 16)
+    while True:
+        if index.knob is not None:
+            index.set_effort(tried)
+        value = measure(index, sample)
+        knob = f"{index.knob} {tried}, " if index.knob else ""
+        say(f"{index.kind}: {knob}recall@{sample.k} {value:.4f} on {len(sample.queries):,} queries")
+        if value >= wanted or index.knob is None or effort is not None or tried >= index.most_effort:
+            break
+        tried = min(2 * tried, index.most_effort)
+    if value < wanted and effort is None:
+        say(f"recall {wanted} was not reached: score more proposals (rescore), or take a finer structure")
+    index.recall = Recall(
+        sample.k, 0.0 if effort is not None else wanted, round(value, 6), len(sample.queries)
+    )

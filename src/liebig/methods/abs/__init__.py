@@ -1,0 +1,1 @@
+"""Adaptive batch scheduling: hardness, schedule, swaps, and the sampler."""

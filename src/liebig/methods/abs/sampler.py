@@ -1,0 +1,356 @@
+"""The sampler that schedules: before an epoch, batches are made from what the model finds hard, and kept in a file.
+
+`schedule/epoch-N.npy` holds the order of an epoch, a function of seed, epoch and the vectors at its start; a run that
+goes on reads it instead of making another. The first process makes it, the others read. The similarity of the first
+epoch may come from a run (BM25), later ones from the towers as they are. Hardness of each epoch, and of random batches
+beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positives once an epoch, and the schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from io import BytesIO
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from liebig.base import rng
+from liebig.base.errors import DataError
+from liebig.base.progress import Progress
+from liebig.base.records import Hit
+from liebig.base.workspace import atomic_write
+from liebig.formats.inputs import DiskSource
+from liebig.formats.items import Options
+from liebig.formats.trec import read_run
+from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
+from liebig.methods.abs.paper import written
+from liebig.methods.abs.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
+from liebig.methods.contrastive import Retriever
+from liebig.methods.finetune_building import similarity_of
+from liebig.methods.finetuning import AdaptiveConfig, FinetuneConfig, RandomConfig
+from liebig.methods.labelled import Examples, Sampler, Texts, random_batches, sequential_batches, steps_of
+from liebig.methods.ltr import Ltr
+from liebig.train.distributed import World
+from liebig.train.objective import Objective
+from liebig.train.settings import LoopConfig
+
+Longs = NDArray[np.int64]
+SAMPLE = 200
+"""Random batches that the hardness of a schedule is held against."""
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """How schedules are made: batch, ways of which the hardest counts, order, seed, and parts scheduled apart."""
+
+    batch: int
+    ways: Sequence[Way]
+    order: Order
+    seed: int
+    parts: int = 1
+
+    def sampler(
+        self,
+        n: int,
+        folder: Path,
+        begin: Callable[[int], None],
+        world: World,
+        close: Callable[[], None] = lambda: None,
+    ) -> Sampler:
+        """A sampler of the epochs that `begin(epoch)`, called in the first process, leaves in the folder."""
+
+        def begins(epoch: int) -> None:
+            if world.first:
+                begin(epoch)
+            world.barrier()
+
+        @lru_cache(maxsize=2)
+        def order(epoch: int) -> Longs:
+            found: Longs = np.load(path_of(folder, epoch))
+            return found
+
+        return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begins, close)
+
+    def now(self, folder: Path, similarity: Callable[[int], Similarity]) -> Callable[[int], None]:
+        """Schedules an epoch when it begins, unless its file is there."""
+
+        def begin(epoch: int) -> None:
+            if not path_of(folder, epoch).exists():
+                found = similarity(epoch)
+                total = len(self.ways) * (len(found) // self.batch)
+                with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
+                    bar.say(self.store(folder, epoch, found, bar.advance))
+
+        return begin
+
+    def store(
+        self,
+        folder: Path,
+        epoch: int,
+        similarity: Similarity,
+        advance: Callable[[int], None] = lambda n: None,
+    ) -> str:
+        """Make the schedule of an epoch and write it whole; returns a sentence about it."""
+        seed = int(rng.key(self.seed, epoch) >> 1)
+        found = in_parts(similarity, self.batch, self.ways, self.parts, seed=seed, advance=advance)
+        usual = random_hardness(similarity, self.batch, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "batches": len(found.batches),
+            "hardness": mean(found),
+            "random": usual,
+            "rest": len(found.rest),
+        }
+        atomic_write(path_of(folder, epoch).with_suffix(".json"), json.dumps(facts, indent=2).encode())
+        out = BytesIO()
+        np.save(out, found.order(self.order, seed))
+        atomic_write(path_of(folder, epoch), out.getvalue())
+        return f"hardness of a batch {mean(found):.4g}, of a random one {usual:.4g}"
+
+
+def mean(found: Schedule) -> float:
+    """Hardness of a batch, on average."""
+    return found.total / max(1, len(found.batches))
+
+
+def random_hardness(similarity: Similarity, batch: int, seed: int, sample: int = SAMPLE) -> float:
+    """The same for random batches, a sample of them."""
+    n = len(similarity)
+    order = np.argsort(rng.uniform(rng.key(seed, 19), np.arange(n)), kind="stable")
+    picked = [order[i * batch : (i + 1) * batch] for i in range(min(sample, n // batch))]
+    values = [hardness(similarity, torch.from_numpy(b).to(similarity.device)) for b in picked]
+    return float(np.mean(values)) if values else 0.0
+
+
+def model_similarity(
+    objective: Retriever, examples: Examples, queries: Texts, passages: Texts, unit: bool
+) -> Similarity:
+    """From the towers as they are: each example's query and first positive."""
+    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    device = objective.tower("query").device
+    q = objective.tower("query").encode_rows(queries.rows(), unit=unit)
+    once, back = np.unique(firsts, return_inverse=True)
+    p = objective.tower("passage").encode_rows(passages.rows(once), unit=unit)[back]
+    twin = torch.from_numpy(twins(examples))
+    return Vectors.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
+
+
+def run_similarity(run: Path, examples: Examples) -> Similarity:
+    """From a TREC run of the training queries: what it scores of other examples' positives."""
+    holders: dict[str, list[int]] = {}
+    for example in range(len(examples)):
+        holders.setdefault(examples.passages[examples.positives[example][0]], []).append(example)
+    numbers = {name: i for i, name in enumerate(examples.queries)}
+    found = from_run(_hits(run), numbers, holders, twins(examples))
+    if not len(found.values):
+        raise DataError(
+            "the run finds no positive of another training query",
+            file=run,
+            fix="give a run of the training queries over the passages of the collection",
+        )
+    return found
+
+
+def _hits(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Query, passage and score of every line of a TREC run."""
+    for item in read_run(DiskSource(path), Options()):
+        assert isinstance(item.record, Hit), "a run holds hits"
+        yield item.record.query, item.record.passage, item.record.score
+
+
+def twins(examples: Examples) -> Longs:
+    """A number for each example, equal where first positives have the same text."""
+    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    return examples.content[firsts]
+
+
+def searching(
+    kind: Literal["greedy", "beam"],
+    k: int = 3,
+    candidates: int | Literal["auto", "all"] = "auto",
+    start: Start = "near",
+) -> tuple[Way, ...]:
+    """Greedy swaps; or beam search of width k too, the harder epoch of both being kept."""
+    improves: tuple[Improve, ...] = (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
+    return tuple(
+        partial(schedule, improve=improve, candidates=candidates, start=start) for improve in improves
+    )
+
+
+def as_written(kind: Literal["greedy", "beam"], k: int = 3, lists: int = 100) -> tuple[Way, ...]:
+    """The paper's greedy over all that is left, or its beam search in lists."""
+    return (written,) if kind == "greedy" else (partial(written, k=k, lists=lists),)
+
+
+def path_of(folder: Path, epoch: int) -> Path:
+    """Where the order of an epoch lies."""
+    return folder / f"epoch-{epoch:03d}.npy"
+
+
+# The next epoch's schedule, made in a thread while this one trains, from the vectors at this epoch's start.
+#
+# Vectors are encoded when an epoch begins (training waits for that) and lie in `schedule/vectors-N.npy`, in
+# half precision, until the schedule of epoch N + 1 is written; it is made from what the file holds, so that
+# a run which was interrupted makes the same one. The first epoch is scheduled before it begins. On a GPU
+# the thread works on a stream of its own. Cost: 4 D bytes a pair on disk; on a CPU the thread takes
+# processor time from training, as any other.
+
+
+class Cancelled(Exception):
+    """Nobody waits for this schedule any more."""
+
+
+@dataclass
+class Ahead:
+    """Schedules epoch N + 1 while epoch N goes on, from `similarity(N + 1)` asked when epoch N begins.
+
+    That is the model as it is then, or a run; `twin` and `device` are those of the model's vectors, and `last` is the
+    last epoch there will be, where that is known.
+    """
+
+    how: Adaptive
+    folder: Path
+    similarity: Callable[[int], Similarity]
+    twin: torch.Tensor
+    device: torch.device
+    last: int | None = None
+    _thread: threading.Thread | None = None
+    _error: BaseException | None = None
+    _cancel: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self, epoch: int) -> None:
+        """Have this epoch's schedule, and start making the next one's."""
+        self._join()
+        if not path_of(self.folder, epoch).exists() and _vectors(self.folder, epoch - 1).exists():
+            self._start(epoch, self._kept(epoch - 1))  # an interrupted run had begun it
+            self._join()
+        self.how.now(self.folder, self.similarity)(epoch)
+        if (self.last is None or epoch < self.last) and not path_of(self.folder, epoch + 1).exists():
+            self._start(epoch + 1, self._kept(epoch))
+
+    def close(self) -> None:
+        """Give up what is being made."""
+        self._cancel.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _kept(self, epoch: int) -> Similarity:
+        """What the next epoch is scheduled by; vectors by way of their file, which a later start finds."""
+        path = _vectors(self.folder, epoch)
+        if not path.exists():
+            found = self.similarity(epoch + 1)
+            if not isinstance(found, Vectors):
+                return found
+            out = BytesIO()
+            np.save(out, found.own.cpu().numpy().astype(np.float16))
+            atomic_write(path, out.getvalue())
+        stored: NDArray[np.float16] = np.load(path)
+        own = torch.from_numpy(stored.astype(np.float32)).to(self.device)
+        return Vectors(own, self.twin.to(self.device))
+
+    def _start(self, epoch: int, similarity: Similarity) -> None:
+        def make() -> None:
+            try:
+                with _beside(similarity.device):
+                    self.how.store(self.folder, epoch, similarity, self._advance)
+                _vectors(self.folder, epoch - 1).unlink(missing_ok=True)
+            except Cancelled:
+                return
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=make, name="schedule", daemon=True)
+        self._thread.start()
+
+    def _advance(self, batches: int) -> None:
+        if self._cancel.is_set():
+            raise Cancelled
+
+    def _join(self) -> None:
+        """Wait for what is being made; its error is raised here."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            raise self._error
+
+
+def _vectors(folder: Path, epoch: int) -> Path:
+    return folder / f"vectors-{epoch:03d}.npy"
+
+
+def _beside(device: torch.device) -> AbstractContextManager[object]:
+    """A stream of its own where there are streams, which begins when what is under way has ended."""
+    if device.type != "cuda":
+        return nullcontext()
+    torch.cuda.synchronize(device)
+    return torch.cuda.stream(torch.cuda.Stream(device))
+
+
+# The sampler a recipe asks for: random, sequential, or scheduled now or ahead of time.
+
+
+def sampler_of(
+    config: FinetuneConfig,
+    objective: Objective,
+    examples: Examples,
+    queries: Texts,
+    passages: Texts,
+    home: Path,
+    world: World,
+) -> Sampler:
+    """Which examples meet; schedules lie in `home`."""
+    choice, n, batch = config.batching, len(examples), config.loop.batch
+    if not isinstance(choice, AdaptiveConfig):
+        return plain_sampler(config, n, world)
+    unit = similarity_of(config) == "cosine"
+    retriever = objective.retriever if isinstance(objective, Ltr) else objective
+    assert isinstance(retriever, Retriever), "scheduling is for retrievers"
+
+    def find(epoch: int) -> Similarity:
+        if choice.run is not None and (epoch == 0 or choice.run_always):
+            return run_similarity(choice.run, examples)
+        return model_similarity(retriever, examples, queries, passages, unit)
+
+    how = Adaptive(batch, ways_of(choice), order_of(choice), config.seed, choice.parts)
+    if not choice.ahead:
+        return how.sampler(n, home, how.now(home, find), world)
+    twin = torch.from_numpy(twins(examples))
+    last = last_epoch(config.loop, steps_of(n, batch, world.size))
+    ahead = Ahead(how, home, find, twin, world.device, last)
+    return how.sampler(n, home, ahead.begin, world, ahead.close)
+
+
+def ways_of(choice: AdaptiveConfig) -> tuple[Way, ...]:
+    """How an epoch is scheduled: our way, or the paper's."""
+    if choice.preset == "paper":
+        return as_written(choice.search, choice.beam, choice.lists)
+    return searching(choice.search, choice.beam, choice.candidates, choice.start or "near")
+
+
+def order_of(choice: AdaptiveConfig) -> Order:
+    """The order of an epoch's batches; the paper trains on them as they are made."""
+    return choice.order or ("made" if choice.preset == "paper" else "shuffled")
+
+
+def plain_sampler(config: FinetuneConfig, n: int, world: World) -> Sampler:
+    """The baselines: at random, or in the order of the file."""
+    if isinstance(config.batching, RandomConfig):
+        return random_batches(n, config.loop.batch, config.seed, world.size)
+    return sequential_batches(n, config.loop.batch, world.size)
+
+
+def last_epoch(loop: LoopConfig, steps: int) -> int | None:
+    """The number of the last epoch, counted from 0, where the recipe says how long it trains."""
+    if loop.minutes is not None:
+        return None
+    total = loop.steps if loop.steps is not None else max(1, round((loop.epochs or 1.0) * steps))
+    return (total - 1) // steps

@@ -1,0 +1,257 @@
+"""Adaptive batch scheduling (ABS paper, 3.2): batches whose passages are hard for each other's queries.
+
+A batch is improved by swaps (`swaps.py`; without a table on a CPU, `climb.py`) as long as hardness rises. Only the
+`candidates` pairs nearest to it are looked at, chosen again until nothing changes. It begins where pairs are hard for
+each other, so that few swaps lead far: with those that the last batch would have taken next, or with the first of them
+and its nearest; the harder result is kept. Finished batches leave the pool, so later ones are easier. Two epochs of the
+same similarities have many batches in common; `in_parts` and random starts make them differ more, at some hardness.
+The paper's own algorithm is in `written.py`.
+Cost: some passes over what is left a batch; on a GPU also one candidates × candidates product for each.
+
+N pairs, B pairs of a batch, M candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from liebig.base import rng
+from liebig.methods.abs.hardness import Similarity, Vectors, hardness
+from liebig.methods.abs.swaps import SLACK, State, beam_search, climb, one_by_one, rises, several_at_once
+
+Longs = NDArray[np.int64]
+SHRINK = 0.7
+"""The pool is copied together when less than this share of it is left."""
+NEAREST, LEAST = 2, 128
+"""Candidates where nothing is said: so many times the batch, and no fewer than this."""
+ALL = 4096
+"""Candidates looked at in one turn where all are; the nearest of all that is left come first."""
+ENOUGH = 1e-3
+"""Candidates are chosen again while hardness rose by more than this share."""
+
+
+@dataclass(frozen=True)
+class Improved:
+    """A batch after swaps, as rows, and its hardness before and after each of them."""
+
+    members: Tensor
+    history: list[float]
+
+
+Order = Literal["shuffled", "hard-first", "made"]
+Start = Literal["near", "random"]
+Improve = Callable[[Similarity, Tensor, int], Improved]
+"""Similarity, rows (the batch first, then its candidates) and the batch's size."""
+
+
+def greedy(similarity: Similarity, rows: Tensor, batch: int) -> Improved:
+    """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU."""
+    if isinstance(similarity, Vectors) and similarity.device.type == "cpu":
+        inside = np.arange(len(rows)) < batch
+        history = climb(similarity.own[rows].numpy(), similarity.twin[rows].numpy(), inside, SLACK)
+        return Improved(rows[torch.from_numpy(inside)], list(history))
+    return in_table(similarity, rows, batch, swaps)
+
+
+def beam(similarity: Similarity, rows: Tensor, batch: int, k: int = 3) -> Improved:
+    """Beam search of width k, and never less than greedy."""
+    return in_table(similarity, rows, batch, lambda state: beam_search(state, swaps(state), k))
+
+
+def swaps(state: State) -> State:
+    """Greedy inside a table, as the device likes it."""
+    return one_by_one(state) if state.table.device.type == "cpu" else several_at_once(state)
+
+
+def in_table(similarity: Similarity, rows: Tensor, batch: int, improve: Callable[[State], State]) -> Improved:
+    """Any way of improving a batch, with T among the candidates at hand."""
+    inside = torch.arange(len(rows), device=rows.device) < batch
+    after = improve(State.of(similarity.block(rows), inside))
+    return Improved(rows[after.inside], after.history)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Batches in the order they were made, the pairs left over, and the hardness of each batch."""
+
+    batches: list[Longs]
+    rest: Longs
+    hardness: list[float]
+
+    @property
+    def total(self) -> float:
+        return float(sum(self.hardness))
+
+    def order(self, how: Order, seed: int) -> Longs:
+        """All pairs, batch after batch; those left over last, so that they make a batch of their own."""
+        places = np.arange(len(self.batches))
+        if how == "shuffled":
+            places = np.argsort(rng.uniform(rng.key(seed, 13), places), kind="stable")
+        elif how == "hard-first":
+            places = np.argsort(-np.array(self.hardness), kind="stable")
+        return np.concatenate([*(self.batches[i] for i in places), self.rest]).astype(np.int64)
+
+
+def schedule(
+    similarity: Similarity,
+    batch: int,
+    *,
+    seed: int = 0,
+    candidates: int | Literal["auto", "all"] = "auto",
+    improve: Improve = greedy,
+    start: Start = "near",
+    advance: Callable[[int], None] = lambda n: None,
+) -> Schedule:
+    """Every pair in one batch; a function of the similarities and the seed."""
+    pool = Pool(similarity, seed)
+    width = {"auto": max(NEAREST * batch, LEAST), "all": ALL}.get(str(candidates), candidates)
+    batches, values = [], []
+    for _ in range(len(similarity) // batch):
+        members, value = _one(pool, pool.starts(batch, start), int(width), improve)
+        batches.append(pool.names[members].cpu().numpy())
+        values.append(value)
+        pool.remove(members)
+        advance(1)
+    return Schedule(batches, pool.left(), values)
+
+
+class Way(Protocol):
+    """A way to schedule an epoch."""
+
+    def __call__(
+        self, similarity: Similarity, batch: int, *, seed: int, advance: Callable[[int], None]
+    ) -> Schedule: ...
+
+
+def hardest(
+    similarity: Similarity,
+    batch: int,
+    ways: Sequence[Way],
+    *,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Schedule:
+    """The hardest of the schedules that several ways make.
+
+    Beam search finds harder batches but leaves others to the later ones, so that a whole epoch is now and then easier
+    than greedy's, which costs little beside it.
+    """
+    made = [way(similarity, batch, seed=seed, advance=advance) for way in ways]
+    return max(made, key=lambda one: one.total)
+
+
+def in_parts(
+    similarity: Similarity,
+    batch: int,
+    ways: Sequence[Way],
+    parts: int,
+    *,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Schedule:
+    """Pairs divided at random, another way with every seed, and each part scheduled by itself.
+
+    Pairs of different parts cannot meet, so of those that met with another seed only 1 / parts may meet again. Parts
+    hold whole batches; pairs left over are in the last.
+    """
+    order = np.argsort(rng.uniform(rng.key(seed, 23), np.arange(len(similarity))), kind="stable")
+    whole = len(similarity) // batch
+    cuts = [whole * i // parts * batch for i in range(1, min(parts, whole))]
+    found = []
+    for names in map(np.sort, np.split(order, cuts)):
+        part = similarity.take(torch.from_numpy(names).to(similarity.device)) if cuts else similarity
+        made = hardest(part, batch, ways, seed=seed, advance=advance)
+        named = [names[one] for one in (*made.batches, made.rest)]
+        found.append(Schedule(named[:-1], named[-1], made.hardness))
+    return Schedule(
+        [one for part in found for one in part.batches],
+        np.concatenate([part.rest for part in found]),
+        [one for part in found for one in part.hardness],
+    )
+
+
+class Pool:
+    """What is left: a similarity that shrinks, names of its rows, and who is still there."""
+
+    def __init__(self, similarity: Similarity, seed: int) -> None:
+        n = len(similarity)
+        self.similarity = similarity
+        self.names = torch.arange(n, device=similarity.device)
+        self.there = torch.ones(n, dtype=torch.bool, device=similarity.device)
+        self.left_count = n
+        ranks = np.argsort(rng.uniform(rng.key(seed, 17), np.arange(n)), kind="stable")
+        self.rank = torch.empty(n, dtype=torch.long)
+        self.rank[torch.from_numpy(ranks)] = torch.arange(n)
+        self.rank = self.rank.to(similarity.device)
+        self.rows = torch.arange(n, device=similarity.device)  # by name; of those that are there
+        self.adds: Tensor | None = None  # what each pair would have added to the last batch
+
+    def random(self, batch: int) -> Tensor:
+        """A random batch of those that are there."""
+        there = self.rank.masked_fill(~self.there, torch.iinfo(torch.long).max)
+        return there.topk(batch, largest=False).indices
+
+    def starts(self, batch: int, how: Start) -> list[Tensor]:
+        """Two batches to begin with: those the last one would have taken next, and the first of them with its nearest.
+
+        At random where there was none, or none is near to it; one at random alone where `how` says so.
+        """
+        following = self.random(batch)
+        if how == "random":
+            return [following]
+        if self.adds is not None:
+            left = self.adds.masked_fill(~self.there, -torch.inf)
+            near = left.topk(batch).indices
+            if float(left[near[0]]) > 0:
+                following = near
+        first = following[:1]
+        around = torch.cat((first, self.look(first, batch - 1))) if batch > 1 else first
+        return [around] if batch == 1 else [around, following]
+
+    def look(self, members: Tensor, k: int) -> Tensor:
+        """Rows of the k pairs outside the batch that would add most to it."""
+        self.adds = self.similarity.glance(members, self.there)
+        self.adds[members] = -torch.inf
+        return self.adds.topk(min(k, self.left_count - len(members))).indices
+
+    def remove(self, members: Tensor) -> None:
+        self.there[members] = False
+        self.left_count -= len(members)
+        if 0 < self.left_count < SHRINK * len(self.there):
+            rows = self.there.nonzero()[:, 0]
+            self.similarity = self.similarity.take(rows)
+            self.names, self.rank = self.names[rows], self.rank[rows]
+            self.rows[self.names] = torch.arange(len(rows), device=rows.device)
+            self.adds = None if self.adds is None else self.adds[rows]
+            self.there = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+
+    def left(self) -> Longs:
+        found: Longs = self.names[self.there].cpu().numpy()
+        return found
+
+
+def _one(pool: Pool, starts: Sequence[Tensor], width: int, improve: Improve) -> tuple[Tensor, float]:
+    """The next batch as rows of the pool, and its hardness: the hardest that a start leads to."""
+    found = []
+    for start in starts:
+        members, value = _risen(pool, start, len(start), width, improve)
+        found.append((value, members, pool.adds))
+    _, members, pool.adds = max(found, key=lambda one: one[0])
+    return members, hardness(pool.similarity, members)
+
+
+def _risen(pool: Pool, members: Tensor, batch: int, width: int, improve: Improve) -> tuple[Tensor, float]:
+    """Swaps among the nearest candidates, chosen again until nothing changes."""
+    while True:
+        rows = torch.cat((members, pool.look(members, width)))
+        found = improve(pool.similarity, rows, batch)
+        members = found.members
+        if not rises(found.history[0], found.history[-1], ENOUGH):
+            return members, found.history[-1]

@@ -1,0 +1,187 @@
+"""Evaluation while training: exact search of a dev split, or each query's positives among sampled candidates.
+
+Texts are tokenised once; every evaluation encodes them with the towers as they are, scores every passage, and hands
+the ranking to the measures of `liebig evaluate`, so the numbers are the same as that command's. The ABS paper's
+protocol is `candidates`: one positive among 99 negatives sampled from the top 1,000 of a first stage. Cost: encoding
+the passages, so sample them (`passages`) where there are millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base import rng
+from liebig.base.errors import DataError
+from liebig.base.records import Passage
+from liebig.collection.collection import Collection
+from liebig.losses.contrastive import Similarity
+from liebig.measures.evaluator import (
+    Block,
+    Judgements,
+    block_from_mapping as from_mapping,
+    block_from_matrix as from_matrix,
+    evaluate,
+    judgements_from_mapping as judged,
+    judgements_from_records as from_records,
+)
+from liebig.measures.names import Measure
+from liebig.methods.contrastive import Retriever
+from liebig.methods.labelled import Draft, Texts, cached, drafts, read_groups
+from liebig.model.encoder import Encoder
+from liebig.text.layout import RoleLayout
+from liebig.train.distributed import World
+from liebig.train.objective import Objective
+from liebig.vectors.topk import topk
+
+DEPTH = 100
+NOISE = 0.05
+"""A dev split whose 95 % interval may be wider than this on either side is called too small."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """All passages ranked for every judged query."""
+
+    query_ids: Sequence[str]
+    passage_ids: Sequence[str]
+    queries: Texts
+    passages: Texts
+    judgements: Judgements
+    measures: Sequence[Measure]
+    similarity: Similarity
+
+    def __call__(self, objective: Objective) -> dict[str, float]:
+        assert isinstance(objective, Retriever), "a retriever is evaluated by searching"
+        queries = vectors(objective.tower("query"), self.queries, self.similarity)
+        passages = vectors(objective.tower("passage"), self.passages, self.similarity)
+        depth = max([DEPTH, *(measure.cut or 1000 for measure in self.measures)])
+        scores, numbers = topk(queries, passages, depth, device=objective.tower("query").device)
+        block = from_matrix(self.query_ids, self.passage_ids, numbers, scores)
+        return evaluate([block], self.judgements, self.measures).means()
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Every query with its own few passages, positives first."""
+
+    query_ids: Sequence[str]
+    passage_ids: Sequence[str]
+    queries: Texts
+    passages: Texts
+    groups: Sequence[NDArray[np.int64]]
+    judgements: Judgements
+    measures: Sequence[Measure]
+    similarity: Similarity
+
+    def __call__(self, objective: Objective) -> dict[str, float]:
+        assert isinstance(objective, Retriever), "vectors are compared by a retriever"
+        queries = vectors(objective.tower("query"), self.queries, self.similarity)
+        passages = vectors(objective.tower("passage"), self.passages, self.similarity)
+        return self.measured([passages[group] @ queries[i] for i, group in enumerate(self.groups)])
+
+    def measured(self, scores: Iterable[NDArray[np.floating]]) -> dict[str, float]:
+        """The measures of scores given group by group."""
+        block = self._block(scores)
+        return evaluate([block], self.judgements, self.measures).means()
+
+    def _block(self, scores: Iterable[NDArray[np.floating]]) -> Block:
+        return from_mapping(
+            {
+                query: {self.passage_ids[p]: float(s) for p, s in zip(group, values)}
+                for query, group, values in zip(self.query_ids, self.groups, scores)
+            }
+        )
+
+
+def vectors(tower: Encoder, texts: Texts, similarity: Similarity) -> NDArray[np.float32]:
+    """Vectors of all texts, of length 1 where cosine compares them."""
+    return tower.encode_rows(texts.rows(), unit=similarity == "cosine")
+
+
+def too_small(queries: int) -> str | None:
+    """A warning where so few queries cannot tell models apart."""
+    width = 0.98 / queries**0.5
+    if width <= NOISE:
+        return None
+    return (
+        f"WARNING: {queries:,} dev queries: a mean over them is known to ±{width:.2f} at worst (95 %), so smaller "
+        "differences between checkpoints are noise. Use more dev queries, or fix the number of epochs"
+    )
+
+
+def read_search(
+    collection: Collection,
+    split: str,
+    layouts: tuple[RoleLayout, RoleLayout],
+    cache: Path,
+    world: World,
+    *,
+    measures: Sequence[Measure],
+    similarity: Similarity,
+    passages: int | None = None,
+) -> Search:
+    """A dev split and the passages it is searched in; all of them, or the judged ones and a sample."""
+    judgements = from_records(collection.judgements(split))
+    asked_for = set(judgements.queries)
+    texts = {query.id: query for query in collection.queries() if query.id in asked_for}
+    unknown = [query for query in judgements.queries if query not in texts]
+    if not texts or unknown:
+        what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
+        raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
+    ids = [passage.id for passage in _searched(collection, judgements, passages)]
+    stored = cached(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
+    asked = Texts.of(texts.values(), layouts[0])
+    return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
+
+
+def _searched(collection: Collection, judgements: Judgements, passages: int | None) -> Iterator[Passage]:
+    """What is searched: all passages, or those judged and a sample of the others, the same for every run."""
+    if passages is None:
+        return collection.passages()
+    wanted = {name for query in judgements.queries for name in judgements.grades(query)}
+    share = passages / max(1, collection.count("passages"))
+    key = rng.key(0, 23)
+    return (
+        passage
+        for i, passage in enumerate(collection.passages())
+        if passage.id in wanted or rng.uniform(key, np.int64(i)) < share
+    )
+
+
+def read_candidates(
+    collection: Collection,
+    split: str,
+    layouts: tuple[RoleLayout, RoleLayout],
+    *,
+    groups: Sequence[Path],
+    candidates: int,
+    measures: Sequence[Measure],
+    similarity: Similarity,
+) -> Candidates:
+    """The groups of a dev split, with `candidates` negatives each, drawn the same way for every run."""
+    found = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
+    chosen = [_drawn(draft, candidates, i) for i, draft in enumerate(found)]
+    names = {name: i for i, name in enumerate(dict.fromkeys(n for some in chosen for n in some))}
+    passages = (collection.passage(name) for name in names)
+    queries = (collection.query(draft.query) for draft in found)
+    return Candidates(
+        [draft.query for draft in found],
+        list(names),
+        Texts.of(queries, layouts[0]),
+        Texts.of(passages, layouts[1]),
+        [np.array([names[n] for n in some], np.int64) for some in chosen],
+        judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in found}),
+        measures,
+        similarity,
+    )
+
+
+def _drawn(draft: Draft, candidates: int, number: int) -> list[str]:
+    others = list(draft.negatives)
+    order = np.argsort(rng.uniform(rng.key(0, 29, number), np.arange(len(others))), kind="stable")
+    return [*draft.positives, *(others[i] for i in order[:candidates].tolist())]

@@ -1,0 +1,1 @@
+"""Fused and CPU kernels behind the layers of a model."""

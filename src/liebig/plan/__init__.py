@@ -1,1 +1,0 @@
-"""`liebig plan`: memory, time, disk and cost of a recipe on a machine, before anything runs."""

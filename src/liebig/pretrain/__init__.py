@@ -1,1 +1,0 @@
-"""Pre-training without labels: one objective a file, on any pair source."""

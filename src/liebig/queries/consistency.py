@@ -1,0 +1,145 @@
+"""Consistency: a query is kept if it finds its passage, by BM25 or in a run that a retriever made of these queries."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.errors import DataError
+from liebig.base.machine import cores
+from liebig.base.records import Hit
+from liebig.bm25.search import BM25
+from liebig.formats.inputs import DiskSource
+from liebig.formats.items import Options
+from liebig.formats.trec import read_run
+
+# Does a query find its passage? By BM25, in the first of several indexes that has the passage.
+
+NOWHERE = 0
+
+
+class Finder:
+    """BM25 indexes that are asked for the rank of a query's own passage."""
+
+    def __init__(self, paths: Sequence[Path], threads: int = 1) -> None:
+        self._indexes = [BM25.open(path) for path in paths]
+        self._threads = threads
+
+    def ranks(self, queries: Sequence[str], passages: Sequence[str], k: int) -> NDArray[np.int64]:
+        """The rank of each query's passage, from 1; 0 where it is not among the first k."""
+        found = np.full(len(queries), NOWHERE, np.int64)
+        places = [self._place(passage) for passage in passages]
+        for number, index in enumerate(self._indexes):
+            mine = [i for i, place in enumerate(places) if place[0] == number]
+            wanted = np.array([places[i][1] for i in mine], np.int64)
+            hits = index.search([queries[i] for i in mine], k, self._threads).numbers
+            if mine:
+                match = hits == wanted[:, None]
+                found[mine] = np.where(match.any(axis=1), match.argmax(axis=1) + 1, NOWHERE)
+        return found
+
+    def _place(self, passage: str) -> tuple[int, int]:
+        for number, index in enumerate(self._indexes):
+            inside = index.find(passage)
+            if inside is not None:
+                return number, inside
+        raise DataError(
+            f"the passage {passage!r} is in no BM25 index given",
+            fix="index the collection that the queries were written for",
+        )
+
+
+def share(ranks: NDArray[np.int64], k: int) -> float:
+    """The share of queries whose passage is among the first k."""
+    return float(((ranks > NOWHERE) & (ranks <= k)).mean()) if len(ranks) else 0.0
+
+
+Named = tuple[str, int, str]
+"""A passage's id, the number of one of its queries, and the query."""
+Keeps = Callable[[Sequence[Named]], list[bool]]
+
+
+def query_id(passage: str, number: int) -> str:
+    """The id of a generated query."""
+    return f"{passage}#{number}"
+
+
+def by_bm25(index: Path, k: int) -> Keeps:
+    """Keeps what BM25 finds among the first k."""
+    finder = Finder([index], cores())
+
+    def keeps(named: Sequence[Named]) -> list[bool]:
+        ranks = finder.ranks([text for _, _, text in named], [passage for passage, _, _ in named], k)
+        return [bool(found) for found in ranks > 0]
+
+    return keeps
+
+
+def by_run(path: Path, k: int) -> Keeps:
+    """Keeps what a run has among the first k. Memory: the ids of what is kept."""
+    found = set()
+    for item in read_run(DiskSource(path), Options()):
+        hit = item.record
+        assert isinstance(hit, Hit), "a run holds hits"
+        if hit.rank <= k and hit.query.rpartition("#")[0] == hit.passage:
+            found.add(hit.query)
+
+    def keeps(named: Sequence[Named]) -> list[bool]:
+        return [query_id(passage, number) in found for passage, number, _ in named]
+
+    return keeps
+
+
+# ROUGE-L (Lin, 2004): how much of two texts is one common subsequence of words; F1, best of several
+# references.
+
+WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words."""
+    return WORD.findall(text.lower())
+
+
+def rouge_l(found: str, references: Sequence[str]) -> float:
+    """F1 of the longest common subsequence of words, with the reference that fits best."""
+    return max((_f1(words(found), words(reference)) for reference in references), default=0.0)
+
+
+def _f1(a: Sequence[str], b: Sequence[str]) -> float:
+    common = _common(a, b)
+    return 2 * common / (len(a) + len(b)) if common else 0.0
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence."""
+    row = [0] * (len(b) + 1)
+    for one in a:
+        last = 0
+        for j, other in enumerate(b, 1):
+            last, row[j] = row[j], last + 1 if one == other else max(row[j], row[j - 1])
+    return row[-1]
+
+
+# Generated queries made fit for use: empty ones and repetitions of one passage are left out, and counted.
+
+
+def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[tuple[int, str]]:
+    """The queries that hold a word, each once, with their places; in case and punctuation only, two do not differ."""
+    kept: dict[tuple[str, ...] | int, tuple[int, str]] = {}
+    for number, query in enumerate(queries):
+        text = " ".join(query.split())
+        alike = tuple(words(text))
+        if not alike:
+            counts["empty"] += 1
+        elif not duplicates and alike in kept:
+            counts["duplicates"] += 1
+        else:
+            kept[number if duplicates else alike] = number, text
+    counts["queries"] += len(kept)
+    return list(kept.values())

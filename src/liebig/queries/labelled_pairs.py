@@ -1,0 +1,63 @@
+"""Passages with their queries from the judgements of collections: what a generator learns from and is held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from liebig.base import rng
+from liebig.base.errors import DataError
+from liebig.base.records import Passage
+from liebig.collection.collection import Collection
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A passage and the queries that it answers."""
+
+    passage: Passage
+    queries: tuple[str, ...]
+
+
+def read_asked(collections: Sequence[Path], split: str, relevant: int) -> list[Asked]:
+    """The passages of a split with their queries, collection after collection, in the order of the judgements."""
+    found = [one for path in collections for one in _asked(path, split, relevant)]
+    if not found:
+        raise DataError(f"the split {split!r} names no relevant pair", file=collections[0])
+    return found
+
+
+def _asked(path: Path, split: str, relevant: int) -> Iterator[Asked]:
+    collection = Collection(path)
+    named: dict[str, dict[str, None]] = {}
+    for judgement in collection.judgements(split):
+        if judgement.relevance >= relevant:
+            named.setdefault(judgement.passage, {})[judgement.query] = None
+    wanted = {query for queries in named.values() for query in queries}
+    texts = {query.id: query.text for query in collection.queries() if query.id in wanted}
+    for passage, queries in named.items():
+        missing = next((query for query in queries if query not in texts), None)
+        if missing is not None:
+            raise DataError(f"a judgement names the query {missing!r}, which is not there", file=path)
+        yield Asked(collection.passage(passage), tuple(texts[query] for query in queries))
+
+
+def drawn(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
+    """`wanted` of range(n) drawn by seed, in ascending order; a smaller draw lies in a larger one."""
+    if wanted is None or wanted >= n:
+        return np.arange(n)
+    draws = rng.uniform(rng.key(seed, purpose), np.arange(n))
+    return np.sort(np.argsort(draws, kind="stable")[:wanted])
+
+
+GENERATED, ABOUT = "generated.jsonl", "generation.json"
+
+
+def labels_of(folder: Path) -> list[str]:
+    """Which human labels are behind the queries of a folder, as far as it says so."""
+    about = folder / ABOUT
+    return list(json.loads(about.read_text(encoding="utf-8")).get("labels", ())) if about.is_file() else []

@@ -1,1 +1,0 @@
-"""One self-contained page from the folders that stages left."""

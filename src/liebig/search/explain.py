@@ -1,0 +1,142 @@
+"""Why a passage matched: what its score loses when a word of it is left out.
+
+Dense: the passage is encoded once for each word left out, so a word counts with all it does to its neighbours. BM25:
+the formula with the word's count and the length one lower. Words beyond the model's length have no part. Cost, dense:
+one batch of as many texts as the passage has words; past MOST words neighbours are left out together.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from liebig.base.records import Passage
+from liebig.bm25.analysis import UNSPACED, Analyzer
+from liebig.bm25.search import BM25
+
+# The part of a passage that answers: the window of words with the most of the question's terms, terms
+# marked.
+#
+# Terms are matched after stemming, so "running" marks "runs"; where text has no spaces, characters are
+# matched. Every different term counts once in a window, so one that repeats a word does not win. Cost: one
+# pass over the words.
+
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
+WINDOW = 40  # words shown
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of text, marked or not."""
+
+    text: str
+    marked: bool
+
+
+def snippet(text: str, question: str, analyzer: Analyzer, window: int = WINDOW) -> list[Piece]:
+    """The best window of a text as pieces; an ellipsis where text was left out."""
+    wanted = set(analyzer.terms(question))
+    spans = [(found.start(), found.end()) for found in WORD.finditer(text)]
+    matches = [_match(text[a:b], wanted, analyzer) for a, b in spans]
+    start = _best_start(matches, window)
+    end = min(start + window, len(spans))
+    if not spans:
+        return []
+    pieces = list(_pieces(text, spans[start:end], matches[start:end]))
+    ahead = [Piece("… ", False)] if start > 0 else []
+    return ahead + pieces + ([Piece(" …", False)] if end < len(spans) else [])
+
+
+def _match(word: str, wanted: set[str], analyzer: Analyzer) -> str:
+    """The term of the question that a word matches; "" for none."""
+    return next((term for term in analyzer.terms(word) if term in wanted), "")
+
+
+def _best_start(matches: list[str], window: int) -> int:
+    """The first start of a window with the most different terms."""
+    counts: dict[str, int] = {}
+    best, best_start = -1, 0
+    for place, term in enumerate(matches):
+        if term:
+            counts[term] = counts.get(term, 0) + 1
+        left = matches[place - window] if place >= window else ""
+        if left:
+            counts[left] -= 1
+            if not counts[left]:
+                del counts[left]
+        if len(counts) > best:
+            best, best_start = len(counts), max(0, place - window + 1)
+    first = next((i for i in range(best_start, len(matches)) if matches[i]), best_start)
+    return max(0, min(first - window // 4, len(matches) - window)) if best > 0 else 0
+
+
+def _pieces(text: str, spans: list[tuple[int, int]], matches: list[str]) -> Iterable[Piece]:
+    """Neighbouring words of one kind together, with what stands between them."""
+    for marked, group in groupby(range(len(spans)), key=lambda i: bool(matches[i])):
+        places = list(group)
+        first, last = places[0], places[-1]
+        end = spans[last][1] if marked or last + 1 == len(spans) else spans[last + 1][0]
+        begin = spans[first][0] if marked or first == 0 else spans[first - 1][1]
+        yield Piece(text[begin:end], marked)
+
+
+Contribution = tuple[int, int, float]  # of the passage's text: start, end, what it adds to the score
+MOST = 256
+Score = Callable[[Sequence[Passage]], Sequence[float]]
+
+
+def leave_one_out(passage: Passage, score: Score) -> list[Contribution]:
+    """What each word of a passage adds to its score."""
+    spans = word_spans(passage.text)
+    text = passage.text
+    left = [Passage(passage.id, text[:a] + text[b:], passage.title) for a, b in spans]
+    whole, *parts = score([passage, *left])
+    return [(a, b, float(whole - part)) for (a, b), part in zip(spans, parts)]
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where words begin and end; neighbours together where there are more than MOST."""
+    spans = [(m.start(), m.end()) for m in WORD.finditer(text) if m.group()[0].isalnum()]
+    size = math.ceil(len(spans) / MOST) or 1
+    groups = [spans[i : i + size] for i in range(0, len(spans), size)]
+    return [(group[0][0], group[-1][1]) for group in groups]
+
+
+def dense_score(encode: Callable[[Sequence[Passage]], np.ndarray], query: np.ndarray) -> Score:
+    """Scores of passages by their vectors, made as those of the index are."""
+
+    def score(passages: Sequence[Passage]) -> list[float]:
+        return (encode(passages).astype(np.float64) @ query.astype(np.float64)).tolist()
+
+    return score
+
+
+def bm25_score(index: BM25, query: str) -> Score:
+    """Scores of passages by BM25, as if each stood in the index in its own place."""
+    settings, analyzer = index.settings, index.settings.analyzer
+    wanted = analyzer.terms(query)
+    idf = {term: _idf(index, term) for term in wanted}
+    fields = np.sum([segment.totals for segment in index.segments], axis=0) * settings.weights
+    average = float(fields.sum()) / max(len(index), 1) or 1.0
+
+    def one(passage: Passage) -> float:
+        counts: Counter[str] = Counter()
+        for text, weight in ((passage.title, settings.title_weight), (passage.text, settings.body_weight)):
+            for term in analyzer.terms(text):
+                counts[term] += weight  # type: ignore[assignment]  # weights are no whole numbers
+        norm = settings.k1 * (1 - settings.b + settings.b * sum(counts.values()) / average)
+        return sum(idf[term] * counts[term] / (counts[term] + norm) for term in wanted if counts[term])
+
+    return lambda passages: [one(passage) for passage in passages]
+
+
+def _idf(index: BM25, term: str) -> float:
+    found = [(segment, segment.terms.get(term)) for segment in index.segments]
+    count = sum(segment.frequency(number) for segment, number in found if number is not None)
+    return math.log(1 + (len(index) - count + 0.5) / (count + 0.5)) if count else 0.0

@@ -1,0 +1,434 @@
+"""A retriever's folder as a Python object: search, encode, explain; safe to share between threads.
+
+    from liebig import Retriever
+
+    retriever = Retriever.from_folder("runs/notes")
+    for result in retriever.search("what limits the growth of barley?", k=3):
+        print(result.rank, result.title, result.text)
+
+Opening maps the files and checks their hashes; the model is loaded with the first dense question. `reload` takes over
+a generation that `liebig update` has written meanwhile; searches under way finish with the one they began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base import workspace
+from liebig.base.config import nearest
+from liebig.base.errors import DataError, LiebigError, RecipeError
+from liebig.base.machine import checked
+from liebig.base.records import Document, Passage, Query
+from liebig.bm25.search import BM25
+from liebig.collection.collection import KINDS, Collection
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
+from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out
+from liebig.search.filters import Filtered, Filters, Owners
+from liebig.search.retriever_folder import SYSTEMS, Described, SystemName, read
+from liebig.search.systems import Dense, Folded, Found, Lexical, System, document_of, layouts_of, weighted_by
+
+if TYPE_CHECKING:
+    from liebig.model.encoder import Encoder
+    from liebig.search.embedder import Embedder, Kind
+    from liebig.text.layout import Record
+
+
+# One generation of a retriever's folder, opened: texts, systems and the model, which comes with the first
+# question.
+#
+# Nothing here changes once it is open, so searches that run while another generation is taken over finish
+# with theirs. Memory: that of BM25's terms, the model, and 12 bytes a passage where metadata are filtered;
+# all else is mapped.
+
+
+class Opened:
+    """Collection, BM25 index, vectors and model of one description."""
+
+    def __init__(
+        self, folder: Path, described: Described, *, verify: bool = True, device: str | None = None
+    ) -> None:
+        self.folder, self.described = folder, described
+        self.collection = Collection(folder / described.collection)
+        if (self.collection.path / workspace.MANIFEST).is_file():
+            workspace.verify(self.collection.path, hashes=False)
+        self.collection.open()
+        self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
+        self.index = open_index(folder / described.index, hashes=verify) if described.index else None
+        self._model_is = _identity(folder / described.model) if described.model else None
+        self._device, self._lock = device, Lock()
+        self._embedder: Embedder | None = None
+        self._owners: Owners | None = None
+
+    @cached_property
+    def lexical(self) -> Lexical:
+        """BM25 as a system."""
+        if self.bm25 is None:
+            raise RecipeError("the retriever has no BM25 index", fix="ask system='dense'")
+        return Lexical(self.bm25)
+
+    @cached_property
+    def dense(self) -> Dense:
+        """The vectors as a system; its model is loaded by `encoder`."""
+        if self.index is None:
+            raise RecipeError("the retriever has no vectors", fix="ask system='bm25'")
+        return Dense(self.index, self._model(self.index), self._device)
+
+    def _model(self, index: Index) -> Path:
+        name = self.described.model or index.about.get("query_model", index.about.get("model"))
+        if name is None:
+            raise DataError("nothing says which model made the vectors", file=self.folder, fix="build again")
+        return self.folder / str(name)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model, loaded once, whichever thread comes first."""
+        with self._lock:
+            return self.dense.encoder
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model with prompts and scaling as the index has them, made once."""
+        encoder = self.encoder
+        with self._lock:
+            if self._embedder is None:
+                from liebig.search.embedder import Embedder
+
+                about = self.dense.index.about
+                layouts = layouts_of(encoder, about)
+                self._embedder = Embedder(encoder, *layouts, unit=bool(about.get("unit")))
+            return self._embedder
+
+    @property
+    def owners(self) -> Owners:
+        """Metadata by passage, read when the first filter comes."""
+        with self._lock:
+            if self._owners is None:
+                made = Owners.of(self.collection)
+                files = (
+                    self.collection.path / f"{kind}.jsonl" for kind in KINDS if self.collection.has(kind)
+                )
+                if not all(file.is_file() for file in files):
+                    raise DataError("this generation was removed while it was read", file=self.folder)
+                self._owners = made
+            return self._owners
+
+    def take_model(self, other: Opened) -> None:
+        """Go on with the model that another generation has loaded, where it is the same."""
+        same = self._model_is is not None and self._model_is == other._model_is
+        if same and self.index is not None and other.index is not None and "encoder" in other.dense.__dict__:
+            self.dense.__dict__["encoder"] = other.dense.encoder
+            if _manner(self.index) == _manner(other.index):
+                self._embedder = other._embedder
+
+    def system(self, name: str, questions: Sequence[str]) -> System:
+        """BM25 or dense for these questions, each query named by its place; passages in the place of pieces."""
+        if name == "bm25":
+            return self.lexical
+        asked = Vectored(self.dense, self.encode(questions, "query"))
+        return Folded(asked, "max") if self.dense.index.about.get("pieces") else asked
+
+    def fuse(self, bm25: Found, dense: Found) -> Found:
+        """Both rankings as one."""
+        return weighted_by(self.described.weight, self.described.norm)([bm25, dense])
+
+    def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
+        """Vectors of passages, with or without their titles as in the index."""
+        return self.encode(passages, "passage")
+
+    def encode(self, texts: Sequence[Record], kind: Kind) -> NDArray[np.float32]:
+        """Vectors of texts, made as those of the index and of its queries are."""
+        return self.embedder.vectors(texts, kind)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """What tells a folder from another of its name that took its place, as after building anew; None without one."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _manner(index: Index) -> tuple[Any, ...]:
+    """What an index says of how its vectors were made."""
+    return tuple(index.about.get(name) for name in ("prompt", "query_prompt", "unit", "max_length", "title"))
+
+
+class Vectored(System):
+    """A dense system and the vectors of its questions; a query's id is its place among them."""
+
+    def __init__(self, dense: Dense, vectors: NDArray[np.float32]) -> None:
+        self.name, self._dense, self._vectors = dense.name, dense, vectors
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+        return self._dense.search_vectors(self._vectors[[int(query.id) for query in queries]], k)
+
+
+DEPTH = 100  # passages each system of a hybrid is asked for at least
+T = TypeVar("T")
+PARTS = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("bm25", "dense")}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A passage found. `ranks` says where each system asked had it; None where it was not among its best."""
+
+    id: str
+    score: float
+    rank: int
+    title: str
+    text: str
+    doc: str
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ranks: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+
+
+class Retriever:
+    """Passages of a folder, found by words, by vectors, or by both."""
+
+    def __init__(self, opened: Opened, *, verify: bool = True, device: str | None = None) -> None:
+        self._opened, self._verify, self._device = opened, verify, device
+        self._reloading = Lock()
+
+    @classmethod
+    def from_folder(cls, path: str | Path, *, verify: bool = True, device: str | None = None) -> Retriever:
+        """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes."""
+        folder = Path(path)
+        opened = _open(folder, read(folder), verify, checked(device))
+        return cls(opened, verify=verify, device=device)
+
+    def __repr__(self) -> str:
+        return f"Retriever({str(self.folder)!r}, {len(self):,} passages, {self.system})"
+
+    def __len__(self) -> int:
+        return self._opened.collection.count("passages")
+
+    @property
+    def opened(self) -> Opened:
+        """The generation that is open now: its texts, indexes and model. Hold it where several of them must fit."""
+        return self._opened
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._opened.folder
+
+    @property
+    def generation(self) -> int:
+        """Counts the updates of the folder."""
+        return self._opened.described.generation
+
+    @property
+    def system(self) -> SystemName:
+        """The system asked where none is named: the one that did best when the folder was built."""
+        return self._opened.described.system
+
+    @property
+    def systems(self) -> tuple[SystemName, ...]:
+        """The systems there are."""
+        return self._opened.described.systems
+
+    def search(
+        self, text: str, k: int = 10, system: str | None = None, filters: Filters | None = None
+    ) -> list[Result]:
+        """The k best passages of a question.
+
+        `filters` names fields of the metadata with the value, or the values, a passage's document must have.
+        """
+        return self.search_many([text], k, system, filters)[0]
+
+    def search_many(
+        self, texts: Sequence[str], k: int = 10, system: str | None = None, filters: Filters | None = None
+    ) -> list[list[Result]]:
+        """The k best passages of every question, asked together."""
+        return self.search_systems(texts, k, [system], filters)[0]
+
+    def search_systems(
+        self, texts: Sequence[str], k: int, systems: Sequence[str | None], filters: Filters | None = None
+    ) -> list[list[list[Result]]]:
+        """The same by each of several systems; a question is encoded once for all of them."""
+        if k < 1:
+            raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
+        several = _several(texts)
+        return self._asking(lambda opened: _search(opened, several, k, systems, filters))
+
+    def encode(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
+        if kind not in ("passage", "query"):
+            raise RecipeError(f"there are no vectors of kind {kind!r}", fix="encode as passage or as query")
+        several = _several(texts)
+        return self._asking(lambda opened: opened.encode(several, kind))
+
+    def explain(self, query: str, passage_id: str, system: str = "dense") -> list[Contribution]:
+        """Start, end and contribution of each word of a passage's text: what its score loses without the word."""
+        return self._asking(lambda opened: _explain(opened, query, passage_id, system))
+
+    def passage(self, id: str) -> Passage:
+        """The passage with this id."""
+        return self._asking(lambda opened: _passage(opened.collection, id))
+
+    def document(self, id: str) -> Document | None:
+        """The document with this id; None where the collection has passages only, or no such document."""
+        return self._asking(lambda opened: _document(opened.collection, id))
+
+    def info(self) -> dict[str, Any]:
+        """What is in the folder, for people and pages."""
+        opened = self._opened
+        described = opened.described
+        indexes = {"bm25": opened.bm25, "dense": opened.index}
+        return {
+            "folder": str(opened.folder.name),
+            "generation": described.generation,
+            "passages": opened.collection.count("passages"),
+            "documents": opened.collection.count("documents"),
+            "system": described.system,
+            "systems": list(described.systems),
+            "weight": described.weight,
+            "model": described.model,
+            **{name: index.info() for name, index in indexes.items() if index is not None},
+            **{name: value for name, value in described.more.items() if name != "sources"},
+        }
+
+    def reload(self) -> bool:
+        """Take over the folder's newest generation; True where there was one."""
+        with self._reloading:
+            before = self._opened
+            now = read(before.folder)
+            if now == before.described:
+                return False
+            opened = _open(before.folder, now, self._verify, self._device)
+            opened.take_model(before)
+            self._opened = opened
+            return True
+
+    def _asking(self, ask: Callable[[Opened], T]) -> T:
+        """The answer of the generation that is open; of its successor, where it was removed before it could answer."""
+        opened = self._opened
+        try:
+            return ask(opened)
+        except (LiebigError, OSError):
+            if not self.reload() and self._opened is opened:
+                raise
+            return ask(self._opened)
+
+
+def _several(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise RecipeError("one text was given where several are taken", fix="give a list: [text]")
+    return list(texts)
+
+
+def _named(opened: Opened, system: str | None) -> str:
+    name = system or opened.described.system
+    if name not in SYSTEMS:
+        raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
+    if name not in opened.described.systems:
+        raise RecipeError(
+            f"the retriever has no {name}", fix=f"ask for {' or '.join(opened.described.systems)}"
+        )
+    return name
+
+
+def _search(
+    opened: Opened, texts: list[str], k: int, systems: Sequence[str | None], filters: Filters | None
+) -> list[list[list[Result]]]:
+    """By system and question."""
+    names = [PARTS[_named(opened, system)] for system in systems]
+    if not texts:
+        return [[] for _ in systems]
+    queries = [Query(str(place), text) for place, text in enumerate(texts)]
+    asked = {part: _asked(opened, part, texts, filters) for part in dict.fromkeys(chain(*names))}
+    found = []
+    for parts in names:
+        depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(opened))
+        lists = zip(*(asked[part].search(queries, depth) for part in parts))
+        found.append([_results(opened, parts, of_query, k) for of_query in lists])
+    return found
+
+
+def _explain(opened: Opened, query: str, passage_id: str, system: str) -> list[Contribution]:
+    if _named(opened, system) == "hybrid":
+        raise RecipeError("a hybrid is explained by its parts", fix="ask for bm25 or dense")
+    passage = _passage(opened.collection, passage_id)
+    if system == "bm25":
+        assert opened.bm25 is not None, "its name was checked"
+        return leave_one_out(passage, bm25_score(opened.bm25, query))
+    vector = opened.encode([query], "query")[0]
+    return leave_one_out(passage, dense_score(opened.encode_passages, vector))
+
+
+def _open(folder: Path, described: Described, verify: bool, device: str | None) -> Opened:
+    """Open a generation; one that was replaced while it was opened is left for the newer."""
+    while True:
+        try:
+            opened = Opened(folder, described, verify=verify, device=device)
+        except (LiebigError, OSError):
+            now = read(folder)
+            if now == described:
+                raise
+        else:
+            now = read(folder)
+            if now == described:
+                return opened
+        described = now
+
+
+def _total(opened: Opened) -> int:
+    return max(1, opened.collection.count("passages"))
+
+
+def _asked(opened: Opened, name: str, texts: Sequence[str], filters: Filters | None) -> System:
+    system = opened.system(name, texts)
+    if not filters:
+        return system
+    return Filtered(system, opened.owners.passes(filters), _total(opened))
+
+
+def _results(opened: Opened, names: Sequence[str], lists: Sequence[Found], k: int) -> list[Result]:
+    found = lists[0] if len(lists) == 1 else opened.fuse(*lists)
+    ranks = {name: {id: rank for rank, (id, _) in enumerate(hits, 1)} for name, hits in zip(names, lists)}
+    results = []
+    for rank, (id, score) in enumerate(found[:k], 1):
+        passage = _passage(opened.collection, id)
+        document = _document(opened.collection, passage.doc)
+        results.append(
+            Result(
+                id=passage.id,
+                score=score,
+                rank=rank,
+                title=passage.title,
+                text=passage.text,
+                doc=passage.doc,
+                metadata={} if document is None else document.metadata,
+                ranks={name: of_system.get(id) for name, of_system in ranks.items()},
+            )
+        )
+    return results
+
+
+def _passage(collection: Collection, id: str) -> Passage:
+    try:
+        return collection.passage(id)
+    except DataError:
+        if (owner := document_of(id)) == id:
+            raise
+        return collection.passage(owner)
+
+
+def _document(collection: Collection, id: str) -> Document | None:
+    if not id or not collection.has("documents"):
+        return None
+    try:
+        return collection.document(id)
+    except DataError:
+        return None

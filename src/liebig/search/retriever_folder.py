@@ -1,0 +1,120 @@
+"""`retriever.json`: which stage folders below a retriever's folder belong together, and how they are asked.
+
+It is replaced atomically and last, so whoever reads it finds a whole generation; the folders of the one before are
+removed after. Paths in it are below the folder, so that the folder can be moved and shared.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args
+
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, DataError
+
+NAME = "retriever.json"
+VERSION = 1
+SystemName = Literal["hybrid", "dense", "bm25"]
+Norm = Literal["minmax", "zscore"]
+SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
+PARTS = ("collection", "bm25", "index", "model", "checks")
+_KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What retriever.json says: sub-folders (None: there is none), the system of choice, BM25's weight in a hybrid."""
+
+    generation: int
+    system: SystemName
+    collection: str
+    bm25: str | None = None
+    index: str | None = None
+    model: str | None = None
+    checks: str | None = None
+    weight: float = 0.5
+    norm: Norm = "minmax"
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def systems(self) -> tuple[SystemName, ...]:
+        """The systems that can be asked."""
+        has = {"bm25": self.bm25 is not None, "dense": self.index is not None}
+        return tuple(name for name in SYSTEMS if has.get(name, all(has.values())))
+
+    def row(self) -> dict[str, Any]:
+        """As it is written."""
+        own = {"version": VERSION} | {key: getattr(self, key) for key in _KEYS if key != "version"}
+        return own | dict(self.more)
+
+
+def read(folder: Path) -> Described:
+    """The description of a retriever's folder."""
+    path = folder / NAME
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        fix = "make one with liebig build"
+        raise DataError(
+            "the folder is no retriever: it has no retriever.json", file=folder, fix=fix
+        ) from None
+    except ValueError as error:
+        raise CorruptError(f"is not JSON ({error})", file=path, fix="build again") from None
+    return _described(row, path)
+
+
+def _described(row: Any, path: Path) -> Described:
+    if not isinstance(row, dict) or row.get("version") != VERSION:
+        found = row.get("version") if isinstance(row, dict) else None
+        raise DataError(f"has version {found}, this Liebig reads {VERSION}", file=path, fix="build again")
+    try:
+        own = {key: row[key] for key in _KEYS if key in row and key != "version"}
+        described = Described(**own, more={key: row[key] for key in row if key not in _KEYS})
+    except TypeError as error:
+        raise CorruptError(f"is no description of a retriever ({error})", file=path) from None
+    _check(described, path)
+    return described
+
+
+def _check(described: Described, path: Path) -> None:
+    for part in PARTS:
+        name = getattr(described, part)
+        inside = isinstance(name, str) and not PurePosixPath(name).is_absolute()
+        if name is not None and not (inside and ".." not in PurePosixPath(name).parts):
+            raise DataError(f"{part} = {name!r} is no path below the folder", file=path)
+    if described.system not in described.systems:
+        raise DataError(f"system = {described.system!r}, but there is {described.systems}", file=path)
+    if type(described.generation) is not int or type(described.weight) not in (int, float):
+        raise DataError("generation or weight is no number", file=path)
+    if not 0 <= described.weight <= 1:
+        raise DataError(f"weight = {described.weight} is not between 0 and 1", file=path)
+    if described.norm not in get_args(Norm):
+        raise DataError(f"norm = {described.norm!r} is none of {', '.join(get_args(Norm))}", file=path)
+
+
+def write(folder: Path, described: Described) -> None:
+    """Put a new description in the place of the old one."""
+    _check(described, folder / NAME)
+    text = json.dumps(described.row(), indent=2, ensure_ascii=False) + "\n"
+    workspace.atomic_write(folder / NAME, text.encode())
+
+
+def remove_old(folder: Path, before: Described, now: Described) -> None:
+    """Remove the folders of a generation that is no longer described; readers that map them keep what they have."""
+    kept = {getattr(now, part) for part in PARTS}
+    for part in PARTS:
+        name = getattr(before, part)
+        if name is not None and name not in kept:
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def is_retriever(path: Path) -> bool:
+    """Whether a folder is a retriever's."""
+    return (path / NAME).is_file()
+
+
+WORK = "work"

@@ -1,0 +1,278 @@
+"""`liebig prepare`: a collection becomes a token store.
+
+The collection's file is cut into pieces; several processes each turn a piece into a shard, one file that is whole
+or absent; the shards are joined in order. A run that was killed finds the shards that were finished and makes the
+others, so its bytes are those of an uninterrupted run, as they are for any number of processes.
+Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.errors import DataError
+from liebig.base.machine import helpers
+from liebig.base.progress import Progress, quantity
+from liebig.base.records import Document, Passage, Section
+from liebig.formats import beir, documents
+from liebig.formats.items import Row, Where, as_row
+from liebig.formats.rows import decode, parse
+from liebig.store.store import SUMMARY
+from liebig.store.write import Lengths, Shard, build, join
+from liebig.text import sentences
+from liebig.text.passages import pack_sentences
+from liebig.text.tokenizer import Tokenizer
+
+# A collection's file cut into pieces of whole lines, and the documents of a piece.
+#
+# Pieces are byte ranges, so any process can read any of them without reading what lies before. Where a
+# collection has no documents its passages are taken: those that follow each other and name the same
+# document become the paragraphs of it, and a piece never ends between them. Cost: a seek for each piece.
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Whole lines of a file: the bytes from `begin` to `end`."""
+
+    file: Path
+    begin: int
+    end: int
+    is_passages: bool
+
+    def documents(self) -> Iterator[Document]:
+        """The documents of the piece; what is wrong with one is said with its line in the file."""
+        try:
+            yield from self._grouped() if self.is_passages else self._single()
+        except DataError as error:
+            line = self._lines_before() + (error.line or 0)
+            raise DataError(error.what, file=self.file, line=line, fix=error.fix) from None
+
+    def _single(self) -> Iterator[Document]:
+        return (documents.document(row, where) for where, row in self._rows())
+
+    def _grouped(self) -> Iterator[Document]:
+        passages = (beir.passage(row, where) for where, row in self._rows())
+        for _, group in groupby(enumerate(passages), key=_document_key):
+            yield _as_document([passage for _, passage in group])
+
+    def _rows(self) -> Iterator[tuple[Where, Row]]:
+        """The rows, with lines counted from the start of the piece."""
+        with self.file.open("rb") as file:
+            file.seek(self.begin)
+            number = 0
+            while file.tell() < self.end:
+                number += 1
+                where = Where(str(self.file), number)
+                line = decode(file.readline(), where)
+                if line and not line.isspace():
+                    yield where, as_row(parse(line, where), where)
+
+    def _lines_before(self) -> int:
+        with self.file.open("rb") as file:
+            steps = range(0, self.begin, 1 << 20)
+            return sum(file.read(min(1 << 20, self.begin - at)).count(b"\n") for at in steps)
+
+
+def _document_key(numbered: tuple[int, Passage]) -> str | int:
+    """What neighbours must share to be one document: its id; a passage without one stands alone."""
+    number, passage = numbered
+    return passage.doc or number
+
+
+def _as_document(passages: list[Passage]) -> Document:
+    first = passages[0]
+    return Document(first.doc or first.id, first.title, (Section("", tuple(p.text for p in passages)),))
+
+
+def cut(folder: Path, size: int) -> list[Piece]:
+    """Pieces of about `size` bytes of a collection's documents, or of its passages where it has no documents."""
+    for name in ("documents", "passages"):
+        file = folder / f"{name}.jsonl"
+        if file.is_file() and file.stat().st_size:
+            bounds = _bounds(file, size, name == "passages")
+            return [Piece(file, begin, end, name == "passages") for begin, end in pairwise(bounds)]
+    raise DataError(
+        "the collection has neither documents nor passages", file=folder, fix="make one with liebig init"
+    )
+
+
+def _bounds(path: Path, size: int, is_passages: bool) -> list[int]:
+    total, bounds = path.stat().st_size, [0]
+    with path.open("rb") as file:
+        while bounds[-1] + size < total:
+            file.seek(bounds[-1] + size - 1)
+            file.readline()
+            bounds.append(_next_group(file, str(path)) if is_passages else file.tell())
+    return bounds if bounds[-1] == total else [*bounds, total]
+
+
+def _next_group(file: BinaryIO, name: str) -> int:
+    """Where the first line begins whose passage is of another document than the line before it."""
+    before: str | None = None
+    while True:
+        begin, line = file.tell(), file.readline()
+        if not line:
+            return begin
+        doc = _document_of(line, name)
+        if before is not None and (not before or doc != before):
+            return begin
+        before = doc
+
+
+def _document_of(line: bytes, name: str) -> str:
+    """The document a line's passage names; what is wrong with the line is said when its piece is read."""
+    try:
+        where = Where(name)
+        return beir.passage(as_row(parse(decode(line, where), where), where), where).doc
+    except DataError:
+        return ""
+
+
+PIECE = 4 << 20  # bytes of JSON lines
+SHARDS = "shards"
+Finish = Callable[[Shard], Shard]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every process needs to make a shard of a piece."""
+
+    tokenizer: Tokenizer
+    language: str | None
+    finish: Finish
+
+    def make(self, piece: Piece, path: Path) -> int:
+        """Write the shard of a piece; gives the number of its tokens."""
+        spans = partial(sentences.spans, language=self.language)
+        shard = self.finish(build(piece.documents(), self.tokenizer, spans))
+        shard.save(path)
+        return len(shard.tokens)
+
+
+def unfinished(shard: Shard) -> Shard:
+    """The shard as it is: no passages are cut."""
+    return shard
+
+
+def prepare(
+    collection: Path,
+    folder: Path,
+    tokenizer: Tokenizer,
+    *,
+    language: str | None = None,
+    finish: Finish = unfinished,
+    processes: int = 1,
+    piece: int | None = None,
+) -> dict[str, Any]:
+    """Write the store of a collection into `folder`, going on where an earlier run was broken off."""
+    if not (folder / SUMMARY).is_file():
+        pieces = cut(collection, piece or PIECE)
+        paths = [folder / SHARDS / f"{number:06}.npz" for number in range(len(pieces))]
+        (folder / SHARDS).mkdir(exist_ok=True)
+        tasks = [task for task in zip(pieces, paths) if not task[1].is_file()]
+        done = sum(p.end - p.begin for p in pieces) - sum(p.end - p.begin for p, _ in tasks)
+        _make_all(Work(tokenizer, language, finish), tasks, done, processes)
+        join(paths, folder, tokenizer)
+    shutil.rmtree(folder / SHARDS, ignore_errors=True)
+    for stray in folder.glob(".*.tmp"):
+        stray.unlink()
+    summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    if summary["tokens"] == 0:
+        raise DataError("the collection has no text", file=collection, fix="look at it with liebig init")
+    return summary
+
+
+Task = tuple[Piece, Path]
+
+
+def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int) -> None:
+    """Make the shards that are missing, with a bar in megabytes of the collection."""
+    total = done + sum(piece.end - piece.begin for piece, _ in tasks)
+    with Progress("prepare", total / 1e6, "MB", done / 1e6) as bar:
+        tokens = 0
+        for piece, count in _in_order_of_completion(work, tasks, processes):
+            tokens += count
+            bar.note(f"{quantity(tokens)} tokens")
+            bar.advance((piece.end - piece.begin) / 1e6)
+
+
+def _in_order_of_completion(work: Work, tasks: Sequence[Task], processes: int) -> Iterator[tuple[Piece, int]]:
+    """Each piece with the number of its tokens."""
+    processes = min(processes, len(tasks))
+    if processes <= 1:
+        yield from ((piece, work.make(piece, path)) for piece, path in tasks)
+        return
+    with helpers(processes, _set_up, work) as pool:
+        futures = {pool.submit(_make, task): task[0] for task in tasks}
+        yield from ((futures[future], future.result()) for future in as_completed(futures))
+
+
+_work: list[Work] = []
+
+
+def _set_up(work: Work) -> None:
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
+    _work.append(work)
+
+
+def _make(task: Task) -> int:
+    return _work[0].make(*task)
+
+
+# Passages cut in a shard: begin and end in tokens, never across sections.
+#
+# By tokens they are whole sentences, as many as fit (query-as-context 4.1); by words they are DPR's, cut at
+# every so many words whatever the sentences. A last passage is as short as it happens to be.
+
+Offsets = NDArray[np.int64]
+
+
+def by_tokens(shard: Shard, length: int, overlap: int) -> Shard:
+    """The shard with passages of whole sentences, at most `length` tokens each."""
+    sentences = _offsets(shard.sentences)
+    if len(sentences) == 1:
+        return replace(shard, passages=np.zeros((0, 2), np.int64))
+    blocks = pack_sentences(sentences, _sections(shard), length, overlap)
+    return replace(shard, passages=np.stack((blocks.starts, blocks.ends), axis=1))
+
+
+def by_words(shard: Shard, length: int, overlap: int, continues: NDArray[np.bool_]) -> Shard:
+    """The shard with passages of `length` words, each repeating the last `overlap` of the one before it."""
+    bounds = _offsets(shard.sentences)[_sections(shard)]
+    begins = ~continues[shard.tokens]
+    begins[bounds[:-1][np.diff(bounds) > 0]] = True
+    words = np.append(np.flatnonzero(begins), len(begins))
+    cuts = [_windows(first, last, length, overlap) for first, last in np.searchsorted(words, _pairs(bounds))]
+    places = np.concatenate([np.zeros((0, 2), np.int64), *cuts])
+    return replace(shard, passages=words[places])
+
+
+def _windows(first: int, last: int, length: int, overlap: int) -> Offsets:
+    """Windows of `length` words over the words first..last-1; none lies whole inside the one before it."""
+    starts = np.arange(first, max(last - overlap, first + 1) if last > first else first, length - overlap)
+    return np.stack((starts, np.minimum(starts + length, last)), axis=1)
+
+
+def _pairs(bounds: Offsets) -> Offsets:
+    return np.stack((bounds[:-1], bounds[1:]), axis=1)
+
+
+def _sections(shard: Shard) -> Offsets:
+    """First sentence of each section, and the number of sentences."""
+    return _offsets(shard.paragraphs)[_offsets(shard.sections)]
+
+
+def _offsets(lengths: Lengths) -> Offsets:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

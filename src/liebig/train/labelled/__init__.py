@@ -1,1 +1,0 @@
-"""Labelled examples for the rooms that train on them: read and checked, tokenised once, drawn batch by batch."""

@@ -1,0 +1,1 @@
+"""Folders of vectors, their quantisation, and the k best of many scores."""

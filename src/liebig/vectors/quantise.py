@@ -1,0 +1,112 @@
+"""How a vector is stored, and what that does to a score.
+
+| type   | bytes a number | a stored number             | error of a score, at most                    |
+| ------ | -------------- | --------------------------- | -------------------------------------------- |
+| fp32   | 4              | itself                      | 0                                            |
+| fp16   | 2              | rounded, 2^-11 relative     | 2^-11 |q| |d|, plus 2^-25 |q|_1 for tiny ones |
+| int8   | 1              | whole number * vector's scale | scale / 2 * |q|_1, scale = max |d_i| / 127   |
+| binary | 1/8            | +1 or -1                    | its own similarity: sum of q_i * sign(d_i)   |
+
+The error is that of rounding alone: over the stored numbers the search is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.errors import DataError
+
+Type = Literal["fp32", "fp16", "int8", "binary"]
+Floats = NDArray[np.float32]
+Codes = NDArray[Any]
+DTYPES: dict[Type, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8, "binary": np.uint8}
+QUIET_NAN = 0x7E00  # of fp16
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Vectors as they are stored: codes, and a scale each where the type is int8."""
+
+    type: Type
+    codes: Codes
+    scales: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Coded:
+        return Coded(self.type, self.codes[rows], None if self.scales is None else self.scales[rows])
+
+    def decode(self) -> Floats:
+        """The numbers the codes stand for; fp32 is not copied."""
+        if self.type == "binary":
+            bits = np.unpackbits(self.codes, axis=1).astype(np.float32)
+            return np.subtract(2 * bits, 1, dtype=np.float32)
+        values = self.codes.astype(np.float32, copy=False)
+        return values if self.scales is None else values * self.scales[:, None]
+
+
+def columns(kind: Type, width: int) -> int:
+    """Codes of a vector."""
+    if kind == "binary" and width % 8:
+        raise DataError(
+            f"vectors of width {width} have no binary form", fix="use a width that 8 divides, or int8"
+        )
+    return width // 8 if kind == "binary" else width
+
+
+def encode(vectors: Floats, kind: Type) -> Coded:
+    """Round vectors to a type; what is not finite, or too large for it, is refused."""
+    if not np.isfinite(vectors).all():
+        raise DataError("a vector holds NaN or infinity", fix="check the model that made it")
+    columns(kind, vectors.shape[1])
+    if kind == "binary":
+        return Coded(kind, np.packbits(vectors > 0, axis=1))
+    if kind == "int8":
+        scales = (np.abs(vectors).max(1, initial=0) / 127).astype(np.float32)
+        safe = np.where(scales > 0, scales, 1)[:, None]
+        return Coded(kind, np.clip(np.rint(vectors / safe), -127, 127).astype(np.int8), scales)
+    if kind == "fp16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
+        raise DataError("a number is too large for fp16", fix="store fp32")
+    return Coded(kind, vectors.astype(DTYPES[kind]))
+
+
+def error_bound(kind: Type, queries: Floats, vectors: Floats) -> NDArray[np.float64]:
+    """The most a score may differ from that of the vectors before rounding, Q x N; see the table."""
+    ones_Q1 = np.abs(queries).sum(1, dtype=np.float64)[:, None]
+    norms = (
+        np.linalg.norm(queries, axis=1)[:, None].astype(np.float64) * np.linalg.norm(vectors, axis=1)[None, :]
+    )
+    if kind == "fp16":
+        return norms * 2.0**-11 + ones_Q1 * 2.0**-25 + norms * 2.0**-22
+    if kind == "int8":
+        return ones_Q1 * (np.abs(vectors).max(1) / 254)[None, :] * (1 + 2.0**-20) + norms * 2.0**-22
+    assert kind == "fp32", "a binary score is a similarity of its own"
+    return norms * 2.0**-23
+
+
+@cache
+def table(kind: Type) -> Floats:
+    """What each code stands for, for compiled loops: one number a code, or eight where it is binary."""
+    if kind == "fp32":
+        return np.zeros(0, np.float32)
+    if kind == "binary":
+        return Coded(kind, np.arange(256, dtype=np.uint8)[:, None]).decode()
+    if kind == "fp16":
+        codes = np.arange(1 << 16, dtype=np.uint16)
+        # Half of the NaNs are signalling ones; casting those raises the invalid flag on aarch64.
+        codes[(codes & 0x7FFF) > 0x7C00] = QUIET_NAN
+        return codes.view(np.float16).astype(np.float32)
+    return np.arange(256, dtype=np.uint8).view(np.int8).astype(np.float32)
+
+
+def raw(coded: Coded) -> Codes:
+    """The codes as a type that compiled loops can use as an index: the same bytes."""
+    if coded.type == "fp16":
+        return coded.codes.view(np.uint16)
+    return coded.codes.view(np.uint8) if coded.type == "int8" else coded.codes
