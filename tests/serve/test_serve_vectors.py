@@ -41,7 +41,8 @@ def test_prompts_are_put_before_queries_and_passages(retriever):
     plain = embedder.embed([Asked("query: a text", "passage")])[0]
     embedder.encoder.prompts = {"query": "query: "}
     try:
-        prompted = Embedder(embedder.encoder, "passage", "query", unit=False)
+        layouts = (embedder.encoder.layout_for(kind) for kind in ("passage", "query"))
+        prompted = Embedder(embedder.encoder, *layouts, unit=False)
         query, passage = prompted.embed([Asked("a text", "query"), Asked("query: a text", "passage")])
     finally:
         embedder.encoder.prompts = {}
