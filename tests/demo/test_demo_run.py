@@ -9,8 +9,8 @@ from report_commands import understood_commands
 
 from liebig import encoders
 from liebig.base import pipeline
+from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES, demo
-from liebig.commands.build import Wish, build
 from liebig.demo import recipe, results
 from liebig.demo.corpus import in_words
 from liebig.export.card import card
@@ -87,7 +87,8 @@ def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypa
     (tmp_path / "source").mkdir()
     for word in ("cat", "dog", "fish"):
         (tmp_path / "source" / f"{word}.txt").write_text(f"The {word} is hungry.")
-    build(STAGES, Wish((str(tmp_path / "source"),)), tmp_path / "out", lambda line: None)
+    made = BuildConfig(sources=(str(tmp_path / "source"),), minutes=0)
+    build(STAGES, made, tmp_path / "out", lambda line: None)
     config = STAGES["report"].config(folders=[tmp_path / "out"])
     pipeline.run_stage(STAGES["report"], config, tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")

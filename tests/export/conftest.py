@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, build
 
 TEXTS = {
     "barley": ("Barley", "1840", "Growth is limited by the scarcest\tnutrient.\n\nC:\\fields"),
@@ -21,6 +21,6 @@ def built(tmp_path_factory):
     (home / "documents.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in DOCUMENTS), encoding="utf-8"
     )
-    wish = Wish((str(home / "documents.jsonl"),), minutes=0)
-    build(STAGES, wish, home / "out", lambda line: None)
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    build(STAGES, config, home / "out", lambda line: None)
     return home / "out"

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, build
 from liebig.search.retriever import Retriever
 
 QUESTION = "which nutrient limits growth"
@@ -26,7 +26,8 @@ DOCUMENTS = [
 def folder(tmp_path_factory):
     home = tmp_path_factory.mktemp("integrations")
     (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
-    build(STAGES, Wish((str(home / "documents.jsonl"),), minutes=0), home / "out", lambda line: None)
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    build(STAGES, config, home / "out", lambda line: None)
     return home / "out"
 
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base.errors import RecipeError
 from liebig.base.machine import memory
+from liebig.builder.build import BuildConfig, Builder, read_collection
 from liebig.cli import make_app
 from liebig.collection.collection import Collection
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, Works, read_collection
 from liebig.commands.plan import (
     ESTIMATORS,
     MACHINES,
@@ -89,7 +89,7 @@ loop = { minutes = 30 }
 """)
     lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80))
     assert "30 min" in lines[3]
-    assert "as long as the recipe says" in lines[3]
+    assert "minutes of the recipe" in lines[3]
     slower = plan_recipe(STAGES, recipe, ["loop.minutes=60"], CPU2, Corpus(50_000, 80))
     assert "1 h" in slower[3]
 
@@ -150,19 +150,19 @@ def test_a_folder_is_planned_as_its_build(tmp_path):
 
 def test_the_plan_of_a_folder_counts_the_passages_that_the_build_makes(tmp_path):
     write_articles(tmp_path)
-    wish = Wish((str(tmp_path),), minutes=0)
+    config = BuildConfig(sources=(str(tmp_path),), minutes=0)
     collection = read_collection(
-        Works(STAGES, tmp_path.parent / f"{tmp_path.name}-out", print), wish, wish.start
+        Builder(STAGES, tmp_path.parent / f"{tmp_path.name}-out", print), config, config.start
     )
-    assert measure(wish).corpus.passages == Collection(collection).count("passages")
+    assert measure(config).corpus.passages == Collection(collection).count("passages")
 
 
 def test_a_large_folder_is_planned_from_a_sample(tmp_path, monkeypatch):
     write_articles(tmp_path, 20)
-    wish = Wish((str(tmp_path),), minutes=0)
-    whole = measure(wish)
+    config = BuildConfig(sources=(str(tmp_path),), minutes=0)
+    whole = measure(config)
     monkeypatch.setattr("liebig.commands.plan.SAMPLE", 10)
-    sample = measure(wish)
+    sample = measure(config)
     assert "from the first 10 records" in sample.basis
     # Ten files alike stand for twenty; what is counted of the last one is its text without the heading.
     assert sample.corpus.passages == pytest.approx(whole.corpus.passages, rel=0.02)
@@ -177,7 +177,7 @@ def test_a_source_that_is_not_there_is_one_sentence(tmp_path):
 
 def test_what_cannot_be_planned_is_said(tmp_path):
     (tmp_path / "recipe.toml").write_text("nonsense = 1\n")
-    with pytest.raises(RecipeError, match="no recipe that can be planned"):
+    with pytest.raises(RecipeError, match="cannot be planned"):
         plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(1, 1))
     (tmp_path / "short.toml").write_text('[stages.read]\nkind = "init"\npaths = ["x"]\n')
     assert "seconds" in plan_recipe(STAGES, tmp_path / "short.toml", [], CPU2, Corpus(1, 1))[0]

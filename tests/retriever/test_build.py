@@ -11,11 +11,11 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.records import Passage
 from liebig.builder import check, questions, training
+from liebig.builder.build import BuildConfig, build
 from liebig.builder.questions import Question, bare
+from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, build
-from liebig.commands.update import _wish, update
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import Described, read
@@ -39,9 +39,9 @@ def write_documents(folder, topics=TOPICS):
     return folder
 
 
-def made(source, out, **wish):
+def made(source, out, **config):
     lines = []
-    build(STAGES, Wish((str(source),), **{"minutes": 0, **wish}), out, lines.append)
+    build(STAGES, BuildConfig(sources=(str(source),), **{"minutes": 0, **config}), out, lines.append)
     return lines
 
 
@@ -74,7 +74,7 @@ def test_documents_become_a_folder_that_answers(built):
     assert "sources" not in retriever.info()
     checks = json.loads((out / read(out).checks / "checks.json").read_text())
     assert checks["questions"] == {"heading": 24, "title": 12, "sentence": 24}
-    assert {row["name"] for row in checks["rows"]} >= {"BM25", "encoder as it came"}
+    assert {row["name"] for row in checks["rows"]} >= {"BM25", "encoder before training"}
     assert any("nDCG@10" in line for line in lines)
     assert checks["choice"]["system"] == retriever.system
 
@@ -121,7 +121,9 @@ def test_a_second_build_changes_nothing(built):
 def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     with monkeypatch.context() as patch:
-        patch.setattr("liebig.commands.build.index_of", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "liebig.builder.build.index_vectors", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             made(source, tmp_path / "out")
     assert not (tmp_path / "out" / "retriever.json").exists()
@@ -151,7 +153,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     made(source, tmp_path / "out")
     write_documents(source, ["quince"])
     refresh(tmp_path / "out")
-    monkeypatch.setattr("liebig.builder.stages.MOST_SHARDS", 1)
+    monkeypatch.setattr("liebig.builder.update.MOST_SHARDS", 1)
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")
@@ -194,11 +196,11 @@ def test_metadata_that_changed_are_taken_over_without_encoding_anything(tmp_path
 
 def test_an_update_reads_in_the_language_of_the_build(tmp_path):
     described = Described(1, "hybrid", "c", "b", "i", "m", more={"sources": ["notes"], "language": "de"})
-    assert _wish(described, tmp_path, []) == Wish(("notes",), language="de")
+    assert built_with(described, tmp_path) == BuildConfig(sources=("notes",), language="de")
 
 
 def test_many_vectors_are_indexed_approximately(tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.commands.build.EXACT", 5)
+    monkeypatch.setattr("liebig.builder.build.EXACT", 5)
     made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")
     assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
 
@@ -251,9 +253,9 @@ def test_a_choice_that_did_best_says_so():
 
 def test_a_choice_that_the_other_half_refutes_is_overruled():
     found = judged_by({"bm25": 0.9, "start": 0.2}, {"bm25": 0.3, "start": 0.7})
-    assert found["chosen"] == "encoder as it came"
+    assert found["chosen"] == "encoder before training"
     assert found["choice"]["system"] == "dense"
-    assert "on the other half encoder as it came is ahead by 0.400" in found["why"][0]
+    assert "on the other half encoder before training is ahead by 0.400" in found["why"][0]
 
 
 def test_nothing_that_is_beaten_beyond_chance_is_chosen_and_no_smaller_number_goes_without_a_reason():
@@ -316,7 +318,9 @@ def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
     expected = answers(tmp_path / "out", "bm25")
     write_documents(source, ["quince"])
     with monkeypatch.context() as patch:
-        patch.setattr("liebig.commands.update._index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "liebig.builder.update._update_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             refresh(tmp_path / "out")
     assert answers(tmp_path / "out", "bm25") == expected
@@ -351,8 +355,8 @@ def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
     assert any(line.startswith("WARNING: only") for line in lines) == (steps < FEW), "said again at the end"
     described = read(tmp_path / "out")
     checks = json.loads((tmp_path / "out" / described.checks / "checks.json").read_text())
-    assert "encoder trained here" in {row["name"] for row in checks["rows"]}
-    assert "trained - as it came" in checks["compared"]
+    assert "encoder after training" in {row["name"] for row in checks["rows"]}
+    assert "trained - untrained" in checks["compared"]
     kept = workspace.read_manifest(tmp_path / "out" / described.model).outputs["model.safetensors"]
     last = "mean" if checks["fair"] else "trained"
     trained = workspace.read_manifest(tmp_path / "out/work" / last).outputs["model/model.safetensors"]
@@ -384,7 +388,7 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
 def test_what_is_not_ours_is_not_built_over(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letters.txt").write_text("mine")
-    with pytest.raises(WorkspaceError, match="in the way"):
+    with pytest.raises(WorkspaceError, match="refusing to overwrite"):
         made(write_documents(tmp_path / "source", TOPICS[:1]), tmp_path / "out")
     with pytest.raises(RecipeError, match="no such model"):
         made(tmp_path / "source", tmp_path / "other", model=str(tmp_path / "nothing"))

@@ -6,8 +6,8 @@ import pytest
 
 from liebig import encoders
 from liebig.base.errors import DataError
+from liebig.builder.build import BuildConfig, Builder, read_collection
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, Works, read_collection
 
 
 def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
@@ -19,8 +19,8 @@ def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
 
     def read(strict: bool = False) -> list[str]:
         said: list[str] = []
-        wish = Wish((str(sources),), strict=strict)
-        read_collection(Works(STAGES, out, said.append), wish, Path(encoders.folder()))
+        config = BuildConfig(sources=(str(sources),), strict=strict)
+        read_collection(Builder(STAGES, out, said.append), config, Path(encoders.folder()))
         return [line for line in said if "skipped" in line]
 
     [line] = read()

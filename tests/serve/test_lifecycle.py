@@ -13,10 +13,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from liebig.builder.build import BuildConfig, build
+from liebig.builder.update import update
 from liebig.cli import make_app
 from liebig.commands import STAGES
-from liebig.commands.build import Wish, build
-from liebig.commands.update import update
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
@@ -39,7 +39,7 @@ def test_an_update_is_taken_over_without_a_request_failing(tmp_path, serving):
         "violin": "A violin has four strings.",
     }.items():
         (source / f"{name}.md").write_text(f"# About the {name}\n\n{text}\n")
-    build(STAGES, Wish((str(source),), minutes=0), out, lambda line: None)
+    build(STAGES, BuildConfig(sources=(str(source),), minutes=0), out, lambda line: None)
     statuses, stop = [], threading.Event()
     with (
         serving(Retriever.from_folder(out), Limits(poll=0.05)) as address,

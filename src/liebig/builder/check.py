@@ -1,31 +1,35 @@
-"""Which encoder and which system are better here: asked with known-item questions, said with intervals.
+"""Which encoder and which system are better on this corpus: measured on known-item questions, with intervals.
 
 One half of the questions chooses (encoder, system, weight of BM25 in the hybrid), the other half says what the choice
 is worth, so that the numbers are not those it was chosen by. The trained encoder is taken where it is better than the
-one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 has
+one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 gets
 the benefit of the doubt: of all weights within one standard error or DOUBT of the best the most even is taken, and the
 fusion is kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the
 best weight counts, and the fusion has to win SIMPLER. A choice that another system beats on the judging half by more
-than chance explains is overruled. Why a choice was made is said in sentences, above all where it is not the largest
-number of the table. Cost: one search of the pool a system, and a fusion a weight.
+than chance explains is overruled. The reasons for a choice are written as sentences, most of all where it is not the
+largest number of the table. Cost: one search of the pool per system, and a fusion per weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from liebig.base.config import Config, InputPath
+from liebig.base.pipeline import Stage
 from liebig.base.records import Query
 from liebig.base.statistics import bootstrap, compare
 from liebig.base.workspace import Folder
 from liebig.bm25.search import BM25
-from liebig.builder.questions import Question, halves, kinds, read
-from liebig.builder.stages import CheckConfig
+from liebig.builder.questions import Question, halves, kinds, read as read_questions
 from liebig.indexes import open_index
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -36,16 +40,29 @@ from liebig.measures.evaluator import (
 from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import Dense, Folded, Found, Lexical, System, weighted_by
 
+CHECKS = "checks.json"
 MEASURE = parse("nDCG@10")
 DEPTH = 100
-FEWEST = 10  # questions of a half below which nothing is said
-FAIR = 0.5  # share of BM25's value that an encoder reaches alone, to be trusted in a fusion
-DOUBT = 0.01  # what titles may favour words by
+FEWEST = 10  # with fewer questions in a half, systems cannot be told apart
+FAIR = 0.5  # share of BM25's value that an encoder must reach alone to be trusted in a fusion
+DOUBT = 0.01  # advantage that questions made from titles may give to BM25
 STEPS = 20  # weights tried between 0 and 1
-SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth asking both
-PLAIN = 0.5  # weight where nothing can be said
-ALPHA = 0.05  # p up to which chance does not explain a difference
+SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth its cost
+PLAIN = 0.5  # weight where the questions do not decide
+ALPHA = 0.05  # significance level
 Values = NDArray[np.float64]
+
+
+class CheckConfig(Config):
+    """Which encoder and which system answer the known-item questions best."""
+
+    questions: InputPath = Field(description="What the questions stage wrote.")
+    bm25: InputPath = Field(description="BM25 index of the pool.")
+    start: InputPath = Field(description="Vectors of the pool by the encoder before training.")
+    trained: InputPath | None = Field(
+        None, description="Vectors by the encoder after training on the corpus."
+    )
+    seed: int = Field(0, description="Divides the questions in two halves.")
 
 
 @dataclass(frozen=True)
@@ -69,10 +86,10 @@ class Row:
 
 @dataclass
 class Judge:
-    """Questions, and what each system finds for them."""
+    """Questions, and the hits of each system for them."""
 
     questions: Sequence[Question]
-    found: dict[str, list[Found]] = field(default_factory=dict)
+    hits: dict[str, list[Found]] = field(default_factory=dict)
 
     @cached_property
     def _judgements(self) -> Any:
@@ -81,20 +98,20 @@ class Judge:
 
     def ask(self, name: str, system: System) -> None:
         """Let a system answer all questions."""
-        self.found[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
+        self.hits[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
 
     def values(self, answers: Iterable[Found]) -> NDArray[np.float64]:
-        """nDCG@10 of every question; what is found twice counts once, by its rank."""
+        """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
         ranked = {str(i): {id: -float(r) for r, (id, _) in enumerate(hits)} for i, hits in enumerate(answers)}
         return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
 
     def hybrid(self, encoder: str, weight: float) -> list[Found]:
         """BM25 and an encoder fused."""
         fuse = weighted_by(weight, "minmax")
-        return [fuse(pair) for pair in zip(self.found["bm25"], self.found[encoder])]
+        return [fuse(pair) for pair in zip(self.hits["bm25"], self.hits[encoder])]
 
     def weight(self, encoder: str, numbers: Sequence[int]) -> float:
-        """BM25's weight for some of the questions: the best, or the most even that cannot be told from it."""
+        """BM25's weight for some of the questions: the best, or the most even one that is not measurably worse."""
         tried = {
             step / STEPS: self.values(self.hybrid(encoder, step / STEPS))[numbers]
             for step in range(STEPS + 1)
@@ -117,46 +134,46 @@ def beats(a: Values, b: Values) -> bool:
     return float(difference.mean()) > max(error, DOUBT)
 
 
-def run(config: CheckConfig, folder: Folder) -> None:
-    """Ask, choose, and write what was found."""
-    judge = Judge(read(config.questions))
+def write_check(config: CheckConfig, folder: Folder) -> None:
+    """Ask the questions, choose, and write the result to `checks.json`."""
+    judge = Judge(read_questions(config.questions))
     sides = halves(judge.questions, config.seed)
-    names = ["start", *(["trained"] if config.trained is not None else [])]
+    indexes = {"start": config.start} | ({"trained": config.trained} if config.trained is not None else {})
     if min(map(len, sides)) < FEWEST:
-        folder.write_json("checks.json", _nothing(judge.questions, names))
+        undecided = {
+            "questions": kinds(judge.questions),
+            "choice": asdict(Choice("start", "hybrid", PLAIN)),
+            "rows": [],
+            "compared": {},
+            "why": [],
+            "encoders": list(indexes),
+            "fair": False,
+        }
+        folder.write_json(CHECKS, undecided)
         return
     judge.ask("bm25", Lexical(BM25.open(config.bm25)))
-    for name, path in zip(names, (config.start, config.trained)):
-        assert path is not None, "there are names for those given"
+    for name, path in indexes.items():
         index = open_index(path)
         dense = Dense(index)
         judge.ask(name, Folded(dense, "max") if index.about.get("pieces") else dense)
-    folder.write_json("checks.json", _judged(judge, names, *sides))
+    folder.write_json(CHECKS, _judged(judge, list(indexes), *sides))
 
 
-def _nothing(questions: Sequence[Question], names: Sequence[str]) -> dict[str, Any]:
-    """Too few questions to tell systems apart: both together, and the encoder as it came."""
-    choice = Choice("start", "hybrid", PLAIN)
-    return {
-        "questions": kinds(questions),
-        "choice": asdict(choice),
-        "rows": [],
-        "compared": {},
-        "why": [],
-        "encoders": names,
-        "fair": False,
-    }
+def read(folder: Path) -> dict[str, Any]:
+    """What `write_check` wrote."""
+    checks: dict[str, Any] = json.loads((folder / CHECKS).read_text(encoding="utf-8"))
+    return checks
 
 
 def _judged(
     judge: Judge, names: Sequence[str], choosing: Sequence[int], judging: Sequence[int]
 ) -> dict[str, Any]:
     weights = {name: judge.weight(name, choosing) for name in names}
-    answers: dict[str, list[Found]] = {"BM25": judge.found["bm25"]}
+    answers: dict[str, list[Found]] = {"BM25": judge.hits["bm25"]}
     for name in names:
-        answers[_dense(name)] = judge.found[name]
+        answers[_dense(name)] = judge.hits[name]
         answers[_hybrid(name)] = judge.hybrid(name, weights[name])
-    values = {name: judge.values(found) for name, found in answers.items()}
+    values = {name: judge.values(hits) for name, hits in answers.items()}
     chose = {name: v[choosing] for name, v in values.items()}
     judged = {name: v[judging] for name, v in values.items()}
     first = _choose(chose, names, weights)
@@ -242,10 +259,10 @@ def _why(first: Choice, choice: Choice, chose: dict[str, Values], judged: dict[s
 def _preferred(choice: Choice, best: str) -> str:
     """Why a choice stands against a system that had a little more."""
     if best in (_dense(_other(choice)), _hybrid(_other(choice))):
-        kept = "is better alone" if choice.encoder == "trained" else "needs no training to be as good"
+        kept = "is better alone" if choice.encoder == "trained" else "is as good without training"
         return f"the difference is small, and the {_dense(choice.encoder)} {kept}"
     if choice.system != "hybrid":
-        return f"asking two systems has to win at least {SIMPLER} to be worth it"
+        return f"a hybrid has to win at least {SIMPLER} to be worth its cost"
     if best == "BM25":
         return (
             "the difference is small, and questions made from titles repeat the words of the text more often than "
@@ -268,7 +285,7 @@ def _helped(means: dict[str, float]) -> bool:
 
 
 def _dense(encoder: str) -> str:
-    return {"start": "encoder as it came", "trained": "encoder trained here"}[encoder]
+    return {"start": "encoder before training", "trained": "encoder after training"}[encoder]
 
 
 def _hybrid(encoder: str) -> str:
@@ -287,26 +304,26 @@ def _row(name: str, values: NDArray[np.float64]) -> Row:
 
 
 def _compared(judged: dict[str, NDArray[np.float64]], chosen: str, names: Sequence[str]) -> dict[str, Any]:
-    """Differences that a person asks for: the choice against BM25, and training against none."""
+    """Differences that people want to know: the choice against BM25, and training against none."""
     pairs = {"chosen - BM25": (chosen, "BM25")} if chosen != "BM25" else {}
     if "trained" in names:
-        pairs["trained - as it came"] = (_dense("trained"), _dense("start"))
-    found = {}
+        pairs["trained - untrained"] = (_dense("trained"), _dense("start"))
+    compared = {}
     for name, (a, b) in pairs.items():
         c = compare(judged[a], judged[b], samples=2000)
-        found[name] = {**asdict(c.difference), "p": c.p_randomisation, "wins": c.wins, "losses": c.losses}
-    return found
+        compared[name] = {**asdict(c.difference), "p": c.p_randomisation, "wins": c.wins, "losses": c.losses}
+    return compared
 
 
-def sentences(checks: dict[str, Any]) -> list[str]:
-    """What was found, for people."""
+def sentences(checks: Mapping[str, Any]) -> list[str]:
+    """The check for people: a table with intervals, differences, and the reasons for the choice."""
     made = ", ".join(f"{count} by {kind}" for kind, count in checks["questions"].items()) or "none"
     if not checks["rows"]:
-        return [f"Known-item questions from the corpus: {made}. Too few to tell systems apart: BM25 and the encoder "
-                "as it came are asked together, with equal weights."]  # fmt: skip
+        return [f"Known-item questions from the corpus: {made}. Too few to tell systems apart: BM25 and the "
+                "untrained encoder are used together, with equal weights."]  # fmt: skip
     lines = [
         f"Known-item questions from the corpus: {made}; "
-        f"{checks['measure']} on the {checks['judging']} that chose nothing:"
+        f"{checks['measure']} on the {checks['judging']} that were not used to choose:"
     ]
     width = max(len(row["name"]) for row in checks["rows"])
     for row in checks["rows"]:
@@ -319,9 +336,8 @@ def sentences(checks: dict[str, Any]) -> list[str]:
 
 
 def _difference(name: str, c: dict[str, Any]) -> str:
-    sure = (
-        "a difference that chance does not explain"
-        if c["p"] < ALPHA
-        else "no difference that can be told from chance"
-    )
+    sure = "statistically significant" if c["p"] < ALPHA else "not statistically significant"
     return f"  {name}: {c['mean']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {sure}"
+
+
+STAGE = Stage("check", CheckConfig, write_check, part_of="build")

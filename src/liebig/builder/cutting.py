@@ -1,4 +1,4 @@
-"""A collection whose documents are cut into passages that fit the model, with the section each one comes from.
+"""Documents cut into passages that fit a model, with the section each one comes from.
 
 Passages are whole sentences of one section, up to a number of tokens; their title stands beside them. Passages that
 the source brought along are kept as they are, and documents that have some are not cut. `sections.jsonl` says which
@@ -9,11 +9,12 @@ that came with passages in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field
-
-from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError
+from liebig.base.progress import track
 from liebig.base.records import Document, Passage
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
@@ -21,67 +22,61 @@ from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
 from liebig.text.passages import Cutter, Text
 
-
-class PassagesConfig(Config):
-    """Documents to passages that fit the model; passages that came as such are kept."""
-
-    collection: InputPath = Field(description="What liebig init wrote.")
-    tokenizer: InputPath = Field(description="A folder with the model's tokenizer.")
-    length: int = Field(100, ge=8, description="At most that many tokens in a passage.")
-    language: str | None = Field(None, description="Language of the text, for its abbreviations.")
-
-
+LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
 GENERATED = "generated"  # the split of queries that were made from passages
 
 
-class Cut(NamedTuple):
+class Piece(NamedTuple):
     """A passage, and the heading it stands under."""
 
     passage: Passage
     heading: str
 
 
-def _keep_passages(source: Collection, writer: CollectionWriter, where: Where) -> set[str]:
-    covered = set()
-    for passage in source.passages() if source.has("passages") else ():
-        if passage.text.strip() or passage.title.strip():
-            writer.add(Item(passage, where))
-            covered.add(passage.doc)
-    return covered
-
-
-def cut(document: Document, cutter: Cutter) -> Iterator[Cut]:
+def cut(document: Document, cutter: Cutter) -> Iterator[Piece]:
     """The passages of a document, section by section; one whose text is empty is its title."""
     number = 0
     pieces = cutter([Text(section.paragraphs) for section in document.sections])
     for section, texts in zip(document.sections, pieces):
         for text in texts:
-            yield Cut(Passage(f"{document.id}-{number}", text, document.title, document.id), section.heading)
+            passage = Passage(f"{document.id}-{number}", text, document.title, document.id)
+            yield Piece(passage, section.heading)
             number += 1
     if number == 0 and document.title.strip():
-        yield Cut(Passage(f"{document.id}-0", document.title, "", document.id), "")
+        yield Piece(Passage(f"{document.id}-0", document.title, "", document.id), "")
 
 
-def _write(cuts: Iterator[Cut], writer: CollectionWriter, where: Where) -> Iterator[str]:
-    """Write passages; gives a line for each headed section."""
-    heading, ids = "", list[str]()
-    for passage, of_section in cuts:
-        writer.add(Item(passage, where))
-        if of_section != heading:
-            if heading and ids:
-                yield json_line({"heading": heading, "passages": ids})
-            heading, ids = of_section, []
-        ids.append(passage.id)
-    if heading and ids:
-        yield json_line({"heading": heading, "passages": ids})
+def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
+    """Write a collection's documents with their passages, passages it had, and queries generated for them."""
+    for name in ("documents", "passages", "queries"):  # an interrupted run may have left some
+        (out / f"{name}.jsonl").unlink(missing_ok=True)
+    where = Where(str(source.path))
+    with CollectionWriter(out) as writer, (out / SECTIONS).open("w", encoding="utf-8") as sections:
+        covered = set()
+        for passage in source.passages() if source.has("passages") else ():
+            if passage.text.strip() or passage.title.strip():
+                writer.add(Item(passage, where))
+                covered.add(passage.doc)
+        for document in track(source.documents(), "passages", unit="documents"):
+            writer.add(Item(document, where))
+            if document.id not in covered:
+                pieces = list(cut(document, cutter))
+                for piece in pieces:
+                    writer.add(Item(piece.passage, where))
+                sections.writelines(_section_lines(pieces))
+        if GENERATED in source.splits:
+            for query in source.queries(GENERATED):
+                writer.add(Item(query, where, GENERATED))
+            for judgement in source.judgements(GENERATED):
+                writer.add(Item(judgement, where, GENERATED))
+    if not writer.counts["passages"]:
+        raise DataError("there is no text in it", file=source.path, fix="look at it with liebig init")
 
 
-def _keep_generated(source: Collection, writer: CollectionWriter, where: Where) -> None:
-    """Queries generated for the passages, where the source has them."""
-    if GENERATED not in source.splits:
-        return
-    for query in source.queries(GENERATED):
-        writer.add(Item(query, where, GENERATED))
-    for judgement in source.judgements(GENERATED):
-        writer.add(Item(judgement, where, GENERATED))
+def _section_lines(pieces: list[Piece]) -> Iterator[str]:
+    """A line for each headed section: its heading and the ids of its passages."""
+    for heading, group in groupby(pieces, key=lambda piece: piece.heading):
+        if heading:
+            ids = [piece.passage.id for piece in group]
+            yield json_line({"heading": heading, "passages": ids}) + "\n"

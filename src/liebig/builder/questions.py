@@ -25,10 +25,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import Field
+
+from liebig.base.config import Config, InputPath
+from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.builder.cutting import GENERATED, SECTIONS
-from liebig.builder.stages import QuestionsConfig
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -39,18 +42,25 @@ from liebig.text.sentences import spans
 
 QUESTIONS, PAIRS = "questions.jsonl", "pairs"
 LEAST = 100
-MOST = 200_000  # passages whose titles are looked at, where there are more
-SHARED = 3  # documents that may have a title before it is no question any more
-LONGEST = 64  # passages that a title or heading may stand over before it says too little of each
+MOST = 200_000  # passages whose titles are used at most
+SHARED = 3  # a title that more documents have is not a question
+LONGEST = 64  # a title or heading over more passages says too little about each
 WORDS = (5, 25)  # of a sentence that is a question
+InSample = Callable[[str], bool]
 
 
-Drawn = Callable[[str], bool]
+class QuestionsConfig(Config):
+    """Known-item questions made from the corpus itself."""
+
+    collection: InputPath = Field(description="A collection with passages.")
+    most: int = Field(400, ge=0, description="Maximum number of questions.")
+    pool: int = Field(2000, ge=1, description="Maximum number of passages they are asked against.")
+    seed: int = Field(0, description="Draws questions and pool.")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, what should be found, and the text that is taken out of it first."""
+    """A question, the passages that answer it, and the text that is taken out of them first."""
 
     text: str
     passages: tuple[str, ...]
@@ -58,7 +68,7 @@ class Question:
     cut: str = ""
 
 
-def run(config: QuestionsConfig, folder: Folder) -> None:
+def write_questions(config: QuestionsConfig, folder: Folder) -> None:
     """Write questions, the pool as a collection of its own, and what is left to train on as another."""
     collection = Collection(config.collection)
     chosen, rest = choose(collection, config.most, config.seed)
@@ -90,7 +100,7 @@ def _write_pairs(path: Path, questions: Sequence[Question], collection: Collecti
 
 
 def read(folder: Path) -> list[Question]:
-    """The questions that `run` wrote."""
+    """The questions that `write_questions` wrote."""
     return [Question(**row | {"passages": tuple(row["passages"])}) for row in _rows(folder / QUESTIONS)]
 
 
@@ -108,24 +118,24 @@ def bare(passage: Passage, cuts: Sequence[str] = ()) -> Passage:
 
 
 def choose(collection: Collection, most: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """At most so many questions of the best kinds there are, and those that are left; never one text in both."""
-    asked: list[Question] = []
+    """Up to `most` questions of the best kinds there are, and those that are left; never one text in both."""
+    chosen: list[Question] = []
     rest: list[Question] = []
-    drawn = _share(collection, seed)
+    in_sample = _sample(collection, seed)
     for make in (_generated, _headings, _titles):
-        found = sorted(make(collection, drawn), key=lambda q: _place(seed, q.text))
-        count = max(0, min(most - len(asked), len(found) // 2 if len(found) > 2 * LEAST else len(found)))
-        asked += found[:count]
-        rest += found[count:]
-    if len(asked) < min(LEAST, most):
-        found = sorted(_sentences(collection, drawn, seed), key=lambda q: _place(seed, q.text))
-        asked += found[: most - len(asked)]
-    texts = {question.text for question in asked}
-    return asked, [question for question in rest if question.text not in texts]
+        made = sorted(make(collection, in_sample), key=lambda q: _place(seed, q.text))
+        count = max(0, min(most - len(chosen), len(made) // 2 if len(made) > 2 * LEAST else len(made)))
+        chosen += made[:count]
+        rest += made[count:]
+    if len(chosen) < min(LEAST, most):
+        made = sorted(_sentences(collection, in_sample, seed), key=lambda q: _place(seed, q.text))
+        chosen += made[: most - len(chosen)]
+    texts = {question.text for question in chosen}
+    return chosen, [question for question in rest if question.text not in texts]
 
 
-def _share(collection: Collection, seed: int) -> Drawn:
-    """Which texts are looked at: all, or of a large collection as many as MOST, so that memory stays bounded."""
+def _sample(collection: Collection, seed: int) -> InSample:
+    """Which texts are used: all, or about MOST of a large collection, so that memory stays bounded."""
     limit = 2**64 * MOST // max(MOST, collection.count("passages"))
     return lambda text: _place(seed, text) < limit
 
@@ -135,19 +145,19 @@ def _place(seed: int, text: str) -> int:
     return hash64(f"{seed} {text}")
 
 
-def _generated(collection: Collection, drawn: Drawn) -> Iterator[Question]:
+def _generated(collection: Collection, in_sample: InSample) -> Iterator[Question]:
     if GENERATED not in collection.splits:
         return
-    texts = {query.id: query.text for query in collection.queries(GENERATED) if drawn(query.id)}
+    texts = {query.id: query.text for query in collection.queries(GENERATED) if in_sample(query.id)}
     for judgement in collection.judgements(GENERATED):
         if judgement.relevance > 0 and judgement.query in texts:
             yield Question(texts[judgement.query], (judgement.passage,), "generated")
 
 
-def _headings(collection: Collection, drawn: Drawn) -> Iterator[Question]:
+def _headings(collection: Collection, in_sample: InSample) -> Iterator[Question]:
     path = collection.path / SECTIONS
     for row in _rows(path) if path.is_file() else ():
-        if not drawn(row["passages"][0]):
+        if not in_sample(row["passages"][0]):
             continue
         first = collection.passage(row["passages"][0])
         title = "" if first.title.casefold() in row["heading"].casefold() else first.title
@@ -155,14 +165,14 @@ def _headings(collection: Collection, drawn: Drawn) -> Iterator[Question]:
             yield Question(f"{title} {row['heading']}".strip(), tuple(row["passages"]), "heading")
 
 
-def _titles(collection: Collection, drawn: Drawn) -> Iterator[Question]:
-    """Titles with letters that few documents share; the name of a file is none."""
+def _titles(collection: Collection, in_sample: InSample) -> Iterator[Question]:
+    """Titles that few documents share; a title without letters, or one that is a file name, is skipped."""
     owners: dict[str, set[int]] = defaultdict(set)
     passages: dict[str, list[str]] = defaultdict(list)
     for passage in collection.passages():
         title = " ".join(passage.title.split())
         if (
-            drawn(title)
+            in_sample(title)
             and any(c.isalpha() for c in title)
             and title != PurePosixPath(passage.doc or passage.id).stem
         ):
@@ -173,10 +183,10 @@ def _titles(collection: Collection, drawn: Drawn) -> Iterator[Question]:
             yield Question(title, tuple(ids), "title")
 
 
-def _sentences(collection: Collection, drawn: Drawn, seed: int) -> Iterator[Question]:
+def _sentences(collection: Collection, in_sample: InSample, seed: int) -> Iterator[Question]:
     """One sentence of every passage that has another one besides."""
     for passage in collection.passages():
-        if not drawn(passage.id):
+        if not in_sample(passage.id):
             continue
         places = spans(passage.text)
         fit = [(a, b) for a, b in places if WORDS[0] <= len(passage.text[a:b].split()) <= WORDS[1]]
@@ -185,15 +195,15 @@ def _sentences(collection: Collection, drawn: Drawn, seed: int) -> Iterator[Ques
             yield Question(passage.text[a:b], (passage.id,), "sentence", passage.text[a:b])
 
 
-def _pool(collection: Collection, wanted: set[str], config: QuestionsConfig) -> list[Passage]:
-    """What should be found, and others drawn by hash, in the order of the collection."""
-    others = collection.count("passages") - len(wanted)
-    limit = int(2**64 * max(0, config.pool - len(wanted)) / max(1, others))
-    return [p for p in collection.passages() if p.id in wanted or _place(config.seed + 1, p.id) < limit]
+def _pool(collection: Collection, answers: set[str], config: QuestionsConfig) -> list[Passage]:
+    """The answers, and other passages drawn by hash, in the order of the collection."""
+    others = collection.count("passages") - len(answers)
+    limit = int(2**64 * max(0, config.pool - len(answers)) / max(1, others))
+    return [p for p in collection.passages() if p.id in answers or _place(config.seed + 1, p.id) < limit]
 
 
 def halves(questions: Sequence[Question], seed: int) -> tuple[list[int], list[int]]:
-    """Numbers of the questions that choose, and of those that judge the choice."""
+    """Indices of the questions that choose, and of those that judge the choice."""
     sides = [_place(seed + 2, question.text) % 2 for question in questions]
     return [i for i, side in enumerate(sides) if side == 0], [i for i, side in enumerate(sides) if side == 1]
 
@@ -201,3 +211,6 @@ def halves(questions: Sequence[Question], seed: int) -> tuple[list[int], list[in
 def kinds(questions: Iterable[Question]) -> dict[str, int]:
     """How many of each kind."""
     return dict(Counter(question.kind for question in questions))
+
+
+STAGE = Stage("questions", QuestionsConfig, write_questions, part_of="build")

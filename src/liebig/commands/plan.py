@@ -1,4 +1,19 @@
-"""`liebig plan`: a recipe stage by stage, or the table of three corpora, on a machine."""
+"""`liebig plan`: what a recipe, a build or three well-known corpora take on a machine.
+
+Work is counted in floating-point operations and divided by what the machine sustains. Counts come from data that
+exists, else from what the user says of it; either way the line says which. Stages that take seconds are left out. For
+a build, the first records are read by the build's own readers and cut by its cutter, and the rest is counted in bytes.
+
+The rates of a machine, measured unless they say otherwise:
+
+| number | h200 | cpu2 |
+| --- | --- | --- |
+| matrix rate | 700 T, bf16 | 70 G, fp32: two cores of a small server |
+| share in training | 0.42: packed, compiled, dropout 0.1 | 0.5 |
+| share in encoding | 0.64: 32,238 passages/s, BERT-base, 82 tokens | 0.6: the lean forward |
+
+`calibrate` measures the matrix rate of this machine and keeps the shares. Prices are assumptions.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +23,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from liebig.base import config as recipes, pipeline
 from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.machine import cores, memory
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
+from liebig.builder.build import BuildConfig, model_folder, passage_fields
 from liebig.builder.cutting import cut
-from liebig.builder.stages import QuestionsConfig
+from liebig.builder.questions import QuestionsConfig
 from liebig.builder.training import LONGEST, batch_size
 from liebig.collection.collection import Collection, is_collection
 from liebig.commands import STAGES
 from liebig.commands.bm25 import BM25Config
-from liebig.commands.build import MINUTES, Wish, cutting
+from liebig.commands.build import DEFAULTS
 from liebig.commands.encode import EncodeConfig
 from liebig.formats.detect import find
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
+from liebig.methods.cost import assumed, matrix_rate, plan
 from liebig.methods.finetuning import FinetuneConfig
-from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.pretraining import PretrainConfig, resolve
 from liebig.model.loading import FolderBackbone, NewBackbone
 from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
-
-# Machines, as calibrations: what each sustains when it trains, encodes, tokenises and indexes, and what an
-# hour costs.
-#
-# | number | h200 | cpu2 | | --- | --- | --- | | matrix rate | 700 T, bf16 | 70 G, fp32: two cores of a
-# small server | | share in training | 0.42: packed, compiled, dropout 0.1 | 0.5 | | share in encoding |
-# 0.64: 32,238 passages/s, BERT-base, 82 tokens | 0.6: the lean forward |
-#
-# `calibrate` measures the matrix rate here and now and keeps the shares. Prices are assumptions, to be
-# given anew.
 
 GIB = 2**30
 SHARES = {"cuda": (0.42, 0.64), "cpu": (0.5, 0.6)}  # of the matrix rate: training, encoding
@@ -49,30 +58,30 @@ SHARES = {"cuda": (0.42, 0.64), "cpu": (0.5, 0.6)}  # of the matrix rate: traini
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates a second; `tokenise` and `lexical` are those of one core."""
+    """Rates per second; `tokenise` and `lexical` are those of one core."""
 
     name: str
     kind: str
     matrix: float  # FLOP
     cores: int
     memory: float  # bytes the model may use
-    price: float  # an hour, in dollars
+    price: float  # dollars per hour
     tokenise: float = 380_000.0  # tokens, wiki and novels by 16 processes
     lexical: float = 7_300.0  # passages of 100 words into BM25
     read: float = 20e6  # bytes of JSON lines into a collection
 
     @property
     def train(self) -> float:
-        """FLOP a second in training."""
+        """FLOP per second in training."""
         return self.matrix * SHARES[self.kind][0]
 
     @property
     def encode(self) -> float:
-        """FLOP a second in encoding."""
+        """FLOP per second in encoding."""
         return self.matrix * SHARES[self.kind][1]
 
     def at(self, price: float | None, devices: int) -> Machine:
-        """Several of them, and what an hour of one costs where it is said."""
+        """Several of them, at another price per hour for each if given."""
         each = self.price if price is None else price
         return replace(self, matrix=self.matrix * devices, cores=self.cores * devices, price=each * devices)
 
@@ -94,22 +103,11 @@ def find_machine(name: str) -> Machine:
 
 def calibrate() -> Machine:
     """This machine: its own memory, its matrix rate measured for a third of a second."""
-    import torch
-
-    from liebig.base.machine import cores, memory
-    from liebig.methods.cost import matrix_rate
-
     kind = "cuda" if torch.cuda.is_available() else "cpu"
-    bytes_there = torch.cuda.mem_get_info()[1] if kind == "cuda" else memory()
+    available = torch.cuda.mem_get_info()[1] if kind == "cuda" else memory()
     name = torch.cuda.get_device_name() if kind == "cuda" else f"this machine's {cores()} cores"
-    return Machine(name, kind, matrix_rate(kind), cores(), bytes_there, 0.0)
+    return Machine(name, kind, matrix_rate(kind), cores(), available, 0.0)
 
-
-# What a stage takes: seconds, bytes of memory and bytes of disk, from its recipe and a machine's rates.
-#
-# Counts come from data that is there, else from what the user says of it; either way the line says which.
-# Work is counted in floating-point operations and divided by what the machine sustains. Stages that take
-# seconds are left out.
 
 BYTES = {"fp32": 4.0, "fp16": 2.0, "int8": 1.0, "binary": 0.125}
 LEXICAL_BYTES = 850  # of a passage of 100 words in a BM25 index, its text included
@@ -121,13 +119,13 @@ BERT_BASE = (12, 768, 3072, 30_522)
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is said of data that is not there yet."""
+    """Size of data; assumed where the data does not exist yet."""
 
     passages: int
     tokens: float  # of a passage
 
     @property
-    def said(self) -> str:
+    def basis(self) -> str:
         return f"{self.passages:,} passages of {self.tokens:g} tokens, as assumed"
 
 
@@ -153,7 +151,7 @@ class Shape:
 
     @classmethod
     def of(cls, folder: Path | None) -> Shape:
-        """From a model's folder; BERT-base where it is not there."""
+        """From a model's folder; BERT-base where it does not exist."""
         path = folder / "config.json" if folder is not None else None
         if path is None or not path.is_file():
             return cls(*BERT_BASE)
@@ -174,7 +172,7 @@ class Shape:
         return 4.0 * self.width**2 + 2.0 * self.width * self.intermediate
 
     def forward(self, tokens: float, length: float) -> float:
-        """FLOP of so many tokens in sequences of a length."""
+        """FLOP of this many tokens in sequences of a length."""
         return tokens * self.layers * (2 * self.a_layer + 4 * self.width * length)
 
 
@@ -198,19 +196,16 @@ def lexical(name: str, corpus: Corpus, machine: Machine, basis: str) -> Estimate
 
 
 def _pretrain(name: str, config: PretrainConfig, machine: Machine, corpus: Corpus) -> Estimate:
-    from liebig.methods.cost import assumed, plan
-    from liebig.methods.pretraining import resolve
-
     found = plan(config)
     steps, basis = found.steps, f"{found.steps:,} steps" if found.steps is not None else ""
     if steps is None:
         load = assumed(resolve(config))
         epochs = config.loop.epochs or 1.0
         steps = max(1, round(epochs * corpus.passages * corpus.tokens / (load.encoded + load.decoded)))
-        basis = f"{steps:,} steps: {epochs:g} passes over {corpus.said}"
+        basis = f"{steps:,} steps: {epochs:g} passes over {corpus.basis}"
     seconds = steps * found.flop_a_step / machine.train
     if config.loop.minutes is not None:
-        seconds, basis = 60 * config.loop.minutes, "as long as the recipe says"
+        seconds, basis = 60 * config.loop.minutes, "minutes of the recipe"
     weights = 16.0 * _shape(config.model).parameters
     return Estimate(name, seconds, found.memory, weights * (1 + config.loop.keep) / 2, basis)
 
@@ -229,7 +224,7 @@ def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpu
 
 
 def training_memory(shape: Shape, tokens: float) -> float:
-    """Weights, gradients and moments, and the activations of a chunk of a batch with so many tokens."""
+    """Weights, gradients and moments, and the activations of a chunk of a batch with this many tokens."""
     return 16 * shape.parameters + min(tokens, 32_768) * 34 * shape.width * shape.layers
 
 
@@ -237,7 +232,7 @@ def _steps(config: FinetuneConfig) -> tuple[int | None, str]:
     if config.loop.steps is not None:
         return config.loop.steps, f"{config.loop.steps:,} steps"
     if not is_collection(config.collection):
-        return None, "the number of labels is not known yet"
+        return None, "number of labels not known yet"
     queries = config.limit or sum(1 for _ in Collection(config.collection).query_ids(config.split))
     steps = max(1, round((config.loop.epochs or 1.0) * queries / config.loop.batch))
     return steps, f"{steps:,} steps over {queries:,} queries"
@@ -261,9 +256,9 @@ def _prepare(name: str, config: Any, machine: Machine, corpus: Corpus) -> Estima
 
 
 def _corpus(path: Path | None, corpus: Corpus) -> tuple[Corpus, str]:
-    """The passages of a collection that is there, else what was said."""
+    """The passages of a collection that exists, else what is assumed."""
     if path is None or not is_collection(path):
-        return corpus, corpus.said
+        return corpus, corpus.basis
     collection = Collection(path)
     count = collection.count("passages") or collection.count("documents")
     size = sum((path / f"{kind}.jsonl").stat().st_size for kind in ("passages",) if collection.has(kind))
@@ -315,7 +310,7 @@ def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) 
             continue
         return [Planned(kind, table[kind], config, Path("runs") / kind)]
     fix = f"a pipeline, or a recipe of {', '.join(ESTIMATORS)}"
-    raise RecipeError("is no recipe that can be planned", file=recipe, fix=fix)
+    raise RecipeError("this recipe cannot be planned", file=recipe, fix=fix)
 
 
 def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> Iterator[Estimate]:
@@ -328,7 +323,7 @@ def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
     """The table of stages, and what does not fit."""
     width = max(len(e.stage) for e in estimates)
     rows = [f"On {machine.name}; {_priced(machine)}", ""]
-    rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  rests on")
+    rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  basis")
     for e in estimates:
         rows.append(
             f"{e.stage:<{width}}  {_time(e.seconds):>13}  {size(e.memory):>9}  {size(e.disk):>9}  "
@@ -340,7 +335,9 @@ def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
         f"{'all':<{width}}  {_time(known):>13}  {size(largest):>9}  {size(disk):>9}  {_cost(known, machine):>9}"
     )
     if largest > machine.memory:
-        rows.append(f"WARNING: {size(largest)} of memory do not fit the {size(machine.memory)} there are.")
+        rows.append(
+            f"WARNING: {size(largest)} of memory are needed, but there are only {size(machine.memory)}."
+        )
     return rows
 
 
@@ -363,11 +360,7 @@ def plan_table(model: Path | None, machine: Machine, kind: str = "fp16") -> list
 
 
 def _priced(machine: Machine) -> str:
-    return (
-        f"an hour at ${machine.price:g}, as assumed (--price)"
-        if machine.price
-        else "no price given (--price)"
-    )
+    return f"${machine.price:g} per hour, assumed (--price)" if machine.price else "no price given (--price)"
 
 
 def _time(seconds: float | None) -> str:
@@ -381,52 +374,42 @@ def _cost(seconds: float | None, machine: Machine) -> str:
 
 
 def size(bytes: float) -> str:
-    """`1.5 TB`, `13.6 GB`, `20 MB`: what disks are sold in; memory is close enough."""
+    """`1.5 TB`, `13.6 GB`, `20 MB`, in powers of ten."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if bytes >= unit:
             return f"{bytes / unit:.3g} {name}"
     return f"{bytes / 1e3:.3g} kB"
 
 
-# What `liebig build` takes for documents that are not built yet: a sample is read, the rest counted in
-# bytes.
-#
-# The first records are read by the readers that the build uses and cut into passages by its cutter. Where
-# they are not everything, the sample is scaled by the size of the files; the file the sample ended in
-# counts with what was read of it. Sources without files of their own (`stdlib:`, archives) are read to
-# their end.
-
 SAMPLE = 1_000  # records read before the rest is estimated
 
 
 @dataclass(frozen=True)
-class Documents:
-    """What is in the sources: bytes of text and its passages, with a word on how that is known."""
+class SourceSize:
+    """Size of the sources: bytes of text, passages, and how they were counted."""
 
     text: float
     corpus: Corpus
     basis: str
 
 
-def plan_build(wish: Wish, machine: Machine) -> list[str]:
+def plan_build(config: BuildConfig, machine: Machine) -> list[str]:
     """What each part of `liebig build` takes, and all of them."""
-    documents, shape = measure(wish), Shape.of(wish.start)
-    corpus, basis = documents.corpus, documents.basis
+    sources, shape = measure(config), Shape.of(config.start)
+    corpus, basis = sources.corpus, sources.basis
     most = QuestionsConfig.model_fields["pool"].default
     pool = Corpus(min(most, corpus.passages), corpus.tokens)
     tokens = corpus.passages * corpus.tokens
-    seconds = documents.text / machine.read + tokens / machine.tokenise
-    read = Estimate("read and cut", seconds, machine.cores * TOKENISER_MEMORY, 3 * documents.text, basis)
+    seconds = sources.text / machine.read + tokens / machine.tokenise
+    read = Estimate("read and cut", seconds, machine.cores * TOKENISER_MEMORY, 3 * sources.text, basis)
     estimates = [read, lexical("BM25", corpus, machine, basis)]
-    if wish.minutes > 0:
+    if config.minutes > 0:
         batch = batch_size(machine.kind == "cuda")
         memory = training_memory(shape, 2.0 * batch * min(corpus.tokens, LONGEST))
         estimates.append(
-            Estimate(
-                "training", 60 * wish.minutes, memory, 32 * shape.parameters, "as long as --minutes says"
-            )
+            Estimate("training", 60 * config.minutes, memory, 32 * shape.parameters, "--minutes")
         )
-    models = 2 if wish.minutes > 0 else 1
+    models = 2 if config.minutes > 0 else 1
     check = Corpus(models * pool.passages, pool.tokens)
     estimates.append(
         encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} passages by each encoder")
@@ -435,12 +418,12 @@ def plan_build(wish: Wish, machine: Machine) -> list[str]:
     return lines(estimates, machine)
 
 
-def measure(wish: Wish) -> Documents:
+def measure(config: BuildConfig) -> SourceSize:
     """Read and cut the first records of the sources, and scale them to all of their bytes."""
-    fields = cutting(wish, wish.start)
-    tokenizer = Tokenizer.from_folder(wish.start)
+    fields = passage_fields(config, config.start)
+    tokenizer = Tokenizer.from_folder(config.start)
     cutter = by_tokens(tokenizer, fields["length"], language=fields["language"])
-    found = [one for source in wish.sources for one in find(source)]
+    found = [one for source in config.sources for one in find(source)]
     sizes = {
         file.label: file.path.stat().st_size
         for one in found
@@ -464,16 +447,16 @@ def measure(wish: Wish) -> Documents:
         kept = [record] if isinstance(record, Passage) else [piece.passage for piece in cut(record, cutter)]
         passages += [f"{passage.title} {passage.text}" for passage in kept]
     if not passages:
-        raise DataError("there is no text to read in it", file=", ".join(wish.sources))
+        raise DataError("there is no text in it", file=", ".join(config.sources))
     mean = sum(map(len, tokenizer.encode_batch(passages))) / len(passages)
     if whole:
         basis = f"{len(passages):,} passages of about {mean:.0f} tokens"
-        return Documents(text, Corpus(len(passages), mean), basis)
+        return SourceSize(text, Corpus(len(passages), mean), basis)
     read += min(sizes.get(last, 0), of_last)
     times = max(1.0, sum(sizes.values()) / max(1.0, read))
     count = round(len(passages) * times)
     basis = f"about {count:,} passages of {mean:.0f} tokens, from the first {records:,} records"
-    return Documents(text * times, Corpus(count, mean), basis)
+    return SourceSize(text * times, Corpus(count, mean), basis)
 
 
 def command(
@@ -485,26 +468,28 @@ def command(
         ),
     ] = None,
     machine: Annotated[str, typer.Option(help="h200, cpu2, or calibrate for this one.")] = "calibrate",
-    devices: Annotated[int, typer.Option(help="How many of them.", min=1)] = 1,
-    price: Annotated[float | None, typer.Option(help="What an hour of one costs.", min=0)] = None,
-    passages: Annotated[int, typer.Option(help="Passages of data that is not there yet.", min=1)] = 1_000_000,
-    tokens: Annotated[float, typer.Option(help="Tokens of such a passage.", min=1)] = 100.0,
+    devices: Annotated[int, typer.Option(help="Number of machines.", min=1)] = 1,
+    price: Annotated[float | None, typer.Option(help="Price of one per hour.", min=0)] = None,
+    passages: Annotated[
+        int, typer.Option(help="Number of passages of data that does not exist yet.", min=1)
+    ] = 1_000_000,
+    tokens: Annotated[float, typer.Option(help="Tokens in such a passage.", min=1)] = 100.0,
     model: Annotated[
         str | None,
         typer.Option(
             help="The model of the table [default: BERT-base], or that of the build [default: the bundled one]."
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Minutes of training of the build.", min=0)] = MINUTES,
+    minutes: Annotated[
+        float, typer.Option(help="Minutes of training in the build.", min=0)
+    ] = DEFAULTS.minutes,
 ) -> None:
-    """Say what a recipe or a build takes on a machine: time, memory, disk, cost; without either, three corpora.
+    """Estimate time, memory, disk and cost of a recipe or a build on a machine; without either, of three corpora.
 
     Example:
 
         liebig plan ~/articles --minutes 10
     """
-    from liebig.commands.build import Wish, model_folder
-
     chosen = find_machine(machine).at(price, devices)
     first, *others = words or [""]
     if not first:
@@ -512,6 +497,6 @@ def command(
     elif first.endswith(".toml"):
         lines = plan_recipe(STAGES, Path(first), others, chosen, Corpus(passages, tokens))
     else:
-        wish = Wish((first, *others), model, minutes)
-        lines = plan_build(wish, chosen)
+        config = BuildConfig(sources=(first, *others), model=model, minutes=minutes)
+        lines = plan_build(config, chosen)
     typer.echo("\n".join(lines))

@@ -1,0 +1,347 @@
+"""From documents without labels to a folder that answers questions, in stages that can be resumed.
+
+    work/read        what liebig init read                 collection-1     documents and passages
+    work/questions   known-item questions and their pool   bm25-1           of all passages
+    work/store       tokens, for training                  checks-1         which encoder and system, and why
+    work/trained     the encoder after its minutes         model-1          the encoder chosen
+    work/mean        mean of before and after training     index-1          vectors of all passages
+    work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
+
+Stages that are up to date are skipped, so an interrupted build resumes, and a repeated one changes nothing. The corpus
+is encoded once, by the encoder chosen. `retriever.json` is written last. Time: the minutes of training, and what
+encoding takes (`liebig plan`).
+"""
+
+from __future__ import annotations
+
+import html
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from liebig import encoders
+from liebig.base import pipeline, workspace
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import RecipeError, WorkspaceError
+from liebig.base.pipeline import Planned, Stage
+from liebig.base.records import Document
+from liebig.base.workspace import Folder
+from liebig.builder import check, questions, training
+from liebig.builder.cutting import LENGTH
+from liebig.collection.collection import Collection
+from liebig.formats.documents import document_lines
+from liebig.formats.items import SKIPPED
+from liebig.formats.output import write_lines
+from liebig.model.encoder import Encoder
+from liebig.search import retriever_folder as description
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import WORK, Described
+from liebig.text.sentences import LANGUAGES
+from liebig.train.log import warnings_of
+
+EXACT = 2_000_000  # up to this many vectors, every one is scored
+SAMPLE = 2000  # passages looked at to see whether they fit the model
+ROOM = 28  # tokens of the model's length left to titles and special tokens
+PIECES = 8  # vectors of a passage at most, where passages are longer than the model reads
+
+
+def _names(value: Any) -> Any:
+    """One source or several, as text."""
+    several = [value] if isinstance(value, str | Path) else value
+    return [str(one) if isinstance(one, Path) else one for one in several]
+
+
+class BuildConfig(Config):
+    """What a retriever is built from, with which encoder, and how long the encoder is trained."""
+
+    sources: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+        min_length=1, description="Files and folders, in any format liebig init reads."
+    )
+    model: str | None = Field(
+        None, description="The encoder to start from: a folder, or liebig:NAME [default: the bundled one]."
+    )
+    minutes: float = Field(
+        30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
+    )
+    language: str = Field("en", description="Language of the texts, by name or code.")
+    seed: int = Field(0, description="Seed of all random choices.")
+    strict: bool = Field(
+        False, description="Fail on unreadable or suspicious files [default: skip and list them]."
+    )
+
+    @property
+    def start(self) -> Path:
+        """The folder of the starting encoder: the one named, or the one that comes with the package."""
+        return encoders.folder() if self.model is None else model_folder(self.model)
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model that is named: a folder, or `liebig:NAME`."""
+    if name.startswith(encoders.PREFIX):
+        try:
+            return encoders.folder(name)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+    if not Path(name).is_dir():
+        raise RecipeError("there is no such model folder", file=name, fix="name a folder, or liebig:NAME")
+    return Path(name)
+
+
+class ModelConfig(Config):
+    """A model to copy into the retriever's folder."""
+
+    model: InputPath = Field(description="The model's folder.")
+
+
+def copy_model(config: ModelConfig, folder: Folder) -> None:
+    """Copy the model, so that the retriever's folder is complete."""
+    skipped = shutil.ignore_patterns(workspace.MANIFEST)
+    shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
+
+
+STAGES = (
+    questions.STAGE,
+    check.STAGE,
+    training.MEAN,
+    Stage("model", ModelConfig, copy_model, part_of="build"),
+)
+
+
+class Builder:
+    """Runs stages below a retriever's folder, with a line for each; those that are up to date are skipped.
+
+    `table` has the stages that are commands, `own` those that are parts of a build or an update only.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, Stage],
+        out: Path,
+        say: Callable[[str], None],
+        own: Sequence[Stage] = STAGES,
+    ) -> None:
+        self.table = {**table, **{stage.name: stage for stage in own}}
+        self.out, self.say = out, say
+        self.before = description.read(out) if description.is_retriever(out) else None
+
+    @property
+    def generation(self) -> int:
+        """The generation in the folder; 0 where there is nothing yet."""
+        return self.before.generation if self.before is not None else 0
+
+    def work(self, name: str, fields: Mapping[str, Any]) -> Path:
+        """Run a stage into the work folder."""
+        planned = self._planned(self.out / WORK, name, name, fields)
+        return self._run(planned, planned.up_to_date)
+
+    def part(self, part: str, fields: Mapping[str, Any]) -> Path:
+        """Run a stage into a numbered folder, unless the present generation's one is up to date."""
+        present = getattr(self.before, part, None)
+        if present is not None:
+            planned = self._planned(self.out, present, part, fields)
+            if planned.up_to_date:
+                return self._run(planned, up_to_date=True)
+        planned = self._planned(self.out, f"{part}-{self.generation + 1}", part, fields)
+        return self._run(planned, planned.up_to_date)
+
+    def _planned(self, out: Path, folder: str, name: str, fields: Mapping[str, Any]) -> Planned:
+        return pipeline.plan_stages(self.table, {folder: {"kind": name, **fields}}, out)[0]
+
+    def _run(self, planned: Planned, up_to_date: bool) -> Path:
+        name = planned.out.relative_to(self.out)
+        if up_to_date:
+            self.say(f"{name}: up to date")
+        else:
+            self.say(f"{name}: {planned.stage.name} ...")
+            pipeline.run_stage(planned.stage, planned.config, planned.out)
+        return planned.out
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A finished build: its folder, the system it chose, and the check behind the choice.
+
+    Printed, it shows what every system was worth on questions made from the corpus. `retriever` opens the folder.
+    """
+
+    folder: Path
+    system: str
+    checks: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def retriever(self) -> Retriever:
+        """The folder, opened for searching."""
+        return Retriever.from_folder(self.folder)
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [f"Retriever in {self.folder}, answers by {self.system}", *check.sentences(self.checks)]
+        )
+
+    def _repr_html_(self) -> str:
+        """The table of systems, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{html.escape(row['name'])}{' (chosen)' if row['name'] == self.checks['chosen'] else ''}</td>"
+            f"<td>{row['value']:.3f}</td><td>{row['low']:.3f} to {row['high']:.3f}</td></tr>"
+            for row in self.checks["rows"]
+        )
+        head = f"<p>Retriever in {html.escape(str(self.folder))}, answers by {self.system}</p>"
+        if not rows:
+            return head + "".join(f"<p>{html.escape(line)}</p>" for line in check.sentences(self.checks))
+        named = f"<tr><th>system</th><th>{self.checks['measure']}</th><th>95 %</th></tr>"
+        return f"{head}<table>{named}{rows}</table>"
+
+
+def build(
+    table: Mapping[str, Stage], config: BuildConfig, out: Path, say: Callable[[str], None]
+) -> BuildResult:
+    """Build or complete a retriever's folder; `table` has the commands that it runs."""
+    refuse_foreign(out)
+    builder = Builder(table, out, say)
+    start = config.start
+    collection = read_collection(builder, config, start)
+    bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
+    checked, trained = _check(builder, config, start, collection)
+    checks = check.read(checked)
+    choice = checks["choice"]
+    model = builder.part("model", {"model": str(trained if choice["encoder"] == "trained" else start)})
+    index = index_vectors(builder, collection, model)
+    now = Described(
+        generation=builder.generation + 1,
+        system=choice["system"],
+        weight=choice["weight"],
+        collection=collection.name,
+        bm25=bm25.name,
+        index=index.name,
+        model=model.name,
+        checks=checked.name,
+        more={"sources": [absolute(source) for source in config.sources], "language": config.language},
+    )
+    before = builder.before
+    if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
+        description.write(out, now)
+        if before is not None:
+            description.remove_old(out, before, now)
+    folder_of_training = out / WORK / "trained"
+    short = warnings_of(folder_of_training) if config.minutes > 0 and folder_of_training.is_dir() else []
+    advice = [encoders.ADVICE] if config.model is None else []
+    for line in ["", *check.sentences(checks), *short, *advice]:
+        say(line)
+    return BuildResult(out, choice["system"], checks)
+
+
+def refuse_foreign(out: Path) -> None:
+    """Build only in an empty place, or in one that a build has written."""
+    ours = description.is_retriever(out) or (out / WORK).is_dir()
+    if out.exists() and not ours and (not out.is_dir() or any(out.iterdir())):
+        raise WorkspaceError(
+            "already exists and was not created by Liebig; refusing to overwrite it",
+            file=out,
+            fix="give another --out",
+        )
+
+
+def keep_documents(documents: Iterable[Document], out: Path) -> Path:
+    """Write documents that exist in memory only to a file in the work folder, to be read as any source is."""
+    refuse_foreign(out)
+    (out / WORK).mkdir(parents=True, exist_ok=True)
+    path = out / WORK / "documents.jsonl"
+    write_lines(path, document_lines(documents))
+    return path
+
+
+def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
+    """Documents and passages of the sources, and the list of files that could not be read."""
+    read = builder.work("read", {"kind": "init", "paths": list(config.sources), "strict": config.strict})
+    skipped = builder.out / SKIPPED
+    skipped.unlink(missing_ok=True)
+    if (read / SKIPPED).is_file():
+        shutil.copyfile(read / SKIPPED, skipped)
+        count = len(skipped.read_text(encoding="utf-8").splitlines())
+        files = "1 file was" if count == 1 else f"{count:,} files were"
+        builder.say(
+            f"{files} skipped because they cannot be read; {skipped} says why (--strict refuses them)"
+        )
+    fields = {"kind": "passages", "collection": str(read), **passage_fields(config, model)}
+    return builder.part("collection", fields)
+
+
+def passage_fields(config: BuildConfig, model: Path) -> dict[str, Any]:
+    """The recipe of `liebig passages` for a model: passages that it can read whole."""
+    length = max(8, min(LENGTH, Encoder.load(model).max_length - ROOM))
+    known = config.language if config.language in LANGUAGES else None
+    return {"tokenizer": str(model), "length": length, "language": known}
+
+
+def _check(builder: Builder, config: BuildConfig, start: Path, collection: Path) -> tuple[Path, Path]:
+    """The folder of the check, and that of the trained model, which exists if the check names it.
+
+    Of an encoder that is a good retriever already, the mean of before and after is what training gives.
+    """
+    asked = builder.work("questions", {"collection": str(collection), "seed": config.seed})
+    bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
+    fields = {
+        "kind": "check",
+        "seed": config.seed,
+        "questions": str(asked),
+        "bm25": str(bm25),
+        "start": str(_encode(builder, "pool-start", asked, start)),
+    }
+    trained = builder.out / WORK / "trained" / "model"
+    if _train(builder, config, start, collection, asked):
+        if check.read(builder.work("check-start", fields))["fair"]:
+            trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
+        fields["trained"] = str(_encode(builder, "pool-trained", asked, trained))
+    return builder.part("checks", fields), trained
+
+
+def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path, asked: Path) -> bool:
+    """Train on the corpus; False where there is no time, or nothing to train on."""
+    if config.minutes <= 0:
+        builder.say("training: skipped, minutes = 0")
+        return False
+    store = builder.work("store", {"kind": "prepare", "collection": str(collection), "tokenizer": str(start)})
+    traits = training.Start.of(start)
+    reason = training.why_not(traits, store)
+    if reason is not None:
+        builder.say(f"training: skipped, because {reason}")
+        return False
+    recipe = training.recipe(start, traits, store, asked, config.minutes)
+    builder.work("trained", {"kind": "pretrain", **recipe})
+    return True
+
+
+def _encode(builder: Builder, name: str, source: Path, model: Path) -> Path:
+    """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model."""
+    layout = Encoder.load(model).layout_for("passage")
+    sample = [layout.text(p) for p in islice(Collection(source).passages(), SAMPLE)]
+    room = layout.length - len(layout.tokenizer.wrap([]))
+    longer = np.diff(layout.tokens(sample)[1]) > room
+    long = "max" if longer.sum() > 0.02 * len(sample) else "first"
+    return builder.work(name, encode_fields(source, model, long))
+
+
+def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
+    """The recipe of `liebig encode` in builds and updates."""
+    return {
+        "kind": "encode", "source": str(source), "model": str(model), "long": long, "most_pieces": PIECES
+    }  # fmt: skip
+
+
+def index_vectors(builder: Builder, collection: Path, model: Path) -> Path:
+    """Vectors of all passages, searched exactly where there are not too many."""
+    vectors = _encode(builder, "vectors", collection, model)
+    exact = Collection(collection).count("passages") <= EXACT
+    kind = {"kind": "exact"} if exact else {"kind": "faiss"}
+    return builder.part("index", {"vectors": str(vectors), "index": kind})
+
+
+def absolute(source: str) -> str:
+    """A path that is right wherever it is used; names of sources (`stdlib:`) stay names."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
