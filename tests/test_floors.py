@@ -26,6 +26,7 @@ FLOORS = [
     {"builder"},
     {"serve", "doctor", "export", "integrations", "demo"},
     {"commands"},
+    {"api"},
     {"cli", "__main__"},
 ]
 LIGHT = {"base", "ragged", "text", "formats", "collection", "store"}

@@ -1,18 +1,57 @@
-"""Liebig condenses a text corpus into a retriever."""
+"""Liebig turns a text corpus into a retriever.
 
+    import liebig
+
+    built = liebig.build("articles", out="runs/articles", minutes=10)
+    built.retriever.search("what limits the growth of barley?")
+
+Every name below is imported when it is first used, so that `import liebig` is cheap and loads no torch.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from liebig.api import build, evaluate, finetune, pretrain
+    from liebig.bm25.search import BM25
+    from liebig.collection.collection import Collection
+    from liebig.indexes import open_index
+    from liebig.model.encoder import Encoder
     from liebig.search.retriever import Result, Retriever
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Retriever", "__version__"]
+__all__ = [
+    "BM25",
+    "Collection",
+    "Encoder",
+    "Result",
+    "Retriever",
+    "__version__",
+    "build",
+    "evaluate",
+    "finetune",
+    "open_index",
+    "pretrain",
+]
+HOMES = {
+    "BM25": "liebig.bm25.search",
+    "Collection": "liebig.collection.collection",
+    "Encoder": "liebig.model.encoder",
+    "Result": "liebig.search.retriever",
+    "Retriever": "liebig.search.retriever",
+    "build": "liebig.api",
+    "evaluate": "liebig.api",
+    "finetune": "liebig.api",
+    "open_index": "liebig.indexes",
+    "pretrain": "liebig.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The library's face, imported when it is used, so that `import liebig` costs nothing."""
-    if name in ("Result", "Retriever"):
-        from liebig.search import retriever
+    if name not in HOMES:
+        raise AttributeError(f"module 'liebig' has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)
 
-        return getattr(retriever, name)
-    raise AttributeError(f"module 'liebig' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,12 +22,11 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand, TyperGroup
 
 from liebig import __version__
-from liebig.base import config as recipes, machine, pipeline, workspace
-from liebig.base.config import Config
+from liebig.base import config as recipes, machine
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import say
-from liebig.commands import GROUPS, Command, commands
+from liebig.commands import GROUPS, Command, commands, run_stage
 
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
@@ -191,7 +190,7 @@ def _stage_command(stage: Stage) -> Callable[..., None]:
         elif out is None:
             raise RecipeError("there is no folder to write", fix="add --out DIR")
         else:
-            _run(stage, config, out)
+            run_stage(stage, config, out)
 
     words_help = "A recipe (.toml), KEY=VALUE overrides" + (
         f", {stage.positional}" if stage.positional else ""
@@ -270,15 +269,6 @@ def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str],
     if not many and len(values) > 1:
         raise RecipeError(f"{values[1]!r} is one {stage.positional} too many", fix="give one")
     return recipe, overrides, {stage.positional: values if many else values[0]}
-
-
-def _run(stage: Stage, config: Config, out: Path) -> None:
-    """Run a stage; of several processes the first alone writes the folder."""
-    if machine.process_rank() == 0:
-        pipeline.run_stage(stage, config, out)
-    else:
-        whole, partial = workspace.places(out)
-        stage.run(config, workspace.Folder(partial, whole, resumed=False))
 
 
 def _is_plain(annotation: Any) -> bool:

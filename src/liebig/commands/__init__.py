@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
+from liebig.base import machine, pipeline, workspace
+from liebig.base.config import Config
 from liebig.base.pipeline import Stage
 
 
@@ -347,3 +350,12 @@ class Stages(Mapping[str, Stage]):
 
 
 STAGES = Stages()
+
+
+def run_stage(stage: Stage, config: Config, out: Path) -> None:
+    """Run a stage; of several processes (torchrun) the first alone writes the folder."""
+    if machine.process_rank() == 0:
+        pipeline.run_stage(stage, config, out)
+    else:
+        whole, partial = workspace.places(out)
+        stage.run(config, workspace.Folder(partial, whole, resumed=False))

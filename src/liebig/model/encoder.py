@@ -314,6 +314,14 @@ class Encoder(nn.Module):
             return self.encode_texts([texts], prompt=prompt, unit=unit)[0]
         return self.encode_texts(texts, prompt=prompt, unit=unit)
 
+    def encode_query(self, texts: str | Sequence[str], *, unit: bool = False) -> NDArray[np.float32]:
+        """Vectors of questions, with the model's prompt for them; the name is sentence-transformers'."""
+        return self.encode(texts, prompt="query", unit=unit)
+
+    def encode_document(self, texts: str | Sequence[str], *, unit: bool = False) -> NDArray[np.float32]:
+        """Vectors of passages, with the model's prompt for them; the name is sentence-transformers'."""
+        return self.encode(texts, prompt="passage", unit=unit)
+
     def encode_texts(
         self,
         texts: Sequence[Record],

@@ -12,7 +12,7 @@ a generation that `liebig update` has written meanwhile; searches under way fini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -206,6 +206,21 @@ class Retriever:
         folder = Path(path)
         opened = _open(folder, read(folder), verify, checked(device))
         return cls(opened, verify=verify, device=device)
+
+    @classmethod
+    def build(cls, documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> Retriever:
+        """Build a retriever from strings, dicts with `text`, or Documents, and open it.
+
+        `Retriever.build(["Barley needs nitrogen.", "Glass is made of sand."], minutes=0).search("barley")`
+
+        A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. Without `out` it is
+        written to a new temporary folder. `config` is that of `liebig.build`, which takes files and folders instead.
+        """
+        from importlib import import_module
+
+        # The functions behind the commands stand above this folder, and are wanted by this method alone.
+        made = import_module("liebig.api").build_documents(documents, out, **config)
+        return cls.from_folder(made.folder)
 
     def __repr__(self) -> str:
         return f"Retriever({str(self.folder)!r}, {len(self):,} passages, {self.system})"
