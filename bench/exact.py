@@ -128,7 +128,7 @@ def shards(args: argparse.Namespace) -> list:
 
 
 def ours(args: argparse.Namespace) -> dict:
-    from liebig.indexes.exact import search
+    from liebig.indexes.exact_cpu import search
 
     x, parts = queries(args), shards(args)
     search(x[:2], parts[:1], args.k, threads=args.threads)
@@ -164,7 +164,7 @@ def flat(args: argparse.Namespace) -> dict:
 
 
 def large(args: argparse.Namespace) -> dict:
-    from liebig.indexes.exact import search
+    from liebig.indexes.exact_cpu import search
 
     start = time.perf_counter()
     write(args)

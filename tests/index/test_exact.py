@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.indexes import exact
+from liebig.indexes import exact_cpu as exact
 from liebig.indexes.exact import ExactIndex
 from liebig.vectors.quantise import encode, error_bound, table
 from liebig.vectors.vector_folder import Shard, without, write_shard

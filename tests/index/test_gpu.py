@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from liebig.indexes import exact, exact_gpu as gpu
+from liebig.indexes import exact_cpu as exact, exact_gpu as gpu
 from liebig.indexes.exact_gpu import Block, Resident, Scorer
 from liebig.vectors.vector_folder import Shard, without
 

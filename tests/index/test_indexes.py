@@ -13,7 +13,7 @@ from liebig.indexes import open_index
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex, suggest
 from liebig.indexes.milvus import MilvusIndex
-from liebig.indexes.recall import draw, measure, tune
+from liebig.indexes.recall import RecallGoal, draw, measure, tune
 from liebig.vectors.vector_folder import Vectors, write_shard, write_summary
 
 WIDTH = 16
@@ -44,6 +44,11 @@ def index_of(out, **values):
     with workspace.stage(out, kind="index", recipe={}, inputs={}, resume=False) as folder:
         run(config, folder)
     return open_index(out)
+
+
+def milvus(**config):
+    """An empty embedded collection."""
+    return MilvusIndex.create(MilvusIndex.Config(**config), WIDTH)
 
 
 def found(index, queries, k=20):
@@ -153,17 +158,17 @@ def test_shards_are_linked_not_copied(tmp_path):
 def test_recall_is_measured_and_effort_raised_until_it_is_reached():
     exact = ExactIndex("fp32", WIDTH)
     exact.add(names(3000), vectors(3000))
-    index = FaissIndex.build(exact, "IVF64,Flat")
+    index = FaissIndex.train(exact, "IVF64,Flat")
     sample = draw(exact.shards, 10, 100)
     lines = []
-    tune(index, sample, 0.9, lines.append)
+    tune(index, sample, RecallGoal(10, 0.9), lines.append)
     assert index.recall.measured == pytest.approx(measure(index, sample), abs=1e-6)
     assert index.recall.measured >= 0.9
     assert len(lines) == np.log2(index.setting.effort) + 1 > 1
     assert "recall@10" in lines[0]
     index.set_effort(index.setting.effort // 2)
     assert measure(index, sample) < 0.9
-    tune(index, sample, 1.0, lines.append)
+    tune(index, sample, RecallGoal(10, 1.0), lines.append)
     assert measure(index, sample) == 1.0
 
 
@@ -211,7 +216,7 @@ def test_an_approximate_milvus_index_is_measured_too(tmp_path):
 
 @needs_milvus
 def test_milvus_is_never_asked_for_more_hits_than_ef(monkeypatch):
-    index, asked = MilvusIndex.create(None, "c", WIDTH, {}, "HNSW", search={"ef": 16}), []
+    index, asked = milvus(index="HNSW", search={"ef": 16}), []
     index.add(names(40), vectors(40))
     search = index._client.search
     monkeypatch.setattr(
@@ -237,7 +242,7 @@ def test_an_index_that_is_added_to_stays_what_it_is(tmp_path, index):
 def test_compressed_vectors_are_scored_exactly(tmp_path):
     exact = ExactIndex("fp32", WIDTH)
     exact.add(names(2000), vectors(2000))
-    index = FaissIndex.build(exact, "IVF8,PQ4x4", rescore=50)
+    index = FaissIndex.train(exact, "IVF8,PQ4x4", rescore=50)
     queries = vectors(5, seed=2)
     got, wanted = index.search(queries, 5), exact.search(queries, 5)
     assert set(got.scores.ravel().tolist()) <= set(exact.search(queries, 2000).scores.ravel().tolist())
@@ -246,7 +251,7 @@ def test_compressed_vectors_are_scored_exactly(tmp_path):
 
 def test_a_factory_that_faiss_does_not_know_is_a_recipe_error():
     with pytest.raises(RecipeError, match=r"width 16: could not parse .* \"IVF4096,PQ16\""):
-        FaissIndex.build(ExactIndex("fp32", WIDTH), "NOPE12")
+        FaissIndex.train(ExactIndex("fp32", WIDTH), "NOPE12")
 
 
 def test_structures_are_suggested_by_size():
@@ -263,7 +268,7 @@ def test_a_wrong_width_is_said_when_adding(tmp_path):
 
 @needs_milvus
 def test_milvus_filters_and_replaces_by_id(tmp_path):
-    index = MilvusIndex.create(None, "c", WIDTH, {})
+    index = milvus()
     rows = vectors(40)
     index.add(names(40), rows, [{"language": "de" if i % 2 else "en"} for i in range(40)])
     german = index.search(rows[:1], 40, filter='language == "de"')
@@ -276,10 +281,10 @@ def test_milvus_filters_and_replaces_by_id(tmp_path):
 
 @needs_milvus
 def test_milvus_keeps_foreign_collections(tmp_path):
-    index = MilvusIndex.create(None, "mine", WIDTH, {})
+    index = milvus(collection="mine")
     index._client.create_collection("theirs", dimension=4)
     index.setting = index.setting.__class__(None, "theirs", WIDTH)
-    with pytest.raises(WorkspaceError, match="not made by Liebig"):
+    with pytest.raises(WorkspaceError, match="not created by Liebig"):
         index._make()
     index.close()
 
@@ -297,7 +302,7 @@ def test_two_processes_that_take_half_the_shards_equal_one(tmp_path):
 
 
 def search_part(source, queries, parts):
-    from liebig.indexes.exact import search
+    from liebig.indexes.exact_cpu import search
 
     return search(queries, Vectors.open(source).shards, 25, parts=parts)
 
@@ -311,8 +316,8 @@ def narrow(n, seed=1):
 def test_a_graph_finds_the_largest_products_of_vectors_of_several_lengths():
     exact = ExactIndex("fp32", WIDTH)
     exact.add(names(1500), narrow(1500))
-    index = FaissIndex.build(exact, "HNSW16")
-    tune(index, draw(exact.shards, 50, 100), 0.95, lambda line: None)
+    index = FaissIndex.train(exact, "HNSW16")
+    tune(index, draw(exact.shards, 50, 100), RecallGoal(50, 0.95), lambda line: None)
     assert index.recall.measured >= 0.95
     assert index.setting.effort <= 256
 
@@ -321,7 +326,7 @@ def test_more_lists_than_vectors_is_a_recipe_error():
     exact = ExactIndex("fp32", WIDTH)
     exact.add(names(20), vectors(20))
     with pytest.raises(RecipeError, match="cannot train 'IVF64,Flat' on 20 vectors"):
-        FaissIndex.build(exact, "IVF64,Flat")
+        FaissIndex.train(exact, "IVF64,Flat")
 
 
 def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
@@ -333,12 +338,12 @@ def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
 
 def test_an_embedded_milvus_refuses_types_it_has_not(tmp_path):
     with pytest.raises(RecipeError, match="no index type 'NOPE'"):
-        MilvusIndex.create(None, "c", WIDTH, {}, "NOPE")
+        milvus(index="NOPE")
 
 
 @needs_milvus
 def test_a_filter_that_milvus_cannot_read_is_one_sentence():
-    index = MilvusIndex.create(None, "c", WIDTH, {})
+    index = milvus()
     index.add(names(4), vectors(4))
     with pytest.raises(RecipeError, match="Milvus refused"):
         index.search(vectors(1), 2, filter="language ==== (")

@@ -153,7 +153,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     made(source, tmp_path / "out")
     write_documents(source, ["quince"])
     refresh(tmp_path / "out")
-    monkeypatch.setattr("liebig.builder.update.MOST_SHARDS", 1)
+    monkeypatch.setattr("liebig.indexes.exact.MOST_SHARDS", 1)
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")

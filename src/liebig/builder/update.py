@@ -32,14 +32,12 @@ from liebig.formats.items import Item, Where
 from liebig.formats.output import write_lines
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
-from liebig.indexes.exact import ExactIndex
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import Described
 from liebig.vectors.quantise import Floats
 from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
 GONE, STALE, SUMMARY = "gone.txt", "stale.txt", "changes.json"
-MOST_SHARDS = 32  # more than this many small shards make searching slower than writing them anew
 SHARD_SIZE = 65_536  # vectors of a shard
 
 
@@ -159,13 +157,6 @@ class CompactConfig(Config):
     index: InputPath = Field(description="The vectors.")
 
 
-def is_due(index: Index) -> bool:
-    """Whether there are many shards, or more deleted vectors than others."""
-    if not isinstance(index, ExactIndex):
-        return False
-    return len(index.shards) > MOST_SHARDS or len(index.deleted()) > len(index)
-
-
 def compact(config: CompactConfig, folder: Folder) -> None:
     """Write the vectors that are not deleted, one shard at a time."""
     vectors = Vectors.open(config.index)
@@ -263,7 +254,7 @@ def _update_bm25(builder: Builder, before: Described, changes: Path, counts: Cou
 def _update_index(builder: Builder, before: Described, changes: Path, counts: Counts) -> str:
     base = builder.out / str(before.index)
     index = open_index(base, hashes=False)
-    if is_due(index):
+    if index.fragmented:
         base = builder.work("compact", {"index": str(base)})
     fields: dict[str, Any] = {"base": str(base)}
     if counts.passages:

@@ -11,14 +11,10 @@ from liebig.bm25.search import BM25
 from liebig.collection.collection import Collection
 from liebig.doctor import vector_check as vectors
 from liebig.doctor.machine_check import Finding
-from liebig.indexes import open_index, recall
+from liebig.indexes import open_index
 from liebig.indexes.base import Index
-from liebig.indexes.exact import ExactIndex
-from liebig.indexes.faiss import FaissIndex
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import NAME, PARTS, Described, read
-
-QUERIES, K = 200, 10
 
 
 def examine(folder: Path) -> Iterator[Finding]:
@@ -81,7 +77,7 @@ def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[F
     yield _counted(index, collection.count("passages"))
     if model is not None:
         yield _compared(index, collection, model)
-    yield recalled(index)
+    yield _recall(index)
 
 
 def _counted(index: Index, count: int) -> Finding:
@@ -92,42 +88,22 @@ def _counted(index: Index, count: int) -> Finding:
 
 
 def _compared(index: Index, collection: Collection, model: Path) -> Finding:
-    exact = exact_of(index)
-    if exact is None:
-        return Finding("vectors", "in Milvus, not compared")
+    shards = index.stored()
+    if shards is None:
+        return Finding("vectors", f"kept by {index.kind}, not on disk; not compared with the model")
     try:
         encoder = Encoder.load(model)
     except ModelError as error:
         return Finding("model", error.what, False, error.fix or "build again")
     pieces = bool(index.about.get("pieces"))
-    stored = vectors.sample(exact.shards, collection.passage, pieces, exact.type)
+    stored = vectors.sample(shards, collection.passage, pieces)
     return vectors.compare(encoder, stored, index.about)
 
 
-def exact_of(index: Index) -> ExactIndex | None:
-    """The vectors behind an index, where they are at hand."""
-    if isinstance(index, ExactIndex):
-        return index
-    return index.exact if isinstance(index, FaissIndex) else None
-
-
-def recalled(index: Index) -> Finding:
+def _recall(index: Index) -> Finding:
     """What an approximate index misses, measured now."""
-    exact = exact_of(index)
-    if isinstance(index, ExactIndex):
-        return Finding("recall", "1, every vector is scored")
-    if exact is None:
-        said = index.recall.measured if index.recall is not None else None
-        return Finding("recall", f"{said} when it was built; not measured again in Milvus")
-    value = recall.measure(index, recall.draw(exact.shards, K, QUERIES))
-    wanted = index.recall.wanted if index.recall is not None else 0.0
-    good = value >= wanted - 0.02
-    return Finding(
-        "recall",
-        f"{value:.3f} of the {K} best are found, {wanted:g} were wanted",
-        good,
-        "" if good else "index again",
-    )
+    text, good = index.check()
+    return Finding("recall", text, good, "" if good else "index again")
 
 
 def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding]:
@@ -146,4 +122,4 @@ def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding
     if not chosen.is_dir():
         raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
     yield _compared(index, Collection(texts), chosen)
-    yield recalled(index)
+    yield _recall(index)

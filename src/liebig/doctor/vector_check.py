@@ -88,7 +88,7 @@ class Stored:
         return float(np.median(np.abs(a - b) / np.maximum(b, 1e-12)))
 
 
-def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool, kind: str) -> Stored:
+def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> Stored:
     """Vectors drawn from all over an index; of a passage with several, the first."""
     firsts, found, rows = starts(shards), [], []
     for draw in range(min(SAMPLE * 8, firsts[-1])):
@@ -102,7 +102,7 @@ def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: b
         rows.append(shard.vectors[row : row + 1].decode()[0])
         if len(found) == SAMPLE:
             break
-    return Stored(found, np.array(rows, np.float32), kind)
+    return Stored(found, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
 
 
 def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Finding:

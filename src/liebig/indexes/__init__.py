@@ -1,15 +1,40 @@
-"""Opening an index folder of any kind: hashes first, native libraries after."""
+"""The table of index back ends, and opening an index folder of any kind.
+
+A back end is one file of this folder and one line of `BUILT_IN`; another package adds one by an entry point of the
+group `liebig.indexes`, with the same "module:Class". See `base.py` for what the class needs.
+"""
 
 from __future__ import annotations
 
 import json
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from typing import Any
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
+from liebig.base.extensions import extended, load
 from liebig.indexes.base import INDEX, Index
-from liebig.indexes.exact import ExactIndex
-from liebig.vectors.vector_folder import SUMMARY, Vectors
+from liebig.vectors.vector_folder import SUMMARY
+
+BUILT_IN = {
+    "exact": "liebig.indexes.exact:ExactIndex",
+    "faiss": "liebig.indexes.faiss:FaissIndex",
+    "milvus": "liebig.indexes.milvus:MilvusIndex",
+}
+GROUP = "liebig.indexes"
+
+
+def back_ends() -> dict[str, type[Index]]:
+    """Every back end by its kind: those of Liebig, and those that installed packages add."""
+    table = extended(BUILT_IN, GROUP)
+    return {kind: load(table, kind) for kind in table}
+
+
+def config_choice() -> Any:
+    """The union of all back ends' configs, told apart by `kind`."""
+    return reduce(or_, (back_end.Config for back_end in back_ends().values()))
 
 
 def open_index(
@@ -22,16 +47,13 @@ def open_index(
     elif SUMMARY in manifest.outputs:
         kind = "exact"
     else:
-        raise DataError("the folder is no index", file=path, fix="make one with liebig index")
-    if kind == "milvus":
-        from liebig.indexes.milvus import MilvusIndex
-
-        return MilvusIndex.open(path)
-    vectors = ExactIndex.of(Vectors.read(path), threads=threads, device=device)
-    if kind == "exact":
-        return vectors
-    if kind != "faiss":
-        raise CorruptError(f"there is no index of kind {kind!r}", file=path, fix="index again")
-    from liebig.indexes.faiss import FaissIndex
-
-    return FaissIndex.open(path, vectors)
+        raise DataError("the folder is not an index", file=path, fix="make one with liebig index")
+    table = extended(BUILT_IN, GROUP)
+    if kind not in table:
+        raise CorruptError(
+            f"there is no index back end {kind!r}",
+            file=path,
+            fix=f"install the package that adds it, or index again as {', '.join(table)}",
+        )
+    back_end: type[Index] = load(table, kind)
+    return back_end.open(path, threads=threads, device=device)

@@ -1,75 +1,142 @@
-"""What every vector index can do: five verbs and a few questions.
+"""What an index back end is: one class with its `Config` inside, in one file, named by one line of a table.
 
-An index numbers its vectors in the order they came. A folder it was saved to is never changed: adding and deleting
-happen on an opened index, which is saved to another folder (old shards are linked, so that costs little).
+A back end builds an index from a folder of vectors, extends it, saves it to a folder, opens it again, searches it and
+checks it. It numbers its vectors in the order they came. A saved folder is never changed: adding and deleting happen
+on an opened index, which is saved to another folder (shards on disk are linked, so that costs little).
+
+To add a back end: subclass `Index`, give it a `kind` and a `Config`, write the abstract methods, and name the class in
+`liebig.indexes.BUILT_IN`, or in the entry point group `liebig.indexes` of another package.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from pydantic import Field
+
+from liebig.base import config
+from liebig.indexes import recall
+from liebig.indexes.recall import Recall, RecallGoal
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked
+from liebig.vectors.vector_folder import Shard, Vectors
 
-INDEX = "index.json"
+INDEX = "index.json"  # in a saved index; its "kind" names the back end
+CHUNK = 8192  # vectors decoded and added at once
+CHECK_K, CHECK_QUERIES = 10, 200  # what `check` measures recall with
+TOLERANCE = 0.02  # below the recall it was built for, because the sample is another
 
 
-@dataclass(frozen=True)
-class Recall:
-    """Recall@k wanted (0: the effort was given instead) and measured, on so many queries."""
-
-    k: int
-    wanted: float
-    measured: float
-    queries: int
+def ignore(count: int) -> None:
+    """The progress callback of a caller that shows none."""
 
 
 class Index(ABC):
     """Vectors that can be searched by inner product."""
 
-    kind: str
+    class Config(config.Config):
+        """Options of `liebig index`; `kind` is a Literal with the back end's name."""
+
+        kind: str
+
+        @property
+        def goal(self) -> RecallGoal:
+            """The recall that a new index is tuned for, if the back end is approximate."""
+            return RecallGoal()
+
+    kind: ClassVar[str]
     width: int
-    about: Mapping[str, Any]  # how the vectors were made: model, side, prompts
+    about: Mapping[str, Any]  # how the vectors were made: model, role, prompts
+    recall: Recall | None = None
 
+    @classmethod
     @abstractmethod
-    def __len__(self) -> int:
-        """Vectors that are there."""
+    def build(
+        cls,
+        config: Any,
+        vectors: Vectors,
+        folder: Path,
+        *,
+        seed: int = 0,
+        done: Callable[[int], None] = ignore,
+    ) -> Self:
+        """A new index of the vectors; `config` is a `cls.Config`, `done` counts the vectors taken in.
 
-    @abstractmethod
-    def add(self, ids: Sequence[str], vectors: Floats) -> None:
-        """Add vectors; one whose id is already there takes its place."""
+        Files that are too large for memory may be written below `folder`, where the index will be saved.
+        """
 
+    @classmethod
     @abstractmethod
-    def delete(self, ids: Iterable[str]) -> list[str]:
-        """Take vectors out; gives the ids that were not there."""
-
-    @abstractmethod
-    def search(self, queries: Floats, k: int) -> Ranked:
-        """The k best of every query: numbers and scores, best first, of equal scores the one added first."""
-
-    @abstractmethod
-    def id(self, number: int) -> str:
-        """The id of a vector found."""
-
-    @abstractmethod
-    def find(self, id: str) -> int | None:
-        """The number of a vector that is there."""
+    def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> Self:
+        """What `save` wrote; the files' hashes have been checked."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write everything below a folder that a stage will finish."""
+        """Write the index, with its kind in `index.json`, into the folder of a stage."""
+
+    def extend(self, vectors: Vectors, folder: Path, *, done: Callable[[int], None] = ignore) -> None:
+        """Add a folder of vectors; files may be written below `folder`, where the index will be saved."""
+        for ids, rows in vectors.chunks(CHUNK):
+            self.add(ids, rows)
+            done(len(ids))
+
+    @abstractmethod
+    def add(self, ids: Sequence[str], vectors: Floats) -> None:
+        """Add vectors; one whose id is already there is replaced."""
+
+    @abstractmethod
+    def delete(self, ids: Iterable[str]) -> list[str]:
+        """Remove vectors; returns the ids that were not there."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of vectors, deleted ones not counted."""
+
+    @abstractmethod
+    def search(self, queries: Floats, k: int) -> Ranked:
+        """The k best of every query: numbers and scores, best first; of equal scores the one added first."""
+
+    @abstractmethod
+    def id(self, number: int) -> str:
+        """The id of a vector."""
+
+    @abstractmethod
+    def find(self, id: str) -> int | None:
+        """The number of the vector with this id."""
+
+    @abstractmethod
+    def info(self) -> dict[str, Any]:
+        """What is in the index, for people."""
+
+    def stored(self) -> Sequence[Shard] | None:
+        """The vectors as they are stored; None where the back end does not keep them on disk."""
+        return None
+
+    @property
+    def fragmented(self) -> bool:
+        """Whether so many additions and deletions were made that the vectors should be written anew."""
+        return False
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every vector is scored, so that there is no recall to measure."""
+        return False
 
     @property
     def knob(self) -> str | None:
-        """What trades speed for recall (nprobe, efSearch); None where everything is looked at."""
+        """The parameter that trades speed for recall (nprobe, efSearch); None where there is none."""
+        return None
+
+    @property
+    def effort(self) -> int | None:
+        """The value of the knob."""
         return None
 
     def set_effort(self, effort: int) -> None:
-        """Turn the knob."""
+        """Set the knob."""
         raise AssertionError(f"an index of kind {self.kind} has no knob")
 
     @property
@@ -78,12 +145,43 @@ class Index(ABC):
         return 4096
 
     @property
-    def exhaustive(self) -> bool:
-        """Whether every vector is looked at, so that there is no recall to measure."""
-        return False
+    def goal(self) -> RecallGoal:
+        """What to tune for after vectors were added: as before, or the same effort where that was given."""
+        if self.recall is None:
+            return RecallGoal()
+        fixed = self.effort if self.recall.wanted == 0 else None
+        return RecallGoal(self.recall.k, self.recall.wanted, effort=fixed)
 
-    recall: Recall | None = None
+    def check(self) -> tuple[str, bool]:
+        """What `liebig doctor` says about the index's recall, measured now, and whether it is good."""
+        if self.exhaustive:
+            return "1, every vector is scored", True
+        shards = self.stored()
+        if shards is None:
+            built = "unknown" if self.recall is None else f"{self.recall.measured}"
+            return (
+                f"{built} when it was built; not measured again, because the vectors are not stored here",
+                True,
+            )
+        value = recall.measure(self, recall.draw(shards, CHECK_K, CHECK_QUERIES))
+        wanted = self.recall.wanted if self.recall is not None else 0.0
+        return f"{value:.3f} of the {CHECK_K} best are found; goal {wanted:g}", value >= wanted - TOLERANCE
 
-    @abstractmethod
-    def info(self) -> dict[str, Any]:
-        """What is in the index, for people."""
+
+class ApproximateConfig(Index.Config):
+    """Options of back ends that look at some of the vectors only: recall is measured, reached and recorded."""
+
+    recall: float = Field(
+        0.95, gt=0, le=1, description="Recall@k to reach; nprobe or ef is raised until it is reached."
+    )
+    recall_at: int = Field(100, ge=1, description="The k of the recall.")
+    sample: int = Field(1000, ge=1, description="Queries that recall is measured with.")
+
+    @property
+    def given_effort(self) -> int | None:
+        """The value of the knob, where the user sets it."""
+        return None
+
+    @property
+    def goal(self) -> RecallGoal:
+        return RecallGoal(self.recall_at, self.recall, self.sample, self.given_effort)

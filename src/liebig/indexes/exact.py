@@ -1,7 +1,8 @@
 """The exact index: shards of vectors, ids and deletions; nothing to train, nothing to tune.
 
-Any folder of vectors can be opened as one. Adding keeps the new vectors in memory until they are saved, or takes over
-the shards of another folder as they are. Cost of saving: links for what is on disk, a write for what is not.
+Any folder of vectors can be opened as one. Added vectors stay in memory until they are saved; the shards of another
+folder are taken over as they are. Saving links what is on disk and writes what is not. Searching: `exact_cpu`, and
+`exact_gpu` where a device is given.
 """
 
 from __future__ import annotations
@@ -10,29 +11,23 @@ import json
 import os
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numba
 import numpy as np
-from numba.extending import overload
-from numpy.typing import NDArray
+from pydantic import Field
 
 from liebig.base import npy, workspace
 from liebig.base.errors import DataError
-from liebig.base.machine import cores
-from liebig.indexes.base import INDEX, Index
-from liebig.vectors import ranked as heap
-from liebig.vectors.quantise import Coded, Codes, Type, raw, table
-from liebig.vectors.ranked import Ranked, stack
+from liebig.indexes import exact_cpu
+from liebig.indexes.base import INDEX, Index, ignore
+from liebig.vectors.quantise import Floats, Type
+from liebig.vectors.ranked import Ranked
 from liebig.vectors.vector_folder import (
     DELETED,
     SHARDS,
+    Longs,
     Shard,
     Vectors,
     starts,
@@ -41,302 +36,20 @@ from liebig.vectors.vector_folder import (
     write_summary,
 )
 
-# The compiled part of exact search: from a tile of rough scores to the k best, scored exactly.
-#
-# A matrix product gives rough scores, whose last digits depend on where a vector stands in its tile. What
-# can be among the k best by them is scored again, number by number in float64 and always in the same order,
-# so that a score depends on query and vector alone: shards, tiles, threads and processes cannot change a
-# result, and equal vectors tie.
-#
-# Q queries, C vectors of a tile, D width, K wanted.
-
-Floats = NDArray[np.float32]
-Longs = NDArray[np.int64]
-Keys = NDArray[np.uint64]
-BLOCK = 128
-FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
-
-
-@numba.njit(cache=True, nogil=True)
-def scan(
-    rough_QC: Floats, slack_Q: Floats, first: int, live_C: NDArray[np.bool_], queries_QD: Floats, codes_C: Any,
-    table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys, found_Q: Longs,
-) -> None:  # fmt: skip
-    """Take a tile into the best of every query; `first` is the number of the tile's first vector.
-
-    `limits_QK` and `best_QK` are heaps of the K best rough and exact scores so far. A rough score is off by `slack_Q`
-    at most, so what is among the K best exactly is no more than twice that below the K-th best rough score.
-    """
-    candidates = np.empty(rough_QC.shape[1], np.int64)
-    for q in range(len(rough_QC)):
-        n = _candidates(rough_QC[q], slack_Q[q], live_C, limits_QK[q], sizes_Q, q, candidates)
-        limit = _limit(limits_QK[q], sizes_Q[q], slack_Q[q])
-        for i in range(n):
-            c = candidates[i]
-            if rough_QC[q, c] >= limit:
-                score = _exact(queries_QD[q], codes_C, c, table, scales_C)
-                _keep(best_QK[q], found_Q, q, heap.key(score, first + c))
-
-
-@numba.njit(cache=True, nogil=True)
-def _candidates(
-    rough_C: Floats, slack: float, live_C: NDArray[np.bool_], limits_K: Keys, sizes_Q: Longs,
-    q: int, candidates: Longs,
-) -> int:  # fmt: skip
-    """Columns that may be among the best, by the limit as it was when they were met."""
-    n, k = 0, len(limits_K)
-    limit, bits = _limit(limits_K, sizes_Q[q], slack), rough_C.view(np.int32)
-    for start in range(0, len(rough_C), BLOCK):
-        block = rough_C[start : start + BLOCK]
-        if heap.highest(bits[start : start + BLOCK]) < limit:
-            continue
-        for i in range(len(block)):
-            if block[i] >= limit and (len(live_C) == 0 or live_C[start + i]):
-                candidates[n] = start + i
-                n += 1
-                entry = heap.key(block[i], 0)
-                if sizes_Q[q] < k:
-                    heap.push(limits_K, sizes_Q[q], entry)
-                    sizes_Q[q] += 1
-                elif entry > limits_K[0]:
-                    heap.replace(limits_K, k, entry)
-                limit = _limit(limits_K, sizes_Q[q], slack)
-    return n
-
-
-@numba.njit(cache=True, nogil=True)
-def _limit(limits_K: Keys, size: int, slack: float) -> float:
-    if size < len(limits_K):
-        return -np.inf
-    return np.float64(heap.score_of(limits_K[0])) - 2 * np.float64(slack)
-
-
-@numba.njit(cache=True, nogil=True)
-def _keep(best_K: Keys, found_Q: Longs, q: int, entry: np.uint64) -> None:
-    if found_Q[q] < len(best_K):
-        heap.push(best_K, found_Q[q], entry)
-        found_Q[q] += 1
-    elif entry > best_K[0]:
-        heap.replace(best_K, len(best_K), entry)
-
-
-@numba.njit(cache=True, nogil=True)
-def score_pairs(
-    queries_QD: Floats, places: Longs, rows: Longs, codes_C: Any, table: Floats, scales_C: Floats, scores_QM: Floats
-) -> None:  # fmt: skip
-    """Exact scores of chosen rows; `places` are their query and column among the scores."""
-    for i in range(len(rows)):
-        q, m = places[i]
-        scores_QM[q, m] = _exact(queries_QD[q], codes_C, rows[i], table, scales_C)
-
-
-@numba.njit(cache=True, nogil=True)
-def finish(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: Longs) -> None:
-    """The heaps as rankings."""
-    for q in range(len(found_Q)):
-        heap.unpack(best_QK[q], found_Q[q], scores_QK[q], numbers_QK[q])
-
-
-@numba.njit(cache=True, nogil=True)
-def _exact(query_D: Floats, codes_C: Any, c: int, table: Floats, scales_C: Floats) -> np.float32:
-    score = _dot(query_D, codes_C[c], table)
-    return np.float32(score * np.float64(scales_C[c]) if len(scales_C) else score)
-
-
-def _dot(query_D: Floats, codes: Any, table: Floats) -> float:
-    """The product of a query and a stored vector, in float64."""
-    raise AssertionError("only called from compiled code")
-
-
-@overload(_dot, jit_options={"fastmath": FAST, "nogil": True})
-def _dot_compiled(query_D: Any, codes: Any, table: Any) -> Any:
-    if isinstance(codes.dtype, numba.types.Float):
-        return _dot_plain
-    return _dot_bits if table.ndim == 2 else _dot_table
-
-
-def _dot_plain(query_D: Any, codes: Any, table: Any) -> Any:
-    total = np.float64(0)
-    for i in range(len(query_D)):
-        total += np.float64(query_D[i]) * np.float64(codes[i])
-    return total
-
-
-def _dot_table(query_D: Any, codes: Any, table: Any) -> Any:
-    total = np.float64(0)
-    for i in range(len(query_D)):
-        total += np.float64(query_D[i]) * np.float64(table[codes[i]])
-    return total
-
-
-def _dot_bits(query_D: Any, codes: Any, table: Any) -> Any:
-    total = np.float64(0)
-    for i in range(len(codes)):
-        for bit in range(8):
-            total += np.float64(query_D[8 * i + bit]) * np.float64(table[codes[i], bit])
-    return total
-
-
-# Exact search: every vector is scored, in tiles of a matrix product over the mapped shards.
-#
-# Rough scores in float32 by the BLAS, the best again in float64 (`kernels`), so results are the same
-# whatever the tiles, shards, threads and processes. Memory: one tile of scores, one of vectors where they
-# are not fp32, and the best of every query; the shards themselves are mapped. Time: that of the matrix
-# product, up to a few million vectors.
-
-TILE = 8 << 20  # scores of a tile: 32 MB
-QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
-
-
-def search(
-    queries: Floats,
-    shards: Sequence[Shard],
-    k: int,
-    *,
-    parts: Iterable[int] | None = None,
-    threads: int | None = None,
-) -> Ranked:
-    """The k best vectors of every query; `parts` are the places of the shards to look at (all), for one of many."""
-    queries = np.ascontiguousarray(queries, np.float32)
-    _check(queries, shards)
-    chosen = range(len(shards)) if parts is None else sorted(parts)
-    firsts = starts(shards)
-    numbered = [(firsts[i], shards[i]) for i in chosen]
-    found = [
-        _search(queries[i : i + QUERIES], numbered, k, threads or cores())
-        for i in range(0, len(queries), QUERIES)
-    ]
-    return stack(found) if found else Ranked.nothing(0, k)
-
-
-def search_range(queries: Floats, shards: Sequence[Shard], k: int, numbers: tuple[int, int]) -> Ranked:
-    """The k best among the vectors numbered from … to."""
-    parts = []
-    for first, shard in zip(starts(shards), shards):
-        a, b = max(numbers[0] - first, 0), min(numbers[1] - first, len(shard))
-        if a < b:
-            gone = shard.deleted[(shard.deleted >= a) & (shard.deleted < b)] - a
-            parts.append((first + a, replace(shard, vectors=shard.vectors[a:b], deleted=gone)))
-    return _search(np.ascontiguousarray(queries, np.float32), parts, k, cores())
-
-
-def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
-    """The exact scores of given vectors, Q x M; minus infinity where the number is -1 or the vector deleted."""
-    queries = np.ascontiguousarray(queries, np.float32)
-    scores = np.full(numbers.shape, -np.inf, np.float32)
-    for (first, end), shard in zip(pairwise(starts(shards)), shards):
-        places = np.argwhere((numbers >= first) & (numbers < end))
-        rows = numbers[places[:, 0], places[:, 1]] - first
-        places, rows = places[~np.isin(rows, shard.deleted)], rows[~np.isin(rows, shard.deleted)]
-        codes, values, scales = _raw(shard.vectors)
-        score_pairs(queries, places, rows, codes, values, scales, scores)
-    return scores
-
-
-def _check(queries: Floats, shards: Sequence[Shard]) -> None:
-    for shard in shards:
-        width = shard.vectors.codes.shape[1] * (8 if shard.vectors.type == "binary" else 1)
-        if queries.shape[1] != width:
-            raise DataError(
-                f"the queries have width {queries.shape[1]}, the vectors {width}",
-                file=shard.path,
-                fix="encode both with the same model",
-            )
-    if not np.isfinite(queries).all():
-        raise DataError("a query vector holds NaN or infinity", fix="check the model that made it")
-
-
-@dataclass(frozen=True)
-class _Best:
-    """Heaps of every query while the tiles pass by: the k best rough scores, and the k best exact ones."""
-
-    limits: Keys
-    sizes: Longs
-    best: Keys
-    found: Longs
-
-    @classmethod
-    def empty(cls, queries: int, k: int) -> _Best:
-        keys, sizes = np.zeros((2, queries, k), np.uint64), np.zeros((2, queries), np.int64)
-        return cls(keys[0], sizes[0], keys[1], sizes[1])
-
-    def rows(self, share: slice) -> tuple[Keys, Longs, Keys, Longs]:
-        return self.limits[share], self.sizes[share], self.best[share], self.found[share]
-
-    def ranked(self) -> Ranked:
-        ranked = Ranked.nothing(*self.best.shape)
-        finish(self.best, self.found, ranked.scores, ranked.numbers)
-        return ranked
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Some vectors, their rough scores, and which of them are there (empty: all)."""
-
-    first: int
-    vectors: Coded
-    rough: Floats
-    slack: Floats
-    live: NDArray[np.bool_]
-
-
-def _search(queries: Floats, shards: Sequence[tuple[int, Shard]], k: int, threads: int) -> Ranked:
-    best = _Best.empty(len(queries), k)
-    bounds = np.linspace(0, len(queries), min(threads, len(queries)) + 1).astype(int).tolist()
-    shares = [
-        slice(a, b) for a, b in pairwise(bounds)
-    ]  # whole rows lie together, so loops over them are quick
-    with ThreadPoolExecutor(len(shares)) as pool:
-        for tile in _tiles(queries, shards):
-            list(pool.map(partial(_scan, tile, queries, best), shares))
-    return best.ranked()
-
-
-def _tiles(queries: Floats, shards: Sequence[tuple[int, Shard]]) -> Iterator[_Tile]:
-    """Tile after tile; each is used up before the next, which takes its memory."""
-    norms = np.linalg.norm(queries.astype(np.float64), axis=1)
-    rows = min(ROWS, max(256, TILE // len(queries)))
-    buffer = np.empty(len(queries) * rows, np.float32)
-    for first, shard in shards:
-        slack = (norms * shard.largest * _rounding(queries.shape[1])).astype(np.float32)
-        live = _live(shard)
-        for start in range(0, len(shard), rows):
-            vectors = shard.vectors[start : start + rows]
-            rough = buffer[: len(queries) * len(vectors)].reshape(len(queries), len(vectors))
-            np.matmul(queries, vectors.decode().T, out=rough)
-            yield _Tile(first + start, vectors, rough, slack, live[start : start + rows])
-
-
-def _scan(tile: _Tile, queries: Floats, best: _Best, share: slice) -> None:
-    codes, values, scales = _raw(tile.vectors)
-    scan(
-        tile.rough[share], tile.slack[share], tile.first, tile.live, queries[share], codes, values, scales,
-        *best.rows(share),
-    )  # fmt: skip
-
-
-def _raw(coded: Coded) -> tuple[Codes, Floats, Floats]:
-    """Codes, what they stand for and their scales, as compiled loops take them."""
-    scales = coded.scales if coded.scales is not None else np.zeros(0, np.float32)
-    return raw(coded), table(coded.type), scales
-
-
-def _rounding(width: int) -> float:
-    """Bound of the relative error of a product of `width` float32 numbers, in any order, and of decoding them."""
-    return (width + 8) * 2.0**-24 * 1.01
-
-
-def _live(shard: Shard) -> NDArray[np.bool_]:
-    """Which vectors are there; empty where all are."""
-    if len(shard.deleted) == 0:
-        return np.zeros(0, bool)
-    live = np.ones(len(shard), bool)
-    live[shard.deleted] = False
-    return live
+MOST_SHARDS = 32  # more small ones are noticeably slower to search than one large one
 
 
 class ExactIndex(Index):
-    """Shards searched by `exact.search`, or on a GPU where a device is given."""
+    """Shards searched on the CPU, or on a GPU where a device is given."""
+
+    class Config(Index.Config):
+        """Every vector is scored: right for up to a few million passages, and always exact."""
+
+        kind: Literal["exact"] = "exact"
+        type: Literal["fp32", "fp16", "int8", "binary"] | None = Field(
+            default=None,
+            description="How vectors are stored [default: as they are in the folder of vectors].",
+        )
 
     kind = "exact"
 
@@ -357,6 +70,34 @@ class ExactIndex(Index):
         self._firsts: list[int] = []  # of the shards, which only ever grow in number; asked for every hit
 
     @classmethod
+    def build(
+        cls,
+        config: Config,
+        vectors: Vectors,
+        folder: Path,
+        *,
+        seed: int = 0,
+        done: Callable[[int], None] = ignore,
+    ) -> ExactIndex:
+        index = cls(config.type or vectors.type, vectors.width, about=vectors.about)
+        index.extend(vectors, folder, done=done)
+        return index
+
+    @classmethod
+    def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> ExactIndex:
+        return cls.of(Vectors.read(folder), threads=threads, device=device)
+
+    def extend(self, vectors: Vectors, folder: Path, *, done: Callable[[int], None] = ignore) -> None:
+        """Take over the shards as they are, or converted where their type is another."""
+        same = vectors.type == self.type
+        self.take(
+            vectors.shards
+            if same
+            else convert(vectors.shards, folder, self.type, self.width, len(self.shards))
+        )
+        done(len(vectors))
+
+    @classmethod
     def of(cls, vectors: Vectors, *, threads: int | None = None, device: str | None = None) -> ExactIndex:
         """An opened folder of vectors as an index."""
         return cls(vectors.type, vectors.width, vectors.shards, vectors.about, threads=threads, device=device)
@@ -366,7 +107,7 @@ class ExactIndex(Index):
 
     def search(self, queries: Floats, k: int) -> Ranked:
         if self.device is None or self.device == "cpu":
-            return search(queries, self.shards, k, threads=self.threads)
+            return exact_cpu.search(queries, self.shards, k, threads=self.threads)
         from liebig.indexes.exact_gpu import Resident
 
         if self._gpu is None:
@@ -376,6 +117,13 @@ class ExactIndex(Index):
     @property
     def exhaustive(self) -> bool:
         return True
+
+    def stored(self) -> Sequence[Shard]:
+        return self.shards
+
+    @property
+    def fragmented(self) -> bool:
+        return len(self.shards) > MOST_SHARDS or len(self.deleted()) > len(self)
 
     def id(self, number: int) -> str:
         if len(self._firsts) != len(self.shards) + 1:

@@ -1,9 +1,9 @@
 """Exact search on a GPU: vectors stay there in fp16 where they fit, and pass through it where they do not.
 
-Rough scores are reduced at once to the best of every group of 16 neighbours (`maxima.py`: one kernel); only the
-best groups of a query are looked into, and what is left is scored in float64. What was not looked into is bounded
-by the worst group taken plus the rounding of fp16; a query whose k-th score is not above that is done again with
-more groups, so results are exact. Memory: 2 bytes a number, and 2 / 16 bytes a vector and query of a batch.
+Rough scores are reduced at once to the best of every group of 16 neighbours (one kernel, `group_maxima`). Only the
+best groups of a query are looked into, and what is left is scored in float64. What was not looked into is bounded by
+the worst group taken plus the rounding of fp16; a query whose k-th score is not above that is repeated with more
+groups, so results are exact. Memory: 2 bytes per number, and 2 / 16 bytes per vector and query of a batch.
 
 Q queries, N vectors of a block, D width, M candidates.
 """
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liebig.indexes import exact
+from liebig.indexes import exact_cpu
 from liebig.vectors.quantise import Coded, Floats
 from liebig.vectors.ranked import Ranked, best, merge, stack
 from liebig.vectors.topk import tile_topk
@@ -55,7 +55,7 @@ class Resident:
         self._kept = list(self._load()) if fits else None
 
     def search(self, queries: Floats, k: int) -> Ranked:
-        """The k best of every query; scores are those of `exact.search`."""
+        """The k best of every query; scores are those of `exact_cpu.search`."""
         queries = np.ascontiguousarray(queries, np.float32)
         parts = [queries[i : i + QUERIES] for i in range(0, len(queries), QUERIES)]
         found: list[list[Ranked]] = [[Ranked.nothing(len(part), k)] for part in parts]
@@ -209,7 +209,7 @@ class Scorer:
             return self._ordered(self._exact_here(rows, numbers_QM), numbers_QM, k)
         numbers: Longs = numbers_QM.cpu().numpy()
         numbers = np.where(numbers >= 0, numbers + self._block.first, -1)
-        scores = exact.score(self._queries[rows.cpu().numpy()], numbers, self._shards)
+        scores = exact_cpu.score(self._queries[rows.cpu().numpy()], numbers, self._shards)
         scores = np.where(numbers >= 0, scores, np.float32(-np.inf))
         empty = Ranked.nothing(len(numbers), k)
         return best(np.hstack([scores, empty.scores]), np.hstack([numbers, empty.numbers]), k)
@@ -234,7 +234,7 @@ class Scorer:
         """Every vector scored exactly: for queries with more near-ties than were looked into."""
         if not self._holds_everything:
             numbers = (self._block.first, self._block.first + len(self._block))
-            return exact.search_range(self._queries[rows.cpu().numpy()], self._shards, k, numbers)
+            return exact_cpu.search_range(self._queries[rows.cpu().numpy()], self._shards, k, numbers)
         found = Ranked.nothing(len(rows), k)
         for start in range(0, len(self._block), self._rows):
             tile = self._block.vectors_ND[start : start + self._rows]

@@ -1,45 +1,49 @@
-"""FAISS for what is too large to look at whole: it proposes, exact scores decide.
+"""FAISS for collections that are too large to search exhaustively: it proposes, exact scores decide.
 
 A factory string names the structure (`IVF4096,PQ48`, `HNSW32`); it is trained on a sample and filled in order. A
 search takes `rescore` times k proposals and scores them from the mapped vectors, so scores and ties are those of the
-exact index and only what is not proposed can be missed. A graph (HNSW) is built over vectors lifted to one length by
-one more number, where the nearest is the one of the largest product: over products alone, long vectors draw all edges.
-The vectors are linked into the folder, not copied. The file of FAISS is opened only after its hash was checked,
-because FAISS loads a flipped bit without a word.
+exact index and only what is not proposed can be missed. A graph (HNSW) is built over vectors that one more number
+brings to the same length, so that the nearest vector is the one with the largest product: over products alone, long
+vectors attract all edges. The vectors are linked into the folder, not copied. FAISS loads a damaged file without an
+error, so its file is read only after its hash was checked.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, RecipeError
-from liebig.indexes import exact
-from liebig.indexes.base import INDEX, Index, Recall
+from liebig.indexes import exact_cpu
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, ignore
 from liebig.indexes.exact import ExactIndex
+from liebig.indexes.recall import Recall
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors.vector_folder import Shard, Vectors
 
 FILE = "index.faiss"
 ADD = 65536  # vectors given to FAISS at once
 PER_LIST = 64  # vectors of the training sample for each list of an IVF
 LEAST_SAMPLE = 50_000
-HEADROOM = 1.1  # a graph takes vectors so much longer than those it was built with; then it is built anew
+HEADROOM = (
+    1.1  # a graph accepts vectors this many times longer than those it was built with; then it is rebuilt
+)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How to search: nprobe lists or ef candidates (`effort`), and proposals scored for each hit wanted.
+    """How to search: nprobe lists or ef candidates (`effort`), and proposals scored per hit.
 
-    `length` is that to which vectors are lifted; 0 where they are taken as they are.
+    `length` is the length that every vector is lifted to; 0 where vectors are not lifted.
     """
 
     factory: str
@@ -51,6 +55,22 @@ class Setting:
 class FaissIndex(Index):
     """A FAISS structure over the vectors of an exact index."""
 
+    class Config(ApproximateConfig):
+        """FAISS proposes, exact scores decide; recall is measured and recorded."""
+
+        kind: Literal["faiss"] = "faiss"
+        factory: str = Field(
+            "auto", description='FAISS factory string ("IVF4096,PQ48", "HNSW32"), or auto by size.'
+        )
+        rescore: int | None = Field(
+            None, ge=1, description="Proposals scored per hit [default: by the structure]."
+        )
+        effort: int | None = Field(None, ge=1, description="nprobe or efSearch, instead of finding it.")
+
+        @property
+        def given_effort(self) -> int | None:
+            return self.effort
+
     kind = "faiss"
 
     def __init__(self, vectors: ExactIndex, structure: Any, setting: Setting) -> None:
@@ -59,9 +79,22 @@ class FaissIndex(Index):
 
     @classmethod
     def build(
+        cls,
+        config: Config,
+        vectors: Vectors,
+        folder: Path,
+        *,
+        seed: int = 0,
+        done: Callable[[int], None] = ignore,
+    ) -> FaissIndex:
+        exact = ExactIndex.build(ExactIndex.Config(), vectors, folder, done=done)
+        return cls.train(exact, config.factory, rescore=config.rescore, seed=seed)
+
+    @classmethod
+    def train(
         cls, vectors: ExactIndex, factory: str, *, rescore: int | None = None, seed: int = 0
     ) -> FaissIndex:
-        """Train on a sample of the vectors and take all of them in."""
+        """Train a structure on a sample of the vectors and add all of them."""
         factory = suggest(len(vectors), vectors.width) if factory == "auto" else factory
         length = HEADROOM * _longest(vectors) if _is_graph(factory) else 0.0
         structure = _make(vectors.width, factory, lifted=length > 0)
@@ -83,14 +116,16 @@ class FaissIndex(Index):
             start += len(shard)
 
     @classmethod
-    def open(cls, path: Path, vectors: ExactIndex) -> FaissIndex:
-        """Read the structure of a folder that has been checked."""
+    def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> FaissIndex:
         faiss = _faiss()
-        saved = json.loads((path / INDEX).read_text(encoding="utf-8"))
-        structure = faiss.read_index(str(path / FILE))
+        vectors = ExactIndex.open(folder, threads=threads)
+        saved = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        structure = faiss.read_index(str(folder / FILE))
         if structure.ntotal != sum(map(len, vectors.shards)):
             raise CorruptError(
-                "the FAISS file and the vectors do not fit each other", file=path, fix="index again"
+                f"{FILE} holds {structure.ntotal:,} vectors, the shards {sum(map(len, vectors.shards)):,}",
+                file=folder,
+                fix="index again",
             )
         index = cls(vectors, structure, Setting(**saved["setting"]))
         index.recall = Recall(**saved["recall"]) if saved["recall"] else None
@@ -105,8 +140,15 @@ class FaissIndex(Index):
     def most_effort(self) -> int:
         return _lists(self._structure) if self.knob == "nprobe" else 4096
 
+    @property
+    def effort(self) -> int | None:
+        return self.setting.effort
+
     def set_effort(self, effort: int) -> None:
         self.setting = replace(self.setting, effort=effort)
+
+    def stored(self) -> Sequence[Shard]:
+        return self.exact.shards
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -118,7 +160,7 @@ class FaissIndex(Index):
         asked = np.pad(queries, ((0, 0), (0, int(self.setting.length > 0))))
         _, numbers = self._structure.search(asked, wanted, params=self._parameters())
         numbers = numbers.astype(np.int64)
-        scores = exact.score(queries, numbers, self.exact.shards)
+        scores = exact_cpu.score(queries, numbers, self.exact.shards)
         numbers = np.where(np.isfinite(scores), numbers, -1)
         empty = Ranked.nothing(len(queries), k)
         return best(np.hstack([scores, empty.scores]), np.hstack([numbers, empty.numbers]), k)
@@ -127,7 +169,9 @@ class FaissIndex(Index):
         """Effort, and deleted vectors left out while searching."""
         faiss = _faiss()
         gone = self.exact.deleted()
-        self._selector = faiss.IDSelectorNot(_batch(gone)) if len(gone) else None  # FAISS only borrows it
+        self._selector = (
+            faiss.IDSelectorNot(faiss.IDSelectorBatch(gone)) if len(gone) else None
+        )  # FAISS only borrows it
         kinds = {
             "nprobe": faiss.SearchParametersIVF,
             "efSearch": faiss.SearchParametersHNSW,
@@ -145,10 +189,9 @@ class FaissIndex(Index):
         self.exact.add(ids, vectors)
         self._fill_from(first)
 
-    def take(self, vectors: ExactIndex) -> None:
-        """Add the shards of another index of the same type."""
+    def extend(self, vectors: Vectors, folder: Path, *, done: Callable[[int], None] = ignore) -> None:
         first = sum(map(len, self.exact.shards))
-        self.exact.take(vectors.shards)
+        self.exact.extend(vectors, folder, done=done)
         self._fill_from(first)
 
     def _fill_from(self, first: int) -> None:
@@ -156,7 +199,7 @@ class FaissIndex(Index):
         if self.setting.length == 0 or _longest(self.exact) <= self.setting.length:
             self._fill(first)
             return
-        anew = FaissIndex.build(self.exact, self.setting.factory, rescore=self.setting.rescore)
+        anew = FaissIndex.train(self.exact, self.setting.factory, rescore=self.setting.rescore)
         self._structure = anew._structure
         self.setting = replace(anew.setting, effort=self.setting.effort)
 
@@ -189,7 +232,7 @@ class FaissIndex(Index):
 
 
 def suggest(count: int, width: int) -> str:
-    """A structure for so many vectors: flat while that is quick, lists of about sqrt(N) * 4, compressed past 10 M."""
+    """A structure for that many vectors: flat while that is quick, lists of about sqrt(N) * 4, compressed past 10 M."""
     if count < 200_000:
         return "Flat"
     lists = 2 ** round(np.log2(4 * np.sqrt(count)))
@@ -204,7 +247,7 @@ def _pieces(width: int) -> int:
 
 
 def default_rescore(factory: str) -> int:
-    """Proposals for each hit wanted: more where the structure compresses vectors."""
+    """Proposals per hit: more where the structure compresses vectors."""
     return 10 if re.search(r"PQ|SQ|RaBitQ|LSH", factory) else 1
 
 
@@ -250,7 +293,7 @@ def _make(width: int, factory: str, lifted: bool = False) -> Any:
 
 
 def _spare_polysemous(structure: Any) -> None:
-    """Leave out the ordering of codes for polysemous search, which is never used: two seconds a piece of a PQ."""
+    """Leave out the ordering of codes for polysemous search, which is never used: two seconds per sub-quantiser."""
     faiss = _faiss()
     for part in (structure, faiss.try_extract_index_ivf(structure)):
         inner: Any = faiss.downcast_index(part) if part is not None else None
@@ -282,8 +325,3 @@ def _lists(structure: Any) -> int:
 
 def _sample(vectors: ExactIndex, size: int, seed: int) -> Floats:
     return Vectors(Path(), vectors.type, vectors.width, tuple(vectors.shards)).sample(size, seed)
-
-
-def _batch(numbers: Any) -> Any:
-    faiss = _faiss()
-    return faiss.IDSelectorBatch(numbers)

@@ -11,25 +11,27 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
-from liebig.indexes.base import INDEX, Index, Recall
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, ignore
+from liebig.indexes.recall import Recall
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
+from liebig.vectors.vector_folder import Vectors
 
 FILES = "milvus.db"
-DERIVED = (
-    "indexes"  # folders of search structures, which milvus-lite writes in the background and can make again
-)
+# Folders of search structures, which milvus-lite writes in the background and can make again.
+DERIVED = "indexes"
 MARK = "vectors of liebig"
 EMBEDDED = ("FLAT", "AUTOINDEX", "HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8")  # index types of milvus-lite
 LONGEST_ID = 512
@@ -52,6 +54,28 @@ class Setting:
 class MilvusIndex(Index):
     """Vectors in Milvus."""
 
+    class Config(ApproximateConfig):
+        """A Milvus collection: embedded in the index folder, or on a server by its address."""
+
+        kind: Literal["milvus"] = "milvus"
+        uri: str | None = Field(
+            None, description="Address of a Milvus server [default: embedded, by milvus-lite]."
+        )
+        collection: str = Field("passages", description="Name of the Milvus collection.")
+        index: str = Field(
+            "FLAT", description="Milvus index type: FLAT (exact), HNSW, IVF_FLAT, AUTOINDEX, ..."
+        )
+        parameters: dict[str, int] = Field(
+            {}, description="Build parameters of the index type, such as M or nlist."
+        )
+        search: dict[str, int] = Field(
+            {}, description="Search parameters, such as ef or nprobe, instead of finding them."
+        )
+
+        @property
+        def given_effort(self) -> int | None:
+            return next(iter(self.search.values()), None)
+
     kind = "milvus"
 
     def __init__(self, setting: Setting, about: Mapping[str, Any], files: Path | None = None) -> None:
@@ -64,39 +88,45 @@ class MilvusIndex(Index):
         self._closing = weakref.finalize(self, _close, self._client, self._home)
 
     @classmethod
-    def create(
+    def build(
         cls,
-        uri: str | None,
-        collection: str,
-        width: int,
-        about: Mapping[str, Any],
-        index: str = "FLAT",
-        parameters: Mapping[str, int] | None = None,
-        search: Mapping[str, int] | None = None,
+        config: Config,
+        vectors: Vectors,
+        folder: Path,
+        *,
+        seed: int = 0,
+        done: Callable[[int], None] = ignore,
     ) -> MilvusIndex:
-        """A new, empty collection; one of this name that Liebig made is replaced, any other is refused."""
-        if uri is None and index not in EMBEDDED:
+        index = cls.create(config, vectors.width, vectors.about)
+        index.extend(vectors, folder, done=done)
+        return index
+
+    @classmethod
+    def create(cls, config: Config, width: int, about: Mapping[str, Any] | None = None) -> MilvusIndex:
+        """An empty collection."""
+        if config.uri is None and config.index not in EMBEDDED:
             raise RecipeError(
-                f"the embedded Milvus has no index type {index!r}",
+                f"the embedded Milvus has no index type {config.index!r}",
                 fix=f"use one of {', '.join(EMBEDDED)}, or the uri of a server that has it",
             )
-        setting = Setting(uri, collection, width, index, dict(parameters or {}), dict(search or {}))
-        made = cls(setting, about)
+        setting = Setting(
+            config.uri, config.collection, width, config.index, config.parameters, config.search
+        )
+        made = cls(setting, about or {})
         with _refusals():
             made._make()
         return made
 
     @classmethod
-    def open(cls, path: Path) -> MilvusIndex:
-        """The collection of a folder that has been checked."""
-        saved = json.loads((path / INDEX).read_text(encoding="utf-8"))
+    def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> MilvusIndex:
+        saved = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         setting = Setting(**saved["setting"])
-        opened = cls(setting, saved["about"], path / FILES if setting.uri is None else None)
+        opened = cls(setting, saved["about"], folder / FILES if setting.uri is None else None)
         opened.recall = Recall(**saved["recall"]) if saved["recall"] else None
         if not opened._client.has_collection(setting.collection):
             raise WorkspaceError(
                 f"there is no collection {setting.collection!r} at {setting.uri}",
-                file=path,
+                file=folder,
                 fix="index again",
             )
         opened._load()
@@ -122,8 +152,8 @@ class MilvusIndex(Index):
         if client.has_collection(name):
             if client.describe_collection(name).get("description") != MARK:
                 raise WorkspaceError(
-                    f"the Milvus collection {name!r} was not made by Liebig, so it is not replaced",
-                    fix="give another collection",
+                    f"the Milvus collection {name!r} exists and was not created by Liebig; refusing to overwrite it",
+                    fix="name another collection",
                 )
             client.drop_collection(name)
         schema = client.create_schema(auto_id=False, enable_dynamic_field=True, description=MARK)
@@ -149,6 +179,10 @@ class MilvusIndex(Index):
     @property
     def most_effort(self) -> int:
         return self.setting.parameters.get("nlist", 4096) if self.knob == "nprobe" else 4096
+
+    @property
+    def effort(self) -> int | None:
+        return self.setting.search.get(self.knob) if self.knob is not None else None
 
     def set_effort(self, effort: int) -> None:
         assert self.knob is not None, "an index type without a knob"
@@ -300,7 +334,7 @@ def _connect(uri: str) -> Any:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What Milvus refuses (a type, a name, a filter) is a sentence of the user's."""
+    """Turn what Milvus refuses (a type, a name, a filter) into one sentence for the user."""
     from pymilvus.exceptions import MilvusException
 
     try:

@@ -1,7 +1,7 @@
-"""What an approximate index misses, measured on the user's own vectors, and how much effort a wanted recall takes.
+"""What an approximate index misses, measured on the user's own vectors, and the effort that a recall takes.
 
 A sample of query vectors (or of the vectors themselves, which then do not count as their own neighbours) is answered
-exactly and by the index. Recall@k is the share of the k best that were found; of equal scores any is right. Tuning
+exactly and by the index. Recall@k is the share of the k best that the index finds; of equal scores any is right. Tuning
 doubles the effort until the recall is reached. Cost: one exact search of the sample, and one search per effort.
 """
 
@@ -9,16 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from liebig.indexes import exact
-from liebig.indexes.base import Index, Recall
+from liebig.indexes import exact_cpu
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked
 from liebig.vectors.vector_folder import Longs, Shard, starts
 
-ROUNDING = 1e-6  # an index that scores by itself may round otherwise
+if TYPE_CHECKING:
+    from liebig.indexes.base import Index
+
+ROUNDING = 1e-6  # relative; a library that scores by itself sums in another order
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Recall@k wanted (0: the effort was given instead) and measured, on that many queries."""
+
+    k: int
+    wanted: float
+    measured: float
+    queries: int
+
+
+@dataclass(frozen=True)
+class RecallGoal:
+    """Recall@k to reach, measured with `sample` queries; or an effort to use whatever its recall."""
+
+    k: int = 100
+    recall: float = 0.95
+    sample: int = 1000
+    effort: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +66,7 @@ def draw(shards: Sequence[Shard], k: int, count: int, seed: int = 0, queries: Fl
         )
         own = np.sort(random.permutation(there)[:count])
         sample = _vectors(shards, own)
-    return Sample(sample, _without_own(exact.search(sample, shards, k + 1), own, k), own, k)
+    return Sample(sample, _without_own(exact_cpu.search(sample, shards, k + 1), own, k), own, k)
 
 
 def _there(shard: Shard, first: int) -> Longs:
@@ -77,22 +100,20 @@ def measure(index: Index, sample: Sample) -> float:
     return float(np.mean(np.minimum(right, there) / np.maximum(there, 1)))
 
 
-def tune(
-    index: Index, sample: Sample, wanted: float, say: Callable[[str], None], effort: int | None = None
-) -> None:
-    """Set the least effort (a power of two) that reaches the recall, or all there is; or the effort given."""
-    tried = effort or (1 if index.knob == "nprobe" else 16)
+def tune(index: Index, sample: Sample, goal: RecallGoal, say: Callable[[str], None]) -> None:
+    """Set the least effort (a power of two) that reaches the recall, or the largest there is; or the effort given."""
+    effort = goal.effort or (1 if index.knob == "nprobe" else 16)
     while True:
         if index.knob is not None:
-            index.set_effort(tried)
+            index.set_effort(effort)
         value = measure(index, sample)
-        knob = f"{index.knob} {tried}, " if index.knob else ""
+        knob = f"{index.knob} {effort}, " if index.knob else ""
         say(f"{index.kind}: {knob}recall@{sample.k} {value:.4f} on {len(sample.queries):,} queries")
-        if value >= wanted or index.knob is None or effort is not None or tried >= index.most_effort:
+        done = value >= goal.recall or index.knob is None or effort >= index.most_effort
+        if done or goal.effort is not None:
             break
-        tried = min(2 * tried, index.most_effort)
-    if value < wanted and effort is None:
-        say(f"recall {wanted} was not reached: score more proposals (rescore), or take a finer structure")
-    index.recall = Recall(
-        sample.k, 0.0 if effort is not None else wanted, round(value, 6), len(sample.queries)
-    )
+        effort = min(2 * effort, index.most_effort)
+    if value < goal.recall and goal.effort is None:
+        say(f"recall {goal.recall} was not reached: set a larger rescore, or use a finer structure")
+    wanted = 0.0 if goal.effort is not None else goal.recall
+    index.recall = Recall(sample.k, wanted, round(value, 6), len(sample.queries))
