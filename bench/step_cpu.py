@@ -25,6 +25,7 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, 
 from liebig.methods.condenser import Condenser
 from liebig.methods.mlm import MaskedLM
 from liebig.model.backbone import Backbone
+from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
 from liebig.train.loop import train
@@ -127,9 +128,7 @@ def packed_batch(data: list[Row], step: int) -> Batch:
 def our_seconds(condenser: bool, data: list[Row], folder: Path) -> float:
     """Seconds a step of our loop."""
     backbone = Backbone.create(LAYERS, WIDTH, HEADS, VOCAB)
-    objective = (
-        Condenser(Condenser.Config(), backbone) if condenser else MaskedLM(MaskedLM.Config(), backbone)
-    )
+    objective = Condenser(backbone, CondenserHead(backbone)) if condenser else MaskedLM(backbone)
     loop = LoopConfig(steps=STEPS, batch=BATCH, log_every=1, checkpoint_every=10_000, workers=0)
     train(objective, lambda step: packed_batch(data, step), folder, loop=loop)
     lines = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]

@@ -1,7 +1,6 @@
-"""Write the pages that are generated from the code: docs/cli.md and the JSON schemas of the recipes.
+"""Write the pages that are made from the code: docs/cli.md, the tables of docs/formats.md, and the recipes' schemas.
 
-`make docs` runs it. docs/cli.md is tracked, and a test fails if it is out of date. docs/schema/ is not tracked; editors
-can complete and check recipes with it.
+`make docs` runs it; a test fails when what it would write differs from what is checked in.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typer.core import TyperGroup
 from liebig.base import config
 from liebig.cli import make_app
 from liebig.commands import STAGES
+from liebig.formats import BUILT_IN, formats
+from liebig.formats.base import Format
 
 HERE = Path(__file__).parent
 HEAD = """# The command line
@@ -30,11 +31,11 @@ def cli_page() -> str:
 
 
 def _pages(name: str, command: Any) -> list[str]:
-    """The help of a command and of its subcommands."""
-    parts = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
+    """A command's help and that of the commands below it."""
+    made = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
     for below in sorted(command.list_commands(None)) if isinstance(command, TyperGroup) else ():
-        parts += _pages(f"{name} {below}", command.get_command(None, below))
-    return parts
+        made += _pages(f"{name} {below}", command.get_command(None, below))
+    return made
 
 
 def _block(name: str, command: Any) -> str:
@@ -45,15 +46,40 @@ def _block(name: str, command: Any) -> str:
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
-def schemas() -> dict[Path, str]:
-    """The JSON schema of every stage."""
-    return {
-        HERE / "schema" / f"{name.replace(' ', '-')}.json": config.schema(stage.config)
-        for name, stage in STAGES.items()
-    }
+def formats_page() -> str:
+    """docs/formats.md with its two tables of formats made anew."""
+    page = (HERE / "formats.md").read_text(encoding="utf-8")
+    own = [formats()[name] for name in BUILT_IN]
+    read = ["| name | contents and fields | recognised by | example |", "| --- | --- | --- | --- |"]
+    read += [f"| `{f.name}` | {f.about}: {f.fields} | {f.reason} | {_example(f)} |" for f in own if f.read]
+    written = ["| name | files |", "| --- | --- |"]
+    written += [f"| `{f.name}` | {f.files} |" for f in own if f.files]
+    for mark, table in (("read", read), ("written", written)):
+        head, _, rest = page.partition(f"<!-- {mark} -->\n")
+        _, end, tail = rest.partition(f"<!-- end {mark} -->")
+        assert end, f"docs/formats.md has the marks of the table of formats that are {mark}"
+        page = f"{head}<!-- {mark} -->\n\n" + "\n".join(table) + f"\n\n{end}{tail}"
+    return page
+
+
+def _example(format: Format) -> str:
+    """The first line of a sample that says something, or the names of the files of a folder."""
+    if len(format.sample) != 1:
+        return ", ".join(f"`{name}`" for name in format.sample)
+    [(name, text)] = format.sample.items()
+    line = next(line for line in text.split("\n") if len(line) > 1).replace("\t", " ⇥ ").replace("|", "\\|")
+    return f"`{name}`: `{line if len(line) <= 100 else line[:95] + '…'}`"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file and its contents."""
+    made = {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page()}
+    for name, stage in STAGES.items():
+        made[HERE / "schema" / f"{name.replace(' ', '-')}.json"] = config.schema(stage.config)
+    return made
 
 
 if __name__ == "__main__":
-    for path, text in {HERE / "cli.md": cli_page(), **schemas()}.items():
+    for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ from liebig import Retriever
 from liebig.base.errors import DataError
 from liebig.base.records import Judgement, Query
 from liebig.base.statistics import bootstrap, compare
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -35,7 +35,7 @@ def judged(folder: Path, split: str) -> tuple[dict[str, str], dict[str, dict[str
     """Questions of a BEIR folder, and what is relevant to each of a split."""
     texts: dict[str, str] = {}
     grades: dict[str, dict[str, int]] = {}
-    for found in find(folder):
+    for found in detect(folder):
         for item in found.items(Options()):
             if isinstance(item.record, Query):
                 texts[item.record.id] = item.record.text

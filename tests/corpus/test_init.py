@@ -15,9 +15,7 @@ from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import stage, verify
 from liebig.collection.collection import Collection
 from liebig.collection.summary import bar, show
-from liebig.commands.init import FormatName, InitConfig, TargetName, run
-from liebig.formats.detect import FORMATS
-from liebig.formats.export import EXPORTS, FAMILIES
+from liebig.commands.init import InitConfig, run
 
 
 def init(out, *paths, **values):
@@ -282,10 +280,9 @@ def test_show_lists_a_few_sources_only():
     assert "and 3 more files" in console.export_text()
 
 
-def test_the_recipe_names_every_format_and_every_target():
-    runs = {"trec-run", "msmarco-run", "tevatron-run", "dpr-results"}
-    assert set(FormatName.__args__) == set(FORMATS)
-    assert set(TargetName.__args__) == {*EXPORTS, *FAMILIES, *runs, "vectors"}
+def test_a_format_that_is_unknown_is_explained_with_the_nearest(tmp_path):
+    with pytest.raises(RecipeError, match=r"format = 'biere': is none of the choices.*write 'beir'"):
+        parse(InitConfig, {"paths": [str(tmp_path)], "format": "biere"})
 
 
 def test_paths_that_are_names_are_no_inputs_and_the_rest_are(tmp_path):
@@ -331,7 +328,7 @@ def test_memory_stays_small_however_long_the_corpus(tmp_path):
 def test_a_collection_is_not_written_into_the_folder_it_is_read_from(tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("One sentence of text.")
-    with pytest.raises(DataError, match="lies in it"):
+    with pytest.raises(DataError, match="is inside this input folder"):
         init(tmp_path / "texts" / "collection", tmp_path / "texts")
     assert [p.name for p in (tmp_path / "texts").iterdir()] == ["a.txt"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.workspace import digest
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.inputs import DiskSource, source_of
 from liebig.formats.items import Options, Skipped
 
@@ -27,7 +27,7 @@ def read(path, strict=False):
     """Names of the documents that were read, and the reasons of what was not."""
     skipped = Skipped(strict)
     options = Options(skipped=skipped)
-    names = [item.record.id for found in find(path, None, skipped) for item in found.items(options)]
+    names = [item.record.id for found in detect(path, None, skipped) for item in found.items(options)]
     return names, [str(error) for error in skipped.errors], skipped.guessed
 
 
@@ -75,7 +75,7 @@ BAD = {
     looping: "the link leads nowhere",
     pipe: "this is a pipe, socket or device",
     broken_pdf: "damaged or cut short",
-    binary: "NUL bytes|cannot be told",
+    binary: "NUL bytes|cannot detect",
     not_utf8: "the name is not UTF-8",
     broken_archive: "damaged or cut short",
     outside: "the link leads out of the folder",
@@ -147,7 +147,7 @@ def test_links_inside_the_folder_are_followed(folder):
 def test_the_encoding_of_a_document_is_guessed(folder, encoding, text):
     for name in ("old.txt", "old.md"):
         (folder / name).write_bytes(text.encode(encoding))
-        [found] = find(folder / name)
+        [found] = detect(folder / name)
         assert [item.record.sections[0].paragraphs for item in found.items(Options())] == [(text,)]
     names, reasons, guessed = read(folder)
     assert (names, reasons) == (["good.md", "old.md", "old.txt"], [])
@@ -156,7 +156,7 @@ def test_the_encoding_of_a_document_is_guessed(folder, encoding, text):
 
 def test_a_byte_order_mark_is_no_text(folder):
     (folder / "mark.md").write_bytes(b"\xef\xbb\xbf# Title\n\nText.\n")
-    [found] = find(folder / "mark.md")
+    [found] = detect(folder / "mark.md")
     assert [item.record.title for item in found.items(Options())] == ["Title"]
 
 
@@ -205,7 +205,7 @@ def test_members_of_one_name_are_told(tmp_path):
         archive.writestr("b.md", "# B\n")
         archive.writestr("a.md", "# New\n")
     (tmp_path / "x.zip").write_bytes(buffer.getvalue())
-    [found] = find(tmp_path / "x.zip", None, skipped := Skipped(strict=False))
+    [found] = detect(tmp_path / "x.zip", None, skipped := Skipped(strict=False))
     assert [item.record.title for item in found.items(Options())] == ["New", "B"]
     [error] = skipped.errors
     assert "x.zip!a.md: the archive has 2 members of this name; only the last one is read" in str(error)
@@ -226,7 +226,7 @@ def test_a_deep_member_of_an_archive_is_read_or_told(tmp_path):
 def test_data_whose_format_cannot_be_told_is_skipped_beside_data_that_can(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "x"}\n')
     (tmp_path / "settings.json").write_text("[1.5]")
-    [found] = find(tmp_path, None, skipped := Skipped(strict=False))
+    [found] = detect(tmp_path, None, skipped := Skipped(strict=False))
     assert found.source.name == "corpus.jsonl"
     assert "settings.json" in str(skipped.errors[0])
 

@@ -10,7 +10,7 @@ from liebig.collection import collection as module
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import OffsetIndex, hash64
 from liebig.collection.writer import CollectionWriter, Ledger, Seen
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.items import Item, Options, Where
 
 PASSAGES = [
@@ -71,7 +71,7 @@ def test_counts_and_splits(collection):
 
 def test_a_collection_read_as_a_source_is_the_same_collection(collection, tmp_path):
     (collection.path / "summary.json").write_text("{}")
-    [found] = find(collection.path)
+    [found] = detect(collection.path)
     assert found.format.name == "collection"
     with CollectionWriter(tmp_path / "again") as writer:
         for item in found.items(Options()):

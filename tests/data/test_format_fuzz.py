@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from format_samples import SAMPLES
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Hit, Passage
 from liebig.collection.writer import CollectionWriter
-from liebig.formats.detect import find
+from liebig.formats import detect, formats
 from liebig.formats.items import Options
 
+SAMPLES = {
+    name: next(iter(format.sample.items())) for name, format in formats().items() if len(format.sample) == 1
+}
 QUICK = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 NASTY = [
     b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\r\n", b"\r", b"\n", b"\t", b"\t\t", b"\xff", b'"', b"\\", b'"\\ud800"',
@@ -31,7 +33,7 @@ def consume(path, name):
     problem = None
     try:
         with tempfile.TemporaryDirectory() as folder, CollectionWriter(Path(folder)) as writer:
-            for found in find(path, name):
+            for found in detect(path, name):
                 for item in found.items(Options()):
                     if not isinstance(item.record, Hit):
                         writer.add(item)
@@ -133,7 +135,7 @@ def test_a_packed_file_cut_anywhere_is_refused(tmp_path, suffix):
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
         with pytest.raises(DataError):
-            [item for found in find(path, "msmarco-passages") for item in found.items(Options())] or _empty(
+            [item for found in detect(path, "msmarco-passages") for item in found.items(Options())] or _empty(
                 cut, path
             )
 
@@ -141,7 +143,7 @@ def test_a_packed_file_cut_anywhere_is_refused(tmp_path, suffix):
 def _empty(cut, path):
     """Nothing at all is an empty file, which only the look at it refuses."""
     assert cut == 0
-    find(path)
+    detect(path)
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -167,7 +169,7 @@ LONG = "word " * (2 << 20)
 )
 def test_a_line_of_ten_megabytes_is_a_line(tmp_path, name, file, line):
     (tmp_path / file).write_text(line + "\n")
-    [record] = [item.record for found in find(tmp_path / file, name) for item in found.items(Options())]
+    [record] = [item.record for found in detect(tmp_path / file, name) for item in found.items(Options())]
     assert isinstance(record, Document | Passage)
     assert record.text == LONG
 
@@ -176,4 +178,4 @@ def test_an_endless_line_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.formats.rows.MAX_LINE", 1000)
     (tmp_path / "x.tsv").write_text("1\t" + "x" * 2000)
     with pytest.raises(DataError, match="line 1: the line is longer than"):
-        list(find(tmp_path / "x.tsv", "msmarco-passages")[0].items(Options()))
+        list(detect(tmp_path / "x.tsv", "msmarco-passages")[0].items(Options()))

@@ -11,8 +11,7 @@ import pytest
 
 from liebig.base.errors import DataError, MissingDependency
 from liebig.base.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.formats import dpr, pickled, trec
-from liebig.formats.detect import find
+from liebig.formats import detect, dpr, msmarco, pickled, trec
 from liebig.formats.items import Options, split_in
 from liebig.formats.output import write_lines
 
@@ -25,7 +24,7 @@ def put(folder, name, text):
 
 
 def read(path, name=None, **options):
-    return [item for found in find(path, name) for item in found.items(Options(**options))]
+    return [item for found in detect(path, name) for item in found.items(Options(**options))]
 
 
 def records(path, name=None, **options):
@@ -159,15 +158,15 @@ def test_msmarco_run_keeps_the_order_of_its_ranks(tmp_path):
 
 
 def test_msmarco_run_takes_whole_numbers_as_ids():
-    with pytest.raises(DataError, match="no whole number"):
-        list(trec.marco_run_lines([Hit("7", "D1", 1.0, 1)]))
+    with pytest.raises(DataError, match="not a whole number"):
+        list(msmarco.run_lines([Hit("7", "D1", 1.0, 1)]))
 
 
 def test_msmarco_run_deeper_than_1000_is_refused_with_a_way_out():
     hits = [Hit("7", str(n), -float(n), n) for n in range(1, 1002)]
     with pytest.raises(DataError, match="--depth 1000"):
-        list(trec.marco_run_lines(hits))
-    assert len(list(trec.marco_run_lines(trec.cut(hits, 1000)))) == 1000
+        list(msmarco.run_lines(hits))
+    assert len(list(msmarco.run_lines(trec.cut(hits, 1000)))) == 1000
 
 
 def test_msmarco_dev_small_is_a_split_of_its_own(tmp_path):
@@ -281,10 +280,10 @@ def test_tevatron_pickle_is_never_read(tmp_path):
     path = tmp_path / "corpus.pkl"
     path.write_bytes(pickle.dumps((np.zeros((1, 2), np.float32), ["1"])))
     with pytest.raises(DataError, match="is a pickle"):
-        find(path)
+        detect(path)
     path.rename(tmp_path / "corpus.data")
     with pytest.raises(DataError, match="is a pickle"):
-        find(tmp_path / "corpus.data")
+        detect(tmp_path / "corpus.data")
 
 
 class Bomb:
@@ -339,7 +338,7 @@ def test_sentence_transformers_lists_and_query_pos_neg(tmp_path):
 
 
 def test_a_third_text_column_that_is_no_negative_is_refused(tmp_path):
-    with pytest.raises(DataError, match="'category' is no negative"):
+    with pytest.raises(DataError, match="'category' is not named as a negative"):
         records(put(tmp_path, "x.jsonl", '{"question": "q", "answer": "a", "category": "sports"}\n'))
 
 

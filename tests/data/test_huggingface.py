@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from liebig.base.errors import DataError
 from liebig.base.records import Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.items import Options
 
 CORPUS = [{"_id": f"d{n}", "title": "T" if n else None, "text": f"text {n}"} for n in range(2500)]
@@ -17,7 +17,7 @@ QRELS = [{"query-id": "q1", "corpus-id": "d7", "score": 1}]
 
 
 def items(path):
-    return [item for found in find(path) for item in found.items(Options())]
+    return [item for found in detect(path) for item in found.items(Options())]
 
 
 @pytest.fixture(scope="module")

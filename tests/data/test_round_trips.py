@@ -11,19 +11,17 @@ from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query,
 from liebig.formats import (
     beir,
     condenser_lines as condenser,
+    detect,
     documents,
     dpr,
-    dpr as dpr_results,
     folder_of_texts as texts,
     msmarco,
     tevatron,
     trec,
-    trec as topics,
     tuples,
 )
-from liebig.formats.detect import find
 from liebig.formats.items import Options
-from liebig.formats.output import collapse, json_array, write_lines
+from liebig.formats.output import collapse, json_array, json_line, write_lines, write_parquet
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 PLAIN = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff")
@@ -86,7 +84,7 @@ def back(name, file, lines, **options):
         write_lines(Path(folder) / file, lines)
         return [
             item.record
-            for found in find(Path(folder) / file, name)
+            for found in detect(Path(folder) / file, name)
             for item in found.items(Options(**options))
         ]
 
@@ -94,9 +92,9 @@ def back(name, file, lines, **options):
 QUERIES = unique(st.builds(Query, ids, anything, st.lists(anything, max_size=3).map(tuple)), min_size=1)
 LINE_QUERIES = unique(st.builds(Query, ids, one_line), min_size=1)
 TOPICS = unique(
-    st.builds(Query, words, one_line.map(collapse).filter(lambda t: t and not topics.LABEL.match(t))),
+    st.builds(Query, words, one_line.map(collapse).filter(lambda t: t and not trec.LABEL.match(t))),
     min_size=1,
-).filter(lambda found: not any(topics.LABEL.match(q.id) for q in found))
+).filter(lambda found: not any(trec.LABEL.match(q.id) for q in found))
 DOCUMENTS = unique(
     st.builds(Document, ids, anything, sections(anything), st.dictionaries(words, anything, max_size=2)),
     min_size=1,
@@ -137,9 +135,9 @@ CASES = {
     "questions": ("queries.jsonl", QUERIES, beir.question_lines),
     "beir-qrels": ("test.tsv", JUDGED, beir.qrels_lines),
     "trec-qrels": ("qrels.txt", TREC_JUDGED, trec.qrels_lines),
-    "trec-qrels ": ("qrels.tsv", TREC_JUDGED, trec.marco_qrels_lines),
-    "trec-topics": ("topics.txt", TOPICS, topics.sgml_lines),
-    "msmarco-queries": ("queries.tsv", LINE_QUERIES, topics.tsv_lines),
+    "trec-qrels ": ("qrels.tsv", TREC_JUDGED, msmarco.tab_qrels_lines),
+    "trec-topics": ("trec.txt", TOPICS, trec.sgml_lines),
+    "msmarco-queries": ("queries.tsv", LINE_QUERIES, msmarco.query_lines),
     "msmarco-passages": ("collection.tsv", passages(one_line, titles=st.just("")), msmarco.passage_lines),
     "msmarco-titled": ("corpus.tsv", passages(one_line), msmarco.titled_lines),
     "msmarco-documents": ("msmarco-docs.tsv", MARCO_DOCUMENTS, msmarco.document_lines),
@@ -153,7 +151,7 @@ CASES = {
     "documents": ("documents.jsonl", DOCUMENTS, documents.document_lines),
     "sts": ("train.csv", some(st.builds(ScoredPair, no_nul, no_nul, scores)), tuples.sts_lines),
     "trec-run": ("run.trec", run_of(words), trec.run_lines),
-    "tevatron-run": ("run.txt", run_of(words), trec.tevatron_run_lines),
+    "tevatron-run": ("run.txt", run_of(words), tevatron.run_lines),
 }
 QUICK = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
@@ -170,7 +168,7 @@ def test_records_come_back_equal(case, data):
 @given(run_of(numbers))
 @QUICK
 def test_msmarco_run_comes_back_in_its_order(hits):
-    found = back("msmarco-run", "run.tsv", trec.marco_run_lines(hits))
+    found = back("msmarco-run", "run.tsv", msmarco.run_lines(hits))
     assert [(h.query, h.passage, h.rank) for h in found] == [(h.query, h.passage, h.rank) for h in hits]
 
 
@@ -222,9 +220,7 @@ def test_tevatron_training_data_comes_back_in_both_generations(data):
 def test_dpr_results_come_back(data, has_answer):
     found, asked, _ = world(data.draw, anything)
     hits = [Hit(q, p, 10.0 - rank, rank) for q in asked for rank, p in enumerate(found, 1)]
-    rows = dpr_results.result_rows(
-        hits, asked.__getitem__, found.__getitem__, lambda q, p: has_answer, "wiki:"
-    )
+    rows = dpr.result_rows(hits, asked.__getitem__, found.__getitem__, lambda q, p: has_answer, "wiki:")
     records = back("dpr-results", "results.json", json_array(rows), id_prefix="wiki:")
     assert [r for r in records if isinstance(r, Hit)] == hits
     assert [r for r in records if isinstance(r, Query)] == list(asked.values())
@@ -262,13 +258,13 @@ def test_tuples_and_pairs_come_back_in_every_container(container, data):
 
 def contained(container, rows, columns):
     if container == "jsonl":
-        return back("tuples", "train.jsonl", tuples.json_lines(rows))
+        return back("tuples", "train.jsonl", map(json_line, rows))
     if container == "csv":
         return back("tuples", "train.csv", tuples.csv_lines(rows))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.parquet"
-        tuples.write_parquet(path, rows, columns)
-        return [item.record for found in find(path) for item in found.items(Options())]
+        write_parquet(path, rows, columns)
+        return [item.record for found in detect(path) for item in found.items(Options())]
 
 
 def test_a_folder_of_texts_comes_back(tmp_path):
@@ -277,4 +273,4 @@ def test_a_folder_of_texts_comes_back(tmp_path):
         Document("z.md", "Other", (Section("Only", ()),)),
     ]
     texts.write_texts(tmp_path, made)
-    assert [item.record for found in find(tmp_path) for item in found.items(Options())] == made
+    assert [item.record for found in detect(tmp_path) for item in found.items(Options())] == made

@@ -14,7 +14,7 @@ import zstandard
 
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.encodings import whole_text
 from liebig.formats.inputs import create, source_of, standard_input
 from liebig.formats.items import Options
@@ -113,7 +113,7 @@ def test_an_archive_of_a_beir_folder_is_a_beir_folder(tmp_path, top):
     made |= {"a.tar.gz": tarred(beir_members(top), "w:gz"), "a.tar.xz": tarred(beir_members(top), "w:xz")}
     for name, data in made.items():
         (tmp_path / name).write_bytes(data)
-        [found] = find(tmp_path / name)
+        [found] = detect(tmp_path / name)
         assert found.format.name == "beir"
         assert len(list(found.items(Options()))) == 3
 
@@ -152,13 +152,13 @@ def test_an_archive_with_flipped_bytes_is_never_another_exception(tmp_path, kind
     for at in range(0, min(len(data), 2048), 5):
         (tmp_path / f"a.{kind}").write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
         with contextlib.suppress(DataError):
-            [item for found in find(tmp_path / f"a.{kind}") for item in found.items(Options())]
+            [item for found in detect(tmp_path / f"a.{kind}") for item in found.items(Options())]
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_standard_input_can_be_looked_at_and_then_read_once(monkeypatch, suffix):
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(PACKERS[suffix](DATA))))
-    [found] = find("-")
+    [found] = detect("-")
     assert found.format.name == "msmarco-passages"
     records = [item.record for item in found.items(Options())]
     assert len(records) == 3000
@@ -175,7 +175,7 @@ def test_standard_input_whose_format_cannot_be_told_asks_for_it(monkeypatch):
     long = b'[{"question": "' + b"x" * (2 << 20) + b'", "positive_ctxs": []}]'
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(long)))
     with pytest.raises(DataError, match="--format"):
-        find("-")
+        detect("-")
 
 
 def test_links_to_folders_are_not_followed(tmp_path):

@@ -7,13 +7,12 @@ import sys
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.formats import stdlib
-from liebig.formats.detect import find
+from liebig.formats import detect, stdlib
 from liebig.formats.items import Options
 
 
 def documents(name):
-    [found] = find(name)
+    [found] = detect(name)
     return {item.record.id: item.record for item in found.items(Options())}
 
 

@@ -8,14 +8,13 @@ from hypothesis import given, settings, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats import folder_of_texts as texts
-from liebig.formats.detect import find
+from liebig.formats import detect, folder_of_texts as texts
 from liebig.formats.items import Options
 from liebig.formats.markup import PARSERS, Parsed, parse_html, parse_markdown, parse_plain, parse_rst
 
 
 def documents(path, name=None):
-    return [item.record for found in find(path, name) for item in found.items(Options())]
+    return [item.record for found in detect(path, name) for item in found.items(Options())]
 
 
 def test_plain_text_is_one_section_of_paragraphs():

@@ -13,9 +13,8 @@ from liebig.train.step import step
 QUEUE = 12
 
 
-def moco(model, tail=(), seed=0, **options):
-    config = MoCo.Config(queue=QUEUE, temperature=0.5, **options)
-    return MoCo(config, model, tail, seed=seed).double().train()
+def moco(model, **options):
+    return MoCo(model, queue=QUEUE, temperature=0.5, **options).double().train()
 
 
 def pairs(n, seed):

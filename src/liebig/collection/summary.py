@@ -28,7 +28,7 @@ from liebig.base.records import Document, Passage, Query, ScoredPair, Tuple
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import Hashes, hash64, hash_all
 from liebig.collection.writer import SINGULAR, CollectionWriter
-from liebig.formats.detect import Found
+from liebig.formats import Match
 from liebig.formats.items import Item, Skipped
 from liebig.formats.output import collapse
 
@@ -135,7 +135,7 @@ Warnings = Iterator[dict[str, Any]]
 
 
 def summarise(
-    folder: Path, found: Sequence[Found], writer: CollectionWriter, census: Census
+    folder: Path, found: Sequence[Match], writer: CollectionWriter, census: Census
 ) -> dict[str, Any]:
     """The summary of a collection that was just written."""
     collection = Collection(folder)

@@ -1,16 +1,16 @@
-"""`liebig convert`: a collection in any of the field's formats, a run in any form of runs, Tevatron's vectors as .npy.
+"""`liebig convert`: write a collection or a run in another format, or Tevatron's vectors as .npy.
 
-A collection is streamed through the writers of `data/exports.py`. A run is read a query at a time and written in the
-order its form means: by score for TREC and Tevatron, by rank for MS MARCO and DPR.
+A collection is streamed through the writer of the format. A run is read one query at a time and ordered as its format
+means it: by score for TREC and Tevatron, by rank for MS MARCO and DPR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
@@ -18,62 +18,68 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection, is_collection
-from liebig.commands.init import FormatName, TargetName
-from liebig.formats import pickled, trec
-from liebig.formats.detect import Found, find
-from liebig.formats.dpr import result_rows
-from liebig.formats.export import EXPORTS, FAMILIES, Export, write
+from liebig.commands.init import FormatName, one_of
+from liebig.formats import Match, detect, formats, pickled, writable
+from liebig.formats.base import Export, RunExport, RunFile
 from liebig.formats.items import Options
-from liebig.formats.output import json_array, write_lines
+from liebig.formats.output import write_lines
+from liebig.formats.trec import cut
 from liebig.measures.answers import has_answer
+
+VECTORS = "vectors"
+
+
+def _writable(name: str) -> str:
+    return one_of(name, [*writable(), VECTORS])
+
+
+TargetName = Annotated[str, AfterValidator(_writable)]
 
 
 class ConvertConfig(Config):
-    """Write a collection, or a run, in another format."""
+    """Write a collection or a run in another format."""
 
     source: InputPath = Field(description="A collection, or a run (TREC, MS MARCO, Tevatron or DPR results).")
-    to: TargetName = Field(description="The format to write; see docs/formats.md.")
-    split: str | None = Field(None, description="The split to write [default: all].")
-    collapse: bool = Field(False, description="Make every run of white space in a text one space.")
-    compress: Literal["none", "gz", "xz", "zst"] = Field("none", description="Pack the files that are text.")
+    to: TargetName = Field(description="Format to write; docs/formats.md lists them.")
+    split: str | None = Field(None, description="Split to write [default: all].")
+    collapse: bool = Field(False, description="Replace every run of white space in a text by one space.")
+    compress: Literal["none", "gz", "xz", "zst"] = Field(
+        "none", description="Compress the files that are text."
+    )
     container: Literal["jsonl", "csv", "parquet"] = Field(
-        "jsonl", description="How tuples and pairs are kept."
+        "jsonl", description="File type of tuples and pairs."
     )
     tokenizer: InputPath | None = Field(
-        None, description="Write token ids of this tokenizer in pre-training lines."
+        None, description="Write pre-training lines as token ids of this tokenizer."
     )
     collection: InputPath | None = Field(
-        None, description="Where the texts of a run's queries and passages are."
+        None, description="Collection with the texts of a run's queries and passages."
     )
-    format: FormatName | None = Field(None, description="The format of the run [default: told from it].")
-    depth: int | None = Field(None, ge=1, description="Keep so many hits of each query [default: all].")
-    tag: str = Field("liebig", pattern=r"^\S+$", description="The last column of a TREC run.")
-    id_prefix: str = Field("", description="What stands before passage ids in DPR results, e.g. wiki:.")
-
-
-RUNS = {
-    "trec-run": "run.trec",
-    "msmarco-run": "run.tsv",
-    "tevatron-run": "run.txt",
-    "dpr-results": "results.json",
-}
-BY_SCORE = frozenset(("trec-run", "tevatron-run"))
+    format: FormatName | None = Field(None, description="Format of the run [default: detected].")
+    depth: int | None = Field(None, ge=1, description="Number of hits to keep per query [default: all].")
+    tag: str = Field("liebig", pattern=r"^\S+$", description="Last column of a TREC run.")
+    id_prefix: str = Field("", description="Prefix of passage ids in DPR results, e.g. wiki:.")
 
 
 def run(config: ConvertConfig, folder: Folder) -> None:
-    """Write the source in the format asked for into the folder."""
+    """Write the source in the chosen format into the folder."""
     packed = "" if config.compress == "none" else f".{config.compress}"
-    if config.to == "vectors":
+    if config.to == VECTORS:
         pickled.convert(config.source, folder.path)
-    elif config.to in RUNS:
-        _convert_run(config, folder.path / (RUNS[config.to] + packed))
-    else:
-        write(config.to, _export(config, folder.path, packed))
+        return
+    format = formats()[config.to]
+    if format.run is not None:
+        _convert_run(config, format.run, folder.path / (format.run.name + packed))
+        return
+    assert format.write is not None, "the recipe allows no other"
+    export = _export(config, folder.path, packed)
+    format.write(export)
+    if not any(path.is_file() and not path.name.startswith(".") for path in folder.path.rglob("*")):
+        raise DataError(f"the collection has nothing that {config.to} can hold", file=config.source)
 
 
 def _export(config: ConvertConfig, folder: Path, packed: str) -> Export:
-    """The collection to write; a format of runs asks for a run."""
-    assert config.to in EXPORTS or config.to in FAMILIES, "the recipe allows no other"
+    """The collection to write, with the options of its writer."""
     collection = Collection(config.source)
     if config.split is not None and config.split not in collection.splits:
         raise DataError(
@@ -91,55 +97,39 @@ def _export(config: ConvertConfig, folder: Path, packed: str) -> Export:
     )
 
 
-def _convert_run(config: ConvertConfig, path: Path) -> None:
+def _convert_run(config: ConvertConfig, form: RunFile, path: Path) -> None:
     if is_collection(config.source):
-        raise DataError(f"{config.to} is a form of runs, and this is a collection", file=config.source)
+        raise DataError(f"{config.to} is a format of runs, and this is a collection", file=config.source)
     collection = None if config.collection is None else Collection(config.collection)
-    options = Options(id_prefix=config.id_prefix)
-    hits = trec.cut(_hits(find(config.source, config.format), options, collection), config.depth)
-    if config.to == "dpr-results":
-        lines = json_array(_results(hits, collection, config.id_prefix))
-    else:
-        lines = _run_lines(config.to, hits, config.tag)
-    write_lines(path, lines)
+    hits = _hits(detect(config.source, config.format), Options(id_prefix=config.id_prefix), collection)
+    export = RunExport(cut(hits, config.depth), config.tag, collection, config.id_prefix, _has_answer)
+    write_lines(path, form.lines(export))
 
 
-def _run_lines(to: str, hits: Iterator[Hit], tag: str) -> Iterator[str]:
-    if to == "trec-run":
-        return trec.run_lines(hits, tag)
-    return trec.marco_run_lines(hits) if to == "msmarco-run" else trec.tevatron_run_lines(hits)
+def _hits(matches: list[Match], options: Options, collection: Collection | None) -> Iterator[Hit]:
+    """The hits of a run, best first for each query."""
+    for match in matches:
+        if match.format.run is None:
+            raise DataError(f"this is not a run but {match.format.about}", file=match.source.label)
+        yield from match.format.run.order(_hits_of_file(match, options, collection))
 
 
-def _hits(found: list[Found], options: Options, collection: Collection | None) -> Iterator[Hit]:
-    """The hits of a run, best first for each query; DPR's questions get the ids the collection has for them."""
-    for one in found:
-        if one.format.name not in RUNS:
-            raise DataError(f"this is no run but {one.format.about}", file=one.source.label)
-        order = trec.by_score if one.format.name in BY_SCORE else trec.by_rank
-        yield from order(_named_hits(one, options, collection))
-
-
-def _named_hits(found: Found, options: Options, collection: Collection | None) -> Iterator[Hit]:
-    known: dict[str, str] = {}
-    if collection is not None and found.format.name == "dpr-results":
-        known = {query.text: query.id for query in collection.queries()}
+def _hits_of_file(match: Match, options: Options, collection: Collection | None) -> Iterator[Hit]:
+    """The hits of one file; questions written out in it (DPR) get the ids that the collection has for them."""
+    ids: dict[str, str] = {}
+    if collection is not None and "queries" in match.format.yields:
+        ids = {query.text: query.id for query in collection.queries()}
     name = ""
-    for item in found.items(options):
+    for item in match.items(options):
         if isinstance(item.record, Query):
-            name = known.get(item.record.text, item.record.id)
+            name = ids.get(item.record.text, item.record.id)
         elif isinstance(item.record, Hit):
             hit = item.record
             yield Hit(name or hit.query, hit.passage, hit.score, hit.rank)
 
 
-def _results(hits: Iterator[Hit], collection: Collection | None, prefix: str) -> Iterator[dict[str, object]]:
-    if collection is None:
-        raise DataError("DPR's results hold texts", fix="name the collection that has them with --collection")
-    return result_rows(hits, collection.query, collection.passage, _answered, prefix)
-
-
-def _answered(query: Query, passage: Passage) -> bool:
-    """Whether a passage holds an answer, as DPR decides it."""
+def _has_answer(query: Query, passage: Passage) -> bool:
+    """Whether a passage contains an answer, as DPR decides it."""
     return has_answer(passage.text, query.answers)
 
 

@@ -1,9 +1,9 @@
-"""`liebig init`: any of the field's formats into one collection, in one pass, looked at while it goes by.
+"""`liebig init`: read data in any supported format into a collection, in one pass, and summarise it.
 
-The paths are looked at first, so that a format that cannot be told stops before anything is written; then their
-items stream into the collection's files and past the census. Documents and files that cannot be read are skipped and
-listed in skipped.txt; a bad line inside a file of data stops, because half of a data set is no data set. Memory: about
-30 bytes a record, whatever its length.
+The formats of all paths are detected first, so that an unknown one stops before anything is written; then their records
+stream into the collection and into the counts of the summary. Documents and files that cannot be read are skipped and
+listed in skipped.txt; a bad line inside a file of data is an error, because half a data set is worse than none. Memory:
+about 30 bytes per record, whatever its length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 from rich.console import Console
 
 from liebig.base.config import Config, InputPath
@@ -26,86 +27,71 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import KINDS, SPLIT_KINDS
 from liebig.collection.summary import Census, file_warnings, show, summarise
 from liebig.collection.writer import CollectionWriter
-from liebig.formats.detect import Found, find
+from liebig.formats import Match, detect, is_name, readable
 from liebig.formats.items import SKIPPED, Item, Options, Skipped
 
-# The recipes of `liebig init` and `liebig convert`.
 
-NAMED = ("stdlib:", "ir_datasets:")
-FormatName = Literal[
-    "collection", "beir", "dpr-questions", "sts", "tevatron-v1", "tevatron-v2", "msmarco-hard-negatives", "dpr-train",
-    "dpr-results", "cocondenser", "condenser", "qrels-rows", "questions", "documents", "passages", "tuples",
-    "trec-topics", "trec-run", "trec-qrels", "msmarco-run", "beir-qrels", "tevatron-run", "msmarco-id-triples",
-    "dpr-passages", "msmarco-documents", "msmarco-titled", "msmarco-triples", "msmarco-queries", "msmarco-passages",
-    "texts", "lines", "stdlib", "ir-datasets",
-]  # fmt: skip
-TargetName = Literal[
-    "beir", "beir-qrels", "passages", "documents", "questions", "trec", "trec-qrels", "trec-topics", "trec-run",
-    "msmarco", "msmarco-passages", "msmarco-titled", "msmarco-documents", "msmarco-queries", "msmarco-qrels",
-    "msmarco-run", "msmarco-id-triples", "msmarco-triples", "msmarco-hard-negatives", "dpr", "dpr-passages",
-    "dpr-questions", "dpr-train", "dpr-results", "tevatron-v1", "tevatron-v2", "tevatron-run", "condenser",
-    "cocondenser", "tuples", "sts", "huggingface", "texts", "lines", "vectors",
-]  # fmt: skip
+def _readable(name: str) -> str:
+    return one_of(name, readable())
+
+
+def one_of(name: str, names: Sequence[str]) -> str:
+    """The name, if it is one of these; else the error of a wrong choice, which the recipe's reader explains."""
+    if name in names:
+        return name
+    raise PydanticCustomError("literal_error", "should be one of {expected}", {"expected": ", ".join(names)})
+
+
+FormatName = Annotated[str, AfterValidator(_readable)]
 
 
 def _sources(value: Any) -> Any:
-    """Names of sources (-, stdlib:, ir_datasets:) stay names; everything else is a path."""
+    """Names of sources (-, stdlib:, ir_datasets:) stay names; every other string is a path."""
     values = [value] if isinstance(value, str | Path) else value
-    return [_source(part) for part in values] if isinstance(values, list | tuple) else value
-
-
-def _source(value: Any) -> Any:
-    is_name = isinstance(value, str) and (value == "-" or value.startswith(NAMED))
-    return value if is_name or not isinstance(value, str) else Path(value)
+    if not isinstance(values, list | tuple):
+        return value
+    return [Path(part) if isinstance(part, str) and not is_name(part) else part for part in values]
 
 
 class InitConfig(Config):
-    """Read data in any of the field's formats into a collection, and look at it."""
+    """Read data in any supported format into a collection and summarise it."""
 
     paths: Annotated[tuple[InputPath | str, ...], BeforeValidator(_sources)] = Field(
         min_length=1,
         description="Files and folders to read; - is standard input, stdlib: Python's own documentation.",
     )
     format: FormatName | None = Field(
-        None, description="The format of all the paths [default: told from each]."
+        None, description="Format of all the paths; docs/formats.md lists them [default: detected for each]."
     )
     split: str | None = Field(
-        None, description="The split of all that is read [default: told from file names]."
+        None, description="Split of everything that is read [default: taken from file names]."
     )
-    strict: bool = Field(
-        False, description="Treat everything suspicious as an error, files that cannot be read too."
-    )
-    limit: int | None = Field(None, ge=1, description="Keep so many documents and passages at most.")
-    tokenizer: InputPath | None = Field(
-        None, description="The tokenizer that made token ids in pre-training lines."
-    )
+    strict: bool = Field(False, description="Treat warnings and files that cannot be read as errors.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of documents and passages to keep.")
+    tokenizer: InputPath | None = Field(None, description="Tokenizer of the token ids in pre-training lines.")
     topic: Literal["title", "desc", "narr"] = Field(
-        "title", description="The field of TREC topics that is the query."
+        "title", description="Field of TREC topics to use as the query."
     )
 
 
-CORPUS_ONLY = frozenset(
-    ("documents", "passages", "msmarco-passages", "msmarco-titled", "msmarco-documents", "dpr-passages", "condenser",
-     "cocondenser", "lines", "texts", "stdlib")
-)  # fmt: skip
 STRIDE = 256
 
 
 def run(config: InitConfig, folder: Folder) -> None:
-    """Read the paths into a collection, print what a careful person would look at, and keep it as summary.json."""
+    """Read the paths into a collection, print its summary, and keep it as summary.json."""
     skipped = Skipped(config.strict)
-    found = _find(config, skipped)
+    matches = _detect(config, skipped)
     _refuse_inside(config.paths, folder)
     options = Options(split=config.split, tokenizer=config.tokenizer, topic=config.topic, skipped=skipped)
     _clear(folder.path)
     census = Census()
     with CollectionWriter(folder.path) as writer:
-        collect(found, options, writer, census, config.limit)
+        collect(matches, options, writer, census, config.limit)
     if not writer.counts:
         _refuse_nothing(config, skipped)
     if skipped.errors:
         folder.write_text(SKIPPED, "".join(f"{error}\n" for error in skipped.errors))
-    summary = summarise(folder.path, found, writer, census)
+    summary = summarise(folder.path, matches, writer, census)
     summary["warnings"] += file_warnings(skipped)
     folder.write_json("summary.json", summary)
     show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
@@ -113,45 +99,45 @@ def run(config: InitConfig, folder: Folder) -> None:
         first = summary["warnings"][0]["sentence"]
         raise DataError(
             f"{len(summary['warnings'])} warnings, the first: {first}",
-            fix="mend the data, or leave out --strict",
+            fix="correct the data, or leave out --strict",
         )
 
 
-def _find(config: InitConfig, skipped: Skipped) -> list[Found]:
-    """What the paths hold. A path that does not exist is a mistake; one that cannot be read is skipped like others."""
-    found: list[Found] = []
+def _detect(config: InitConfig, skipped: Skipped) -> list[Match]:
+    """What the paths hold. A path that does not exist is an error; one that cannot be read is skipped."""
+    matches: list[Match] = []
     for path in config.paths:
         try:
-            found += find(path, config.format, skipped)
+            matches += detect(path, config.format, skipped)
         except DataError as error:
             if not (isinstance(path, Path) and path.exists()):
                 raise
             skipped.add(error)
-    if not found:
+    if not matches:
         _refuse_nothing(config, skipped)
-    return found
+    return matches
 
 
 def _refuse_nothing(config: InitConfig, skipped: Skipped) -> NoReturn:
-    """Say why there is nothing: the reason where there is one, else that the sources are empty."""
+    """Say why nothing was read: the errors if there were any, else that the sources are empty."""
     if len(skipped.errors) == 1:
         raise skipped.errors[0]
     where = ", ".join(map(str, config.paths))
     if skipped.errors:
         what = f"none of the files can be read; {len(skipped.errors):,} were tried, the first: {skipped.errors[0]}"
         raise DataError(what, file=where)
-    raise DataError("there is nothing to read in it", file=where)
+    raise DataError("it contains nothing to read", file=where)
 
 
 def collect(
-    found: Sequence[Found], options: Options, writer: CollectionWriter, census: Census, limit: int | None
+    matches: Sequence[Match], options: Options, writer: CollectionWriter, census: Census, limit: int | None
 ) -> None:
-    """Every item of the sources into the collection and past the census."""
+    """Write every record of the sources into the collection and count it."""
     with Progress("reading", unit="records") as bar:
-        for one in found:
-            bar.note(one.source.name)
+        for match in matches:
+            bar.note(match.source.name)
             number = 0
-            for number, item in enumerate(_within(one.items(options), one, writer, limit), 1):
+            for number, item in enumerate(_limited(match, options, writer, limit), 1):
                 if writer.add(item):
                     census.see(item)
                 if number % STRIDE == 0:
@@ -159,30 +145,30 @@ def collect(
             bar.advance(number % STRIDE)
 
 
-def _within(
-    items: Iterator[Item], found: Found, writer: CollectionWriter, limit: int | None
-) -> Iterator[Item]:
-    """The items, without documents and passages past the limit."""
-    for item in items:
+def _limited(match: Match, options: Options, writer: CollectionWriter, limit: int | None) -> Iterator[Item]:
+    """The items of a source, without documents and passages past the limit."""
+    for item in match.items(options):
         is_text = isinstance(item.record, Document | Passage)
         if is_text and limit is not None and writer.counts["documents"] + writer.counts["passages"] >= limit:
-            if found.format.name in CORPUS_ONLY:
+            if match.format.is_corpus:
                 return
             continue
         yield item
 
 
 def _refuse_inside(paths: Sequence[Path | str], folder: Folder) -> None:
-    """A collection inside the folder it is read from would be read with it the next time."""
+    """Refuse to write inside a folder that is read: the next run would read its own output."""
     for path in paths:
         if isinstance(path, Path) and folder.out.is_relative_to(path.resolve()):
             raise DataError(
-                f"this folder is read, and {folder.out} lies in it", file=path, fix="give an --out beside it"
+                f"the output folder {folder.out} is inside this input folder",
+                file=path,
+                fix="give an --out outside of it",
             )
 
 
 def _clear(folder: Path) -> None:
-    """Begin anew where an earlier attempt was interrupted."""
+    """Remove what an interrupted attempt left."""
     for kind in KINDS:
         (folder / f"{kind}.jsonl").unlink(missing_ok=True)
     for name in (*SPLIT_KINDS, "index"):

@@ -42,7 +42,7 @@ from liebig.commands import STAGES
 from liebig.commands.bm25 import BM25Config
 from liebig.commands.build import DEFAULTS
 from liebig.commands.encode import EncodeConfig
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.methods.cost import assumed, matrix_rate, plan
@@ -423,7 +423,7 @@ def measure(config: BuildConfig) -> SourceSize:
     fields = passage_fields(config, config.start)
     tokenizer = Tokenizer.from_folder(config.start)
     cutter = by_tokens(tokenizer, fields["length"], language=fields["language"])
-    found = [one for source in config.sources for one in find(source)]
+    found = [one for source in config.sources for one in detect(source)]
     sizes = {
         file.label: file.path.stat().st_size
         for one in found

@@ -23,7 +23,7 @@ from liebig.evaluation.runs import needed_run
 from liebig.evaluation.scoring import system_name
 from liebig.evaluation.tables import markdown, rich_table, show
 from liebig.evaluation.tasks import Task
-from liebig.formats import detect as formats
+from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.model.packed import Packed
 from liebig.vectors.topk import topk
@@ -133,7 +133,7 @@ def named_texts(path: Path) -> Iterator[tuple[str, str]]:
 
 def records(path: Path) -> Iterator[object]:
     """Documents, or passages where there are none, of a collection or anything that can be read."""
-    found = formats.find(path)
+    found = detect(path)
     if [one.format.name for one in found] == ["collection"]:
         collection = Collection(path)
         yield from collection.documents() if collection.has("documents") else collection.passages()

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 from liebig.base.records import Hit
-from liebig.formats import detect as formats
+from liebig.formats import Match, detect
 from liebig.formats.inputs import DAMAGE, Source, source_of
 from liebig.formats.items import Options
-from liebig.formats.sniff import Sample
+from liebig.formats.preview import Preview
 from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, regroup
 from liebig.measures.ranking import Bytes, Hits, Longs, compare
 
@@ -280,14 +280,14 @@ def open_run(path: Path) -> Iterator[Block]:
 
 def _has_ranks(source: Source) -> bool:
     """Whether the last of three columns can be ranks, in any order: none twice for a query, several for some."""
-    table = Sample(source).tabs
+    table = Preview(source).tabs
     ranks = {(row[0], row[2]) for row in table if row[2].isdecimal() and int(row[2])}
     return len(ranks) == len(table) > len({row[0] for row in table})
 
 
-def _detected(path: Path) -> formats.Found:
+def _detected(path: Path) -> Match:
     try:
-        return formats.find(path)[0]
+        return detect(path)[0]
     except DataError as error:
         raise DataError(
             error.what, file=error.file, line=error.line, fix="name a TREC, MS MARCO or DPR run"

@@ -17,7 +17,7 @@ from liebig.base.records import Document, Group, Judgement, Passage, Query, Scor
 from liebig.base.rng import below, key, permute
 from liebig.collection.collection import Collection
 from liebig.evaluation.suites import Kind, Suite, recognise
-from liebig.formats import detect as formats
+from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options, Where, as_score, split_in
 from liebig.formats.rows import lines, text_lines
@@ -165,7 +165,7 @@ def read_task(
 
 
 def _is_collection(path: Path) -> bool:
-    return path.is_dir() and [found.format.name for found in formats.find(path)] == ["collection"]
+    return path.is_dir() and [found.format.name for found in detect(path)] == ["collection"]
 
 
 def _collection_task(
@@ -243,7 +243,7 @@ def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
 
 def _read(path: Path) -> _Records:
     records = _Records()
-    for found in formats.find(path):
+    for found in detect(path):
         if found.format.name in (
             "passages",
             "documents",
@@ -287,7 +287,7 @@ def with_passages(task: Task, path: Path) -> Task:
 
 
 def _passages(path: Path) -> Iterator[Passage]:
-    for found in formats.find(path):
+    for found in detect(path):
         for item in found.items(Options()):
             if isinstance(item.record, Passage):
                 yield item.record

@@ -1,1 +1,296 @@
-"""File formats of the field: how each is recognised, read and written."""
+"""The formats that Liebig reads and writes, in one ordered table, and how the format of a path is detected.
+
+`detect(path)` gives what a path holds and why; a folder may hold several formats. The first format whose rule fits
+wins, so special formats come before general ones. A new format is one file and one line of `BUILT_IN`. Other packages
+add formats with the entry point group `liebig.formats`, for example `warc = "my_package.warc:WARC"`; they are tried
+after the built-in ones unless they name one in `before`. The modules are imported at first use, because collections
+read their own files with some of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.extensions import extended, load
+from liebig.formats.base import Format
+from liebig.formats.inputs import NamedSource, Source, source_of
+from liebig.formats.items import Item, Options, Skipped
+from liebig.formats.preview import Preview
+
+GROUP = "liebig.formats"
+BUILT_IN = {
+    "collection": "liebig.formats.collection_folder:COLLECTION",
+    "beir": "liebig.formats.beir:BEIR",
+    "dpr-questions": "liebig.formats.dpr:QUESTIONS",
+    "sts": "liebig.formats.tuples:STS",
+    "tevatron-v1": "liebig.formats.tevatron:FIRST",
+    "tevatron-v2": "liebig.formats.tevatron:SECOND",
+    "msmarco-hard-negatives": "liebig.formats.msmarco:HARD_NEGATIVES",
+    "dpr-train": "liebig.formats.dpr:TRAINING",
+    "dpr-results": "liebig.formats.dpr:RESULTS",
+    "cocondenser": "liebig.formats.condenser_lines:COCONDENSER",
+    "condenser": "liebig.formats.condenser_lines:CONDENSER",
+    "qrels-rows": "liebig.formats.beir:QRELS_ROWS",
+    "questions": "liebig.formats.beir:QUESTIONS",
+    "documents": "liebig.formats.documents:DOCUMENTS",
+    "passages": "liebig.formats.beir:PASSAGES",
+    "tuples": "liebig.formats.tuples:TUPLES",
+    "trec-topics": "liebig.formats.trec:TOPICS",
+    "trec-run": "liebig.formats.trec:RUN",
+    "trec-qrels": "liebig.formats.trec:QRELS",
+    "msmarco-run": "liebig.formats.msmarco:RUN",
+    "beir-qrels": "liebig.formats.beir:QRELS",
+    "tevatron-run": "liebig.formats.tevatron:RUN",
+    "msmarco-id-triples": "liebig.formats.msmarco:ID_TRIPLES",
+    "dpr-passages": "liebig.formats.dpr:PASSAGES",
+    "msmarco-documents": "liebig.formats.msmarco:DOCUMENTS",
+    "msmarco-titled": "liebig.formats.msmarco:TITLED",
+    "msmarco-triples": "liebig.formats.msmarco:TRIPLES",
+    "msmarco-queries": "liebig.formats.msmarco:QUERIES",
+    "msmarco-passages": "liebig.formats.msmarco:PASSAGES",
+    "texts": "liebig.formats.folder_of_texts:TEXTS",
+    "lines": "liebig.formats.documents:LINES",
+    "stdlib": "liebig.formats.stdlib:STDLIB",
+    "ir-datasets": "liebig.formats.ir_datasets:IR_DATASETS",
+    # written only, so their place does not matter
+    "msmarco-qrels": "liebig.formats.msmarco:QRELS",
+    "msmarco": "liebig.formats.msmarco:MSMARCO",
+    "trec": "liebig.formats.trec:TREC",
+    "dpr": "liebig.formats.dpr:DPR",
+    "huggingface": "liebig.formats.huggingface:HUGGINGFACE",
+}
+DATA = frozenset(
+    (".jsonl", ".json", ".ndjson", ".tsv", ".csv", ".parquet", ".arrow", ".trec", ".qrels", ".run")
+)
+TABLES = frozenset((".parquet", ".arrow"))
+TXT = frozenset((".txt", ".text"))
+PROSE = frozenset(("texts", "lines"))  # formats that nearly any text fits
+ABOUT = frozenset(  # files that describe the data beside them
+    (
+        "dataset_info.json",
+        "dataset_infos.json",
+        "dataset_dict.json",
+        "state.json",
+        "summary.json",
+        "manifest.json",
+    )
+)
+README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A source, its format and the reason for it."""
+
+    source: Source
+    format: Format
+    why: str
+
+    def items(self, options: Options) -> Iterator[Item]:
+        """The records of the source."""
+        assert self.format.read is not None, "only formats with a reader are matched"
+        return self.format.read(self.source, options)
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Every format by its name, in the order in which detection tries them."""
+    table = extended(BUILT_IN, GROUP)
+    order: list[str] = []
+    loaded: dict[str, Format] = {}
+    for name, place in table.items():
+        format = load(table, name)
+        if not isinstance(format, Format) or format.name != name:
+            raise _bad_format(name, place, f"it is not a Format named {name!r}")
+        if format.before and format.before not in loaded:
+            raise _bad_format(
+                name, place, f"it must be tried before {format.before!r}, which is not a format"
+            )
+        order.insert(order.index(format.before) if format.before else len(order), name)
+        loaded[name] = format
+    return {name: loaded[name] for name in order}
+
+
+def _bad_format(name: str, place: str, why: str) -> RecipeError:
+    return RecipeError(
+        f"the format {name!r} cannot be loaded from {place}: {why}",
+        fix="repair or uninstall the package that adds it",
+    )
+
+
+def readable() -> list[str]:
+    """The names of the formats that can be read."""
+    return [name for name, format in formats().items() if format.read]
+
+
+def writable() -> list[str]:
+    """The names of the formats in which a collection or a run can be written."""
+    return [name for name, format in formats().items() if format.write or format.run]
+
+
+def is_name(text: str) -> bool:
+    """Whether a text names a source that is not a file: standard input, `stdlib:`, `ir_datasets:NAME`."""
+    return text == "-" or any(f.prefix and text.startswith(f.prefix) for f in formats().values())
+
+
+def detect(path: Path | str, name: str | None = None, skipped: Skipped | None = None) -> list[Match]:
+    """What a path holds, by the rules or by a format's name; what cannot be read is refused, or added to `skipped`."""
+    skipped = skipped or Skipped()
+    text = str(path)
+    source = NamedSource(text) if text != "-" and is_name(text) else source_of(path)
+    for _, below in source.walk():
+        for flaw in below.flaws:
+            skipped.add(flaw)
+    if name is None:
+        return _detect(source, skipped)
+    if name not in readable():
+        near = difflib.get_close_matches(name, readable(), n=1, cutoff=0.4)
+        raise DataError(
+            f"{name!r} is not a format that can be read",
+            fix=f"write {near[0]}" if near else f"use one of {', '.join(readable())}",
+        )
+    format = formats()[name]
+    whole = format.place != "file" or not source.is_folder
+    files = [source] if whole else [file for file in _files(source) if not _is_readme(file)]
+    return [Match(file, format, "named") for file in files]
+
+
+def _detect(source: Source, skipped: Skipped) -> list[Match]:
+    """What a source holds; a folder that is not a format itself is searched for files."""
+    if isinstance(source, NamedSource):
+        return [_first_match(source, [f for f in formats().values() if f.prefix])]
+    if not source.is_folder:
+        return [_detect_file(source)]
+    preview = Preview(source)
+    for format in formats().values():
+        if format.place != "file" and format.rule and format.rule(preview):
+            return [Match(source, format, format.reason)]
+    return _detect_in_folder(source, skipped)
+
+
+def _detect_in_folder(folder: Source, skipped: Skipped) -> list[Match]:
+    """The files of a folder, each in its format: tables, else data, else all text files as documents."""
+    texts = formats()["texts"]
+    known = DATA.union(*(f.suffixes for f in formats().values() if f is not texts))
+    files = _files(folder)
+    data = [file for file in files if file.suffix in known]
+    prose = [file for file in files if file.suffix in texts.suffixes - known and not _is_readme(file)]
+    tables = [file for file in data if file.suffix in TABLES]
+    if tables:
+        return _mention_others(files, _detect_files(tables, skipped))
+    if data and len(data) >= len(prose) and (matches := _detect_files(data, skipped) + _data_among(prose)):
+        return _mention_others(files, matches)
+    if prose and len(_data_among(prose)) == len(prose):
+        return _mention_others(files, _data_among(prose))
+    if prose:
+        others = [file for file in files if file.suffix not in texts.suffixes]
+        return _mention_others(others, [Match(folder, texts, f"a folder of {len(prose):,} text files")])
+    raise DataError("the folder holds nothing that can be read", file=folder.label, fix="name its files")
+
+
+def _mention_others(files: list[Source], matches: list[Match]) -> list[Match]:
+    """The matches, the last with a note on the files that are not read, so that nobody misses one unawares."""
+    read = [match.source for match in matches]
+    left = [file for file in files if file not in read and not _is_readme(file)]
+    if not left:
+        return matches
+    kinds = sorted({file.suffix or file.plain for file in left})
+    shown = ", ".join([*kinds[:5], *(["…"] if len(kinds) > 5 else [])])
+    are = "file is" if len(left) == 1 else "files are"
+    why = f"{matches[-1].why}; {len(left):,} other {are} ignored: {shown}"
+    return [*matches[:-1], replace(matches[-1], why=why)]
+
+
+def _data_among(prose: list[Source]) -> list[Match]:
+    """Text files that hold data all the same (topics.txt, qrels.txt); stops at the first one that is prose."""
+    matches: list[Match] = []
+    for file in prose:
+        if file.suffix not in TXT:
+            break
+        match = _detect_file(file)
+        if match.format.name in PROSE:
+            break
+        matches.append(match)
+    return matches
+
+
+def _detect_files(files: list[Source], skipped: Skipped) -> list[Match]:
+    """The files whose format can be detected; if there is none, the first error."""
+    matches: list[Match] = []
+    first: DataError | None = None
+    for file in files:
+        try:
+            matches.append(_detect_file(file))
+        except DataError as error:
+            skipped.add(error)
+            first = first or error
+    if not matches and first is not None:
+        raise first
+    return matches
+
+
+def _files(folder: Source) -> list[Source]:
+    """The files below a folder, without those that only describe others."""
+    return [f for f in folder.files() if f.plain not in ABOUT and not f.name.startswith("cache-")]
+
+
+def _is_readme(file: Source) -> bool:
+    return file.stem.lower() in README
+
+
+def _detect_file(source: Source) -> Match:
+    if source.suffix in PICKLES:
+        _refuse_pickle(source)
+    candidates = [f for f in formats().values() if f.place != "folder" and not f.prefix]
+    if source.suffix in formats()["texts"].suffixes - TXT:
+        # How a page begins says nothing, it may be a bracket or a tab: only formats that claim the suffix are tried.
+        candidates = [f for f in candidates if source.suffix in f.suffixes]
+    return _first_match(source, candidates)
+
+
+def _first_match(source: Source, candidates: list[Format]) -> Match:
+    """The first format whose rule fits, or an error that says why there is none."""
+    preview = Preview(source)
+    for format in candidates:
+        if format.read and format.rule and format.rule(preview):
+            return Match(source, format, format.reason)
+    if source.head(4).startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
+        _refuse_pickle(source)
+    if not source.head(1):
+        raise DataError("the file is empty", file=source.label, fix="leave it out")
+    _refuse_encodings(preview)
+    raise DataError(
+        "the file holds NUL bytes, so it is not text"
+        if b"\0" in source.head(4096)
+        else "cannot detect the format",
+        file=source.label,
+        fix="name it with --format; docs/formats.md lists them all",
+    )
+
+
+def _refuse_encodings(preview: Preview) -> None:
+    """Refuse data that is not UTF-8, with the command that converts it."""
+    head = preview.source.head(4096)
+    name = "UTF-16" if head[:2] in UTF16 else "latin1"
+    if not preview.is_utf8 and (name == "UTF-16" or b"\0" not in head):
+        raise DataError(
+            "this is UTF-16 text" if name == "UTF-16" else "this is not UTF-8 text",
+            file=preview.source.label,
+            fix=f"convert it, e.g. with iconv -f {name.lower()} -t utf-8",
+        )
+
+
+def _refuse_pickle(source: Source) -> NoReturn:
+    raise DataError(
+        "this is a pickle, which can run code when it is loaded; refusing to read it",
+        file=source.label,
+        fix="for vectors that Tevatron wrote, use liebig convert FILE --to vectors",
+    )

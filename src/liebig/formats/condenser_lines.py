@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from liebig.base.records import Document, Section
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_list, as_text, field
 from liebig.formats.output import json_line
+from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 
 Decode = Callable[[list[int]], str]
 Encode = Callable[[Sequence[str]], list[list[int]]]
+
+
+def is_text(preview: Preview) -> bool:
+    """Rows with text and nothing else."""
+    return set(preview.row) == {"text"}
 
 
 def read_text(source: Source, options: Options) -> Iterator[Item]:
@@ -26,6 +33,11 @@ def read_text(source: Source, options: Options) -> Iterator[Item]:
     for where, row in rows(source):
         text = _text(field(row, ("text",), where), where, decode)
         yield Item(_document(source, where, [text] if text else []), where)
+
+
+def is_spans(preview: Preview) -> bool:
+    """Rows with spans."""
+    return preview.has("spans")
 
 
 def read_spans(source: Source, options: Options) -> Iterator[Item]:
@@ -63,8 +75,10 @@ def _decoder(folder: Path | None) -> Decode | None:
     return cast(Decode, Tokenizer.from_folder(folder).decode)
 
 
-def encoder(folder: Path) -> Encode:
+def _encoder(folder: Path | None) -> Encode | None:
     """Texts to token ids, without special tokens, by the tokenizer of a folder."""
+    if folder is None:
+        return None
     from liebig.text.tokenizer import Tokenizer
 
     return cast(Encode, Tokenizer.from_folder(folder).encode_batch)
@@ -77,6 +91,11 @@ def text_lines(documents: Iterable[Document], encode: Encode | None = None) -> I
             yield json_line({"text": paragraph if encode is None else encode([paragraph])[0]})
 
 
+def write_text(export: Export) -> None:
+    """condenser.jsonl: a line for each paragraph, as text, or as token ids with --tokenizer."""
+    export.lines("condenser.jsonl", text_lines(export.documents(), _encoder(export.tokenizer)))
+
+
 def span_lines(documents: Iterable[Document], encode: Encode | None = None) -> Iterator[str]:
     """{"spans": […]}, a line for each document; its spans are its paragraphs."""
     for record in documents:
@@ -84,5 +103,32 @@ def span_lines(documents: Iterable[Document], encode: Encode | None = None) -> I
         yield json_line({"spans": spans if encode is None or not spans else encode(spans)})
 
 
+def write_spans(export: Export) -> None:
+    """cocondenser.jsonl: a line for each document, its paragraphs as spans, or their token ids with --tokenizer."""
+    export.lines("cocondenser.jsonl", span_lines(export.documents(), _encoder(export.tokenizer)))
+
+
 def _paragraphs(document: Document) -> list[str]:
     return [paragraph for section in document.sections for paragraph in section.paragraphs]
+
+
+CONDENSER = Format(
+    name="condenser",
+    about="Condenser's lines of text",
+    fields="{`text`: text} or token ids (needs `--tokenizer`); a line is a document",
+    yields=("documents",),
+    rule=is_text,
+    read=read_text,
+    write=write_text,
+    sample={"wiki.jsonl": '{"text": "One paragraph."}\n{"text": "Another."}\n'},
+)
+COCONDENSER = Format(
+    name="cocondenser",
+    about="coCondenser's lines of spans",
+    fields="{`spans`: [text, …]} or lists of token ids (needs `--tokenizer`); a line is a document",
+    yields=("documents",),
+    rule=is_spans,
+    read=read_spans,
+    write=write_spans,
+    sample={"marco.jsonl": '{"spans": ["One sentence.", "Another one."]}\n'},
+)

@@ -1,4 +1,4 @@
-"""Structured documents as JSON lines, and plain text with a paragraph on every line.
+"""Structured documents as JSON lines, and plain text with one paragraph per line.
 
 {"id", "title", "sections": [{"heading", "paragraphs"}]}, headings and paragraphs also as `h` and `p`; or {"id",
 "title", "text"}, whose text is parsed as the id's suffix says (.md, .rst, .html), else as plain paragraphs. Other
@@ -12,15 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from liebig.base.records import Document, Section
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
 from liebig.formats.markup import PARSERS, Parsed, parse_plain
 from liebig.formats.output import json_line
+from liebig.formats.preview import TEXTS, Preview
 from liebig.formats.rows import rows, text_lines
 
 IDS = ("id", "_id", "docid", "doc_id")
-TEXTS = ("text", "contents", "content")
 OWN = frozenset((*IDS, *TEXTS, "title", "sections", "metadata"))
+
+
+def is_documents(preview: Preview) -> bool:
+    """Rows with sections, or with id and text."""
+    return preview.has("sections") or (preview.has("id") and any(preview.has(name) for name in TEXTS))
 
 
 def read_documents(source: Source, options: Options) -> Iterator[Item]:
@@ -74,8 +80,21 @@ def document_lines(documents: Iterable[Document]) -> Iterator[str]:
     return (json_line(document_row(record)) for record in documents)
 
 
+def write_documents(export: Export) -> None:
+    """documents.jsonl, with sections and paragraphs."""
+    export.lines("documents.jsonl", document_lines(export.documents()))
+
+
+def is_paragraphs(preview: Preview) -> bool:
+    """A .txt file, or other lines of text, that fits no other format and is not named qrels."""
+    plain = preview.source.suffix in (".txt", ".text", "") and preview.container is None
+    if preview.is_named_qrels:
+        return False
+    return plain and bool(preview.lines) and "\0" not in preview.lines[0] and "\ufffd" not in preview.lines[0]
+
+
 def read_paragraphs(source: Source, options: Options) -> Iterator[Item]:
-    """Plain text, a paragraph on every line: each is a document of its own, named after file and line."""
+    """Plain text, one paragraph per line: each is a document of its own, named after file and line."""
     for number, line in text_lines(source):
         name = f"{source.stem.lstrip('-') or 'line'}:{number}"
         yield Item(Document(name, "", (Section("", (line,)),)), Where(source.label, number))
@@ -87,3 +106,35 @@ def paragraph_lines(documents: Iterable[Document]) -> Iterator[str]:
         for section in record.sections:
             for paragraph in section.paragraphs:
                 yield " ".join(paragraph.splitlines())
+
+
+def write_paragraphs(export: Export) -> None:
+    """paragraphs.txt: one line per paragraph; name the file to read it, in a folder it is one document."""
+    export.lines("paragraphs.txt", paragraph_lines(export.documents()))
+
+
+DOCUMENTS = Format(
+    name="documents",
+    about="documents, with sections or without",
+    fields="{`id`, `title`, `sections`: [{`heading` or `h`, `paragraphs` or `p`}]}, or {`id`, `title`, `text`} whose "
+    "text is parsed as the id's suffix says (.md, .rst, .html, else paragraphs between blank lines). Other fields "
+    "become metadata",
+    yields=("documents",),
+    rule=is_documents,
+    read=read_documents,
+    write=write_documents,
+    sample={
+        "articles.jsonl": '{"id": "55397", "title": "Hadean", "sections": [{"h": "", "p": ["The Hadean."]}, '
+        '{"h": "Name", "p": []}]}\n'
+    },
+)
+LINES = Format(
+    name="lines",
+    about="one paragraph per line",
+    fields="every line is a document of one paragraph, named after file and line",
+    yields=("documents",),
+    rule=is_paragraphs,
+    read=read_paragraphs,
+    write=write_paragraphs,
+    sample={"paragraphs.txt": "One paragraph.\nAnother paragraph.\n"},
+)

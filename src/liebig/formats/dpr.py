@@ -1,9 +1,11 @@
-"""DPR: passages, questions and training data.
+"""DPR: passages, questions, training data and results; and Pyserini's results.
 
 Passages: CSV with tabs, `id text title` (text before title); questions: `question <tab> [answer, …]`, the list being
 a Python literal, which is parsed and never evaluated; training data: one JSON array of {"question", "answers",
 "positive_ctxs", "negative_ctxs", "hard_negative_ctxs"}, read an element at a time. Questions have no ids: they are
-numbered within their file. Contexts without an id are named after their contents.
+numbered within their file. Contexts without an id are named after their contents. Results: an array of {"question",
+"answers", "ctxs": [{"id", "title", "text", "score", "has_answer"}]}, scores being strings; Pyserini writes {id:
+{"question", "answers", "contexts": [{"docid", "score", …}]}}. Both are read, DPR's is written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.collection.lookup import hash64
-from liebig.formats import rows as json_input
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -32,20 +34,30 @@ from liebig.formats.items import (
     as_texts,
     field,
 )
-from liebig.formats.output import csv_line
-from liebig.formats.rows import check_text, container_of, csv_rows, text_lines, values
-from liebig.formats.trec import by_query, digits
+from liebig.formats.output import csv_line, json_array
+from liebig.formats.preview import Preview
+from liebig.formats.rows import check_text, container_of, csv_rows, elements, json_lines, text_lines, values
+from liebig.formats.trec import by_query, by_rank, digits
 
 COLUMNS = ("id", "text", "title")
 CONTEXT_IDS = ("psg_id", "passage_id", "id", "docid")
 MAX_LITERAL = 1 << 20
 
 
+def is_passages(preview: Preview) -> bool:
+    """Three tab-separated columns under the header id, text, title, in any order."""
+    return _is_header(preview.lines[0].split("\t") if preview.lines else [])
+
+
+def _is_header(row: list[str]) -> bool:
+    return sorted(name.strip().lower() for name in row) == sorted(COLUMNS)
+
+
 def read_passages(source: Source, options: Options) -> Iterator[Item]:
     """Passages; the header says the order of the columns, and without one it is id, text, title."""
     order = list(COLUMNS)
     for where, row in csv_rows(source, "\t"):
-        if where.line == 1 and sorted(name.strip().lower() for name in row) == sorted(COLUMNS):
+        if where.line == 1 and _is_header(row):
             order = [name.strip().lower() for name in row]
             continue
         if len(row) != 3:
@@ -59,6 +71,18 @@ def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
     yield "\t".join(COLUMNS)
     for record in passages:
         yield csv_line((record.id, record.text, record.title), "\t")
+
+
+def write_passages(export: Export) -> None:
+    """psgs.tsv with the columns id, text, title."""
+    export.lines("psgs.tsv", passage_lines(export.passages()))
+
+
+def is_questions(preview: Preview) -> bool:
+    """Two tab-separated columns, the second a list in brackets."""
+    table = preview.tabs
+    lists = [row[1].strip().strip('"') for row in table] if table and len(table[0]) == 2 else []
+    return bool(lists) and all(text.startswith("[") and text.endswith("]") for text in lists)
 
 
 def read_questions(source: Source, options: Options) -> Iterator[Item]:
@@ -109,6 +133,17 @@ def question_lines(queries: Iterable[Query]) -> Iterator[str]:
                 f"the question {record.id!r} is empty or holds a line break", fix="give --collapse"
             )
         yield csv_line((record.text, repr(list(record.answers))), "\t")
+
+
+def write_questions(export: Export) -> None:
+    """SPLIT.qa.csv; ids are not written."""
+    for name, queries in export.query_files("{}.qa.csv", "questions.qa.csv"):
+        export.lines(name, question_lines(queries))
+
+
+def is_training(preview: Preview) -> bool:
+    """Elements with question and positive_ctxs."""
+    return preview.has("question", "positive_ctxs")
 
 
 def read_training(source: Source, options: Options) -> Iterator[Item]:
@@ -175,11 +210,16 @@ def _context_row(passage: Passage) -> dict[str, str]:
     return {"title": passage.title, "text": passage.text, "psg_id": passage.id}
 
 
-# DPR's results with texts, and Pyserini's: one JSON file of questions and the contexts found for them.
-#
-# DPR: an array of {"question", "answers", "ctxs": [{"id", "title", "text", "score", "has_answer"}]}, scores
-# being strings; Pyserini: {id: {"question", "answers", "contexts": [{"docid", "score", …}]}}. Both are
-# read, DPR's is written. An id prefix such as `wiki:` is taken off when told.
+def write_training(export: Export) -> None:
+    """SPLIT.json, an array with the passages written out."""
+    for split in export.group_splits():
+        rows = training_rows(export.groups(split), export.query, export.passage)
+        export.lines(f"{split}.json", json_array(rows))
+
+
+def is_results(preview: Preview) -> bool:
+    """Elements with question and ctxs, or one object of results with contexts."""
+    return preview.has("question", "ctxs") or preview.container == "json object"
 
 
 def read_results(source: Source, options: Options) -> Iterator[Item]:
@@ -198,8 +238,8 @@ def read_results(source: Source, options: Options) -> Iterator[Item]:
 
 def _entries(source: Source) -> Iterator[tuple[Where, str, Any]]:
     if container_of(source) == "json lines":
-        return ((where, "", value) for where, value in json_input.json_lines(source))
-    return json_input.elements(source)
+        return ((where, "", value) for where, value in json_lines(source))
+    return elements(source)
 
 
 def _hit(query: str, entry: Any, rank: int, where: Where, prefix: str) -> Hit:
@@ -229,3 +269,71 @@ def result_rows(
             }
             contexts.append(row | {"has_answer": has_answer(asked, found)})
         yield {"query_id": asked.id, "question": asked.text, "answers": list(asked.answers), "ctxs": contexts}
+
+
+def _result_lines(export: RunExport) -> Iterator[str]:
+    """results.json, an array with the texts of the hits; needs --collection."""
+    if export.collection is None:
+        raise DataError("DPR's results hold texts", fix="name the collection that has them with --collection")
+    query, passage = export.collection.query, export.collection.passage
+    return json_array(result_rows(export.hits, query, passage, export.has_answer, export.id_prefix))
+
+
+def write_all(export: Export) -> None:
+    """The files of `dpr-passages`, `dpr-questions` and `dpr-train`."""
+    for write in (write_passages, write_questions, write_training):
+        write(export)
+
+
+PASSAGES = Format(
+    name="dpr-passages",
+    about="DPR's passages",
+    fields="`id`, `text`, `title` (text before title) with tabs, CSV quoting; the header decides the order",
+    yields=("passages",),
+    rule=is_passages,
+    read=read_passages,
+    write=write_passages,
+    sample={"psgs_w100.tsv": 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"")"\tAaron\n'},
+)
+QUESTIONS = Format(
+    name="dpr-questions",
+    about="DPR's questions with answers",
+    fields="question, tab, list of answers as a Python or JSON literal; CSV quoting. Questions are numbered: "
+    "`nq-test-0`, …",
+    yields=("queries",),
+    rule=is_questions,
+    read=read_questions,
+    write=write_questions,
+    sample={"nq-test.qa.csv": "who got the first nobel prize in physics\t['Wilhelm Conrad Röntgen']\n"},
+)
+TRAINING = Format(
+    name="dpr-train",
+    about="DPR's training data",
+    fields="array of {`question`, `answers`, `positive_ctxs`, `negative_ctxs`, `hard_negative_ctxs`}; contexts "
+    "{`title`, `text`, `psg_id` or `passage_id`} or strings. A context without an id is named after its contents; "
+    "retrieval scores are not teacher scores",
+    yields=("queries", "passages", "groups"),
+    rule=is_training,
+    read=read_training,
+    write=write_training,
+    sample={
+        "nq-train.json": '[\n{"question": "who", "answers": ["x"], "positive_ctxs": [{"title": "T", "text": "x y", '
+        '"score": 1000, "title_score": 1, "psg_id": "7"}], "negative_ctxs": [], "hard_negative_ctxs": [{"title": "U", '
+        '"text": "z"}]}\n]\n'
+    },
+)
+RESULTS = Format(
+    name="dpr-results",
+    about="DPR's or Pyserini's results",
+    fields="DPR: array of {`question`, `answers`, `ctxs`: [{`id`, `title`, `text`, `score`, `has_answer`}]}; "
+    "Pyserini: {id: {`question`, `contexts`: [{`docid`, `score`}]}}. A run: for convert, not for init",
+    yields=("queries", "hits"),
+    rule=is_results,
+    read=read_results,
+    run=RunFile("results.json", by_rank, _result_lines),
+    sample={
+        "results.json": '[{"question": "who", "answers": ["x"], "ctxs": [{"id": "wiki:7", "title": "T", "text": "x", '
+        '"score": "81.5", "has_answer": true}]}]'
+    },
+)
+DPR = Format(name="dpr", about="DPR's files", write=write_all)

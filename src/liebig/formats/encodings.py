@@ -48,7 +48,7 @@ def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:
-        encoding = _guess(raw) or where.refuse("the encoding of the text cannot be told", "save it as UTF-8")
+        encoding = _guess(raw) or where.refuse("cannot detect the encoding of the text", "save it as UTF-8")
         text = raw.decode(encoding)
     if "\0" in text:
         where.refuse("the file holds NUL bytes, so it is not text", "remove it, or name it by its format")

@@ -1,7 +1,7 @@
 """A folder of .txt, .md, .rst, .html and .pdf files: every file is a document, named after its path in the folder.
 
-Headings become sections (see markup); a PDF's outline does where it has one. Other files are left alone. Files are
-read one at a time, in the order of their names; one that cannot be read is skipped where the options allow it.
+Headings become sections (see markup.py), as does a PDF's outline if it has one. Other files are ignored. Files are
+read one at a time, in the order of their names; one that cannot be read is skipped if the options allow it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
+from liebig.formats.base import Export, Format
 from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
 from liebig.formats.documents import parse_as
 from liebig.formats.encodings import UTF_8, whole_text
@@ -19,12 +20,21 @@ from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_id
 from liebig.formats.markup import PARSERS, Parsed, markdown_lines, parse_plain
 from liebig.formats.output import write_lines
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
 SUFFIXES = frozenset((*PARSERS, ".pdf"))
 PLAIN = frozenset((".txt", ".text"))
-MARKUP = SUFFIXES - PLAIN
-README = frozenset(("readme", "license", "licence", "changelog", "copying", "notice"))
+
+
+def is_text_file(preview: Preview) -> bool:
+    """A .md, .rst, .html or .pdf file, or a .txt with blank lines in it or not in UTF-8."""
+    if preview.source.is_folder:
+        return False  # decided by what else is in the folder
+    if preview.source.suffix in PLAIN:
+        body = "\n".join(preview.raw_lines).strip()
+        return "\n\n" in body or not preview.is_utf8
+    return preview.source.suffix in SUFFIXES
 
 
 def read_texts(source: Source, options: Options) -> Iterator[Item]:
@@ -104,7 +114,7 @@ def _clean(text: str) -> str:
 
 
 def write_texts(folder: Path, documents: Iterable[Document]) -> int:
-    """A Markdown file for each document, at the path that its id names."""
+    """Write a Markdown file for each document, at the path that its id names; returns how many."""
     count = 0
     taken: set[str] = set()
     for record in documents:
@@ -124,3 +134,23 @@ def _safe(name: str) -> str:
     if wrong or "\\" in name or ":" in name or any(len(part.encode()) > 200 for part in path.parts):
         raise DataError(f"the id {name!r} cannot be the path of a file", fix="choose another format")
     return str(path) if path.suffix == ".md" else f"{path}.md"
+
+
+def export_texts(export: Export) -> None:
+    """A Markdown file for each document."""
+    write_texts(export.folder, export.documents())
+
+
+TEXTS = Format(
+    name="texts",
+    about="a folder or file of text",
+    fields=".txt, .md, .rst, .html, .pdf; headings become sections, as does a PDF's outline. Ids are paths in the "
+    "folder",
+    yields=("documents",),
+    place="both",
+    suffixes=SUFFIXES,
+    rule=is_text_file,
+    read=read_texts,
+    write=export_texts,
+    sample={"guide.md": "# Guide\n\nFirst.\n\n## Install\n\nRun it.\n"},
+)

@@ -354,6 +354,16 @@ class StandardInput(Source):
         return self.open()
 
 
+class NamedSource(Source):
+    """A source that is only a name, such as `stdlib:`, and has no bytes; a format reads it by the name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = self.label = name
+
+    def raw(self) -> BinaryIO:
+        raise DataError("is a name, not a file; it has no bytes to read", file=self.label)
+
+
 class MemberSource(Source):
     """A file of an archive, or the archive itself as a folder; parts of a member's name are its folders."""
 

@@ -1,4 +1,4 @@
-"""MS MARCO: passages, documents, the titled passages released with RocketQA, triples, mined negatives.
+"""MS MARCO: passages, documents, RocketQA's titled passages, queries, qrels, runs, triples, mined negatives.
 
 collection.tsv: `pid text`; msmarco-docs.tsv: `docid url title body`; titled: `pid title text`, or RocketQA's
 para.txt with para.title.txt; triples: `qid pid pid` or three texts; msmarco-hard-negatives.jsonl of
@@ -12,12 +12,34 @@ from itertools import chain
 from typing import Any
 
 from liebig.base.errors import DataError
-from liebig.base.records import Document, Group, Passage, Section, Tuple
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
 from liebig.collection.lookup import TitleFile
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
-from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_score, field
+from liebig.formats.items import (
+    Item,
+    Options,
+    Row,
+    Where,
+    as_grade,
+    as_id,
+    as_list,
+    as_row,
+    as_score,
+    field,
+)
 from liebig.formats.output import json_line, tab_line
+from liebig.formats.preview import Preview, are_ids, are_ranks
 from liebig.formats.rows import rows, tab_fields
+from liebig.formats.trec import by_query, by_rank, qrels_lines
+
+RUN_DEPTH = 1000  # hits per query that the official script accepts
+
+
+def is_passages(preview: Preview) -> bool:
+    """Two tab-separated columns that start with an id."""
+    table = preview.tabs
+    return bool(table) and len(table[0]) == 2 and are_ids(table)
 
 
 def read_passages(source: Source, options: Options) -> Iterator[Item]:
@@ -34,6 +56,19 @@ def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
                 f"passage {record.id!r} has a title, which this format cannot hold", fix="use msmarco-titled"
             )
         yield tab_line(record.id, record.text)
+
+
+def write_passages(export: Export) -> None:
+    """collection.tsv; passages with titles are refused."""
+    export.lines("collection.tsv", passage_lines(export.passages()))
+
+
+def is_titled(preview: Preview) -> bool:
+    """Three tab-separated columns that start with an id, or a folder with para.txt and para.title.txt."""
+    if preview.source.is_folder:
+        return bool(preview.source.find("para.txt") and preview.source.find("para.title.txt"))
+    table = preview.tabs
+    return bool(table) and len(table[0]) == 3 and are_ids(table)
 
 
 def read_titled(source: Source, options: Options) -> Iterator[Item]:
@@ -65,6 +100,17 @@ def titled_lines(passages: Iterable[Passage]) -> Iterator[str]:
     return (tab_line(record.id, record.title, record.text) for record in passages)
 
 
+def write_titled(export: Export) -> None:
+    """corpus.tsv with id, title and text."""
+    export.lines("corpus.tsv", titled_lines(export.passages()))
+
+
+def is_documents(preview: Preview) -> bool:
+    """Four tab-separated columns that start with an id."""
+    table = preview.tabs
+    return bool(table) and len(table[0]) == 4 and are_ids(table)
+
+
 def read_documents(source: Source, options: Options) -> Iterator[Item]:
     """Documents of `docid <tab> url <tab> title <tab> body` lines."""
     for where, (name, url, title, body) in tab_fields(source, 4, "id, url, title, body"):
@@ -78,6 +124,92 @@ def document_lines(documents: Iterable[Document]) -> Iterator[str]:
         yield tab_line(
             record.id, record.metadata.get("url", ""), record.title, record.text.replace("\n", " ")
         )
+
+
+def write_documents(export: Export) -> None:
+    """msmarco-docs.tsv; a document's paragraphs become one text."""
+    export.lines("msmarco-docs.tsv", document_lines(export.documents()))
+
+
+def is_queries(preview: Preview) -> bool:
+    """Two tab-separated columns that start with an id, in a file whose name mentions queries."""
+    return is_passages(preview) and preview.is_about_queries
+
+
+def read_queries(source: Source, options: Options) -> Iterator[Item]:
+    """Queries of `id <tab> text` lines, as MS MARCO and TREC's later tracks have them."""
+    split = options.split_of(source, "")
+    for where, (name, text) in tab_fields(source, 2, "id, text"):
+        yield Item(Query(as_id(name, where), text), where, split)
+
+
+def query_lines(queries: Iterable[Query]) -> Iterator[str]:
+    """`id <tab> text`."""
+    return (tab_line(query.id, query.text) for query in queries)
+
+
+def write_queries(export: Export) -> None:
+    """queries.SPLIT.tsv."""
+    for name, queries in export.query_files("queries.{}.tsv", "queries.tsv"):
+        export.lines(name, query_lines(queries))
+
+
+def tab_qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
+    """TREC's qrels with tabs."""
+    return (line.replace(" ", "\t") for line in qrels_lines(judgements))
+
+
+def write_qrels(export: Export) -> None:
+    """qrels.SPLIT.tsv, four columns with tabs."""
+    for split in export.splits_of("judgements"):
+        export.lines(f"qrels.{split}.tsv", tab_qrels_lines(export.judgements(split)))
+
+
+def is_run(preview: Preview) -> bool:
+    """Three tab-separated columns, the last counting ranks from 1, not named triples."""
+    table = preview.tabs
+    has_width = bool(table) and len(table[0]) == 3 and "triple" not in preview.name
+    return has_width and preview.numbers(table, 2, whole=True) and are_ranks(table)
+
+
+def read_run(source: Source, options: Options) -> Iterator[Item]:
+    """Hits of `query passage rank` lines; a hit's score is 1 / rank, because the file has none.
+
+    Passage 0 is a passage like any other, although the official script also uses it for ranks left empty.
+    """
+    for where, (query, passage, rank) in tab_fields(source, 3, "query, passage, rank"):
+        place = as_grade(rank, where)
+        if place < 1:
+            where.refuse(f"ranks count from 1, and this is {place}")
+        yield Item(Hit(as_id(query, where), as_id(passage, where), 1.0 / place, place), where)
+
+
+def run_lines(hits: Iterable[Hit]) -> Iterator[str]:
+    """`query passage rank`; the official script takes whole numbers as ids and no more than 1,000 ranks."""
+    for group in by_query(hits):
+        if len(group) > RUN_DEPTH:
+            raise DataError(
+                f"query {group[0].query!r} has {len(group):,} hits; MS MARCO's script refuses more than 1,000",
+                fix="give --depth 1000",
+            )
+        for rank, hit in enumerate(group, 1):
+            for name in (hit.query, hit.passage):
+                if not (name.isascii() and name.isdigit()):
+                    raise DataError(f"the id {name!r} is not a whole number, which MS MARCO's script needs")
+            yield tab_line(hit.query, hit.passage, str(rank))
+
+
+def _run_file_lines(export: RunExport) -> Iterator[str]:
+    """run.tsv with query, passage and rank."""
+    return run_lines(export.hits)
+
+
+def is_id_triples(preview: Preview) -> bool:
+    """Three tab-separated columns of whole numbers, or in a file named qidpidtriples."""
+    table = preview.tabs
+    if not table or len(table[0]) != 3:
+        return False
+    return "qidpid" in preview.name or all(preview.numbers(table, n, whole=True) for n in range(3))
 
 
 def read_id_triples(source: Source, options: Options) -> Iterator[Item]:
@@ -104,6 +236,18 @@ def id_triple_lines(groups: Iterable[Group]) -> Iterator[str]:
                 yield tab_line(group.query, positive, negative)
 
 
+def write_id_triples(export: Export) -> None:
+    """qidpidtriples.SPLIT.tsv."""
+    for split in export.group_splits():
+        export.lines(f"qidpidtriples.{split}.tsv", id_triple_lines(export.groups(split)))
+
+
+def is_text_triples(preview: Preview) -> bool:
+    """Three tab-separated columns of texts."""
+    table = preview.tabs
+    return bool(table) and len(table[0]) == 3
+
+
 def read_text_triples(source: Source, options: Options) -> Iterator[Item]:
     """Tuples of `query <tab> positive <tab> negative` texts."""
     split = options.split_of(source, "train")
@@ -116,6 +260,17 @@ def text_triple_lines(tuples: Iterable[Tuple]) -> Iterator[str]:
     for record in tuples:
         for negative in record.negatives:
             yield tab_line(record.anchor, record.positive, negative)
+
+
+def write_text_triples(export: Export) -> None:
+    """triples.SPLIT.tsv, from tuples, or from groups or judgements with their texts."""
+    for split in export.tuple_splits():
+        export.lines(f"triples.{split}.tsv", text_triple_lines(export.tuples(split)))
+
+
+def is_hard_negatives(preview: Preview) -> bool:
+    """Rows with qid, pos and neg."""
+    return preview.has("qid", "pos", "neg")
 
 
 def read_hard_negatives(source: Source, options: Options) -> Iterator[Item]:
@@ -172,3 +327,104 @@ def _number(name: str) -> int | str:
     """The id as a number where it is one and reads back the same."""
     plain = name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 16
     return int(name) if plain else name
+
+
+def write_hard_negatives(export: Export) -> None:
+    """msmarco-hard-negatives.SPLIT.jsonl."""
+    for split in export.group_splits():
+        lines = hard_negative_lines(export.groups(split))
+        export.lines(f"msmarco-hard-negatives.{split}.jsonl", lines)
+
+
+def write_all(export: Export) -> None:
+    """The files of `msmarco-titled`, `msmarco-queries`, `msmarco-qrels` and `msmarco-id-triples`."""
+    for write in (write_titled, write_queries, write_qrels, write_id_triples):
+        write(export)
+
+
+PASSAGES = Format(
+    name="msmarco-passages",
+    about="MS MARCO passages",
+    fields="id, text with tabs; passage 0 is a passage",
+    yields=("passages",),
+    rule=is_passages,
+    read=read_passages,
+    write=write_passages,
+    sample={"collection.tsv": "0\tThe presence of communication\n1\tThe Manhattan Project\n"},
+)
+TITLED = Format(
+    name="msmarco-titled",
+    about="MS MARCO passages with RocketQA's titles",
+    fields="id, title, text with tabs; or RocketQA's folder with `para.txt` and `para.title.txt`, joined by id",
+    yields=("passages",),
+    place="both",
+    rule=is_titled,
+    read=read_titled,
+    write=write_titled,
+    sample={"corpus.tsv": "0\tManhattan\tThe presence of communication\n7\t\tNo title\n"},
+)
+DOCUMENTS = Format(
+    name="msmarco-documents",
+    about="MS MARCO documents",
+    fields="id, url, title, body with tabs",
+    yields=("documents",),
+    rule=is_documents,
+    read=read_documents,
+    write=write_documents,
+    sample={"msmarco-docs.tsv": "D1555982\thttps://a.b/\tTitle\tThe body of it.\n"},
+)
+QUERIES = Format(
+    name="msmarco-queries",
+    about="MS MARCO or TREC queries",
+    fields="id, text with tabs; TREC topics as TSV too",
+    yields=("queries",),
+    rule=is_queries,
+    read=read_queries,
+    write=write_queries,
+    sample={"queries.dev.small.tsv": "1048578\tcost of endless pools\n"},
+)
+QRELS = Format(name="msmarco-qrels", about="MS MARCO qrels, read as trec-qrels", write=write_qrels)
+RUN = Format(
+    name="msmarco-run",
+    about="MS MARCO run",
+    fields="query, passage, rank",
+    yields=("hits",),
+    rule=is_run,
+    read=read_run,
+    run=RunFile("run.tsv", by_rank, _run_file_lines),
+    sample={"run.tsv": "2\t0\t1\n2\t17\t2\n3\t5\t1\n"},
+)
+ID_TRIPLES = Format(
+    name="msmarco-id-triples",
+    about="MS MARCO triples of ids",
+    fields="query, positive, negative (ids); neighbouring lines of one query and positive become one group",
+    yields=("groups",),
+    rule=is_id_triples,
+    read=read_id_triples,
+    write=write_id_triples,
+    sample={"qidpidtriples.train.full.2.tsv": "1\t20\t300\n1\t20\t301\n2\t5\t6\n"},
+)
+TRIPLES = Format(
+    name="msmarco-triples",
+    about="MS MARCO triples of texts",
+    fields="query, positive, negative (texts) with tabs",
+    yields=("tuples",),
+    rule=is_text_triples,
+    read=read_text_triples,
+    write=write_text_triples,
+    sample={"triples.train.small.tsv": "is a little caffeine ok\tWe do not know\tIt is generally safe\n"},
+)
+HARD_NEGATIVES = Format(
+    name="msmarco-hard-negatives",
+    about="sentence-transformers' mined negatives",
+    fields="{`qid`, `pos`: [pid], `neg`: {system: [pid]}}, or {`pid`, `ce-score`} instead of pid. Negatives of all "
+    "systems, each once; scores become teacher scores if all have one",
+    yields=("groups",),
+    rule=is_hard_negatives,
+    read=read_hard_negatives,
+    write=write_hard_negatives,
+    sample={
+        "msmarco-hard-negatives.jsonl": '{"qid": 867436, "pos": [5238393], "neg": {"bm25": [1, 0], "tas-b": [0, 7]}}\n'
+    },
+)
+MSMARCO = Format(name="msmarco", about="MS MARCO's files", write=write_all)

@@ -1,7 +1,6 @@
-"""Files written: lines of UTF-8, JSON lines, one JSON array, CSV; packed as the name's suffix says.
+"""Helpers of writers: files of lines, JSON lines, one JSON array, CSV, Parquet; compressed as the file's suffix says.
 
-Writers of formats are functions from records to lines; this module puts the lines into files. The same records
-always give the same bytes.
+The same records always give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.formats.inputs import create
 
+BATCH = 16384  # rows of a Parquet file written at once
 ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -29,13 +29,33 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     return count
 
 
+def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: Mapping[str, str]) -> int:
+    """A Parquet file, written in batches; `schema` gives the type of each column; returns how many rows."""
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {name: getattr(pyarrow, kind)() for name, kind in schema.items()}
+    arrow, count = pyarrow.schema(list(types.items())), 0
+    with create(path) as file, parquet.ParquetWriter(file, arrow, compression="zstd") as writer:
+        batch: list[Mapping[str, Any]] = []
+        for row in rows:
+            batch.append(row)
+            count += 1
+            if len(batch) == BATCH:
+                writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
+                batch = []
+        if batch:
+            writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
+    return count
+
+
 def json_line(row: Mapping[str, Any] | Sequence[Any]) -> str:
     """A value as one line of JSON, characters written as themselves."""
     return ENCODER.encode(row)
 
 
 def json_array(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The lines of one JSON array, an element a line."""
+    """The lines of one JSON array, one element per line."""
     ahead = "["
     for row in rows:
         yield ahead + json_line(row)
@@ -44,11 +64,11 @@ def json_array(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def csv_line(row: Iterable[str], delimiter: str = ",") -> str:
-    """A row of CSV, quoted where it must be; it may run over several lines."""
+    """A row of CSV, quoted where necessary; it may span several lines."""
     row = list(row)
     if any("\0" in text for text in row):
         raise DataError(
-            "a text holds a NUL, which this format cannot write", fix="choose a format of JSON lines"
+            "a text contains a NUL, which this format cannot hold", fix="choose a format of JSON lines"
         )
     buffer = io.StringIO()
     csv.writer(buffer, delimiter=delimiter).writerow(row)
@@ -60,8 +80,8 @@ def tab_line(*fields: str) -> str:
     for text in fields:
         if "\t" in text or "\n" in text or "\r" in text or "\0" in text:
             raise DataError(
-                f"a field holds a tab or a line break, which this format cannot write: {text[:60]!r}",
-                fix="give --collapse, which makes every run of white space one space",
+                f"a field contains a tab or a line break, which this format cannot hold: {text[:60]!r}",
+                fix="give --collapse, which replaces every run of white space by one space",
             )
     return "\t".join(fields)
 
@@ -74,7 +94,7 @@ def space_line(*fields: str) -> str:
     if len(parts) != len(fields) or b" ".join(parts) != raw:
         wrong = next(text for text in fields if text.encode("utf-8").split() != [text.encode("utf-8")])
         raise DataError(
-            f"the id {wrong[:60]!r} is empty or holds white space, which this format cannot write",
+            f"the id {wrong[:60]!r} is empty or contains white space, which this format cannot hold",
             fix="choose a format of JSON lines, such as beir",
         )
     return line

@@ -20,8 +20,11 @@ from types import ModuleType
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
-from liebig.formats.items import Item, Where
+from liebig.formats.base import Format
+from liebig.formats.inputs import Source
+from liebig.formats.items import Item, Options, Where
 from liebig.formats.markup import parse_plain
+from liebig.formats.preview import Preview
 
 PREFIX = "stdlib:"
 LEFT_OUT = frozenset(
@@ -50,6 +53,11 @@ HIDDEN_IN_C = {
     "_thread": "threading", "_tracemalloc": "tracemalloc", "_weakref": "weakref", "posix": "os", "nt": "os",
 }  # fmt: skip
 SHORTEST = 20
+
+
+def is_stdlib(preview: Preview) -> bool:
+    """The name stdlib:, or stdlib:json,heapq."""
+    return preview.source.label.startswith(PREFIX)
 
 
 def read_stdlib(name: str) -> Iterator[Item]:
@@ -165,3 +173,19 @@ def _item(name: str, kind: str, text: str, where: Where, signature: str = "") ->
     if signature:
         about["signature"] = signature
     yield Item(Document(name, name, parse_plain(text).sections, about), where)
+
+
+def _read(source: Source, options: Options) -> Iterator[Item]:
+    return read_stdlib(source.label)
+
+
+STDLIB = Format(
+    name="stdlib",
+    about="Python's own documentation",
+    fields="the docstrings of the standard library of this Python: `heapq`, `heapq.merge`, "
+    "`collections.OrderedDict.move_to_end`; `stdlib:json,heapq` reads only some modules",
+    yields=("documents",),
+    prefix=PREFIX,
+    rule=is_stdlib,
+    read=_read,
+)

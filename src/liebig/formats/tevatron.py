@@ -1,8 +1,9 @@
-"""Tevatron's JSON lines, both generations; passages and training data may stand in one file or in several.
+"""Tevatron's JSON lines, both generations, and its runs; passages and training data may be in one file or in several.
 
 First: corpus {"docid", "title", "text"}, training {"query_id", "query", "positive_passages", "negative_passages"}
 with the passages written out. Second: corpus {"docid", "document_text"}, training {"query_id", "query_text",
-"positive_document_ids", "negative_document_ids"}. The pickles that its encoder writes are not read (see vectors).
+"positive_document_ids", "negative_document_ids"}. Run: `query document score`.
+The pickles that its encoder writes are converted by pickled.py.
 """
 
 from __future__ import annotations
@@ -10,11 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from liebig.base.records import Group, Passage, Query
+from liebig.base.records import Group, Hit, Passage, Query
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
-from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
-from liebig.formats.output import json_line
+from liebig.formats.items import (
+    Item,
+    Options,
+    Row,
+    Where,
+    as_id,
+    as_list,
+    as_row,
+    as_score,
+    as_text,
+    as_texts,
+    field,
+)
+from liebig.formats.output import json_line, space_line
+from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
+from liebig.formats.trec import by_score, columns, digits
+
+
+def is_first(preview: Preview) -> bool:
+    """Rows with query_id and positive_passages, or with docid and text."""
+    return preview.has("query_id", "positive_passages") or preview.has("docid", "text")
 
 
 def read_first(source: Source, options: Options) -> Iterator[Item]:
@@ -31,6 +52,11 @@ def read_first(source: Source, options: Options) -> Iterator[Item]:
         for passage in positives + negatives:
             yield Item(passage, where)
         yield Item(Group(asked.id, _ids(positives), _ids(negatives)), where, split)
+
+
+def is_second(preview: Preview) -> bool:
+    """Rows with positive_document_ids, or with docid and document_text."""
+    return preview.has("query_id", "positive_document_ids") or preview.has("docid", "document_text")
 
 
 def read_second(source: Source, options: Options) -> Iterator[Item]:
@@ -120,3 +146,86 @@ def second_training_lines(groups: Iterable[Group], query: Callable[[str], Query]
 
 def _row(passage: Passage) -> dict[str, str]:
     return {"docid": passage.id, "title": passage.title, "text": passage.text}
+
+
+def write_first(export: Export) -> None:
+    """corpus.jsonl, and SPLIT.jsonl with the passages written out."""
+    export.lines("corpus.jsonl", first_passage_lines(export.passages()))
+    for split in export.group_splits():
+        lines = first_training_lines(export.groups(split), export.query, export.passage)
+        export.lines(f"{split}.jsonl", lines)
+
+
+def write_second(export: Export) -> None:
+    """corpus.jsonl, and SPLIT.jsonl with ids."""
+    export.lines("corpus.jsonl", second_passage_lines(export.passages()))
+    for split in export.group_splits():
+        export.lines(f"{split}.jsonl", second_training_lines(export.groups(split), export.query))
+
+
+def is_run(preview: Preview) -> bool:
+    """Three columns, the last a number with decimals."""
+    table = preview.spaces
+    has_width = bool(table) and len(table[0]) == 3
+    return has_width and preview.numbers(table, 2) and any("." in row[2] for row in table)
+
+
+def read_run(source: Source, options: Options) -> Iterator[Item]:
+    """Hits of `query document score` lines; ranks are counted."""
+    ranks: dict[str, int] = {}
+    for where, (query, passage, score) in columns(source, 3, "query document score"):
+        ranks[query] = ranks.get(query, 0) + 1
+        yield Item(
+            Hit(as_id(query, where), as_id(passage, where), as_score(score, where), ranks[query]), where
+        )
+
+
+def run_lines(hits: Iterable[Hit]) -> Iterator[str]:
+    """`query document score`, in the order given."""
+    for hit in hits:
+        yield space_line(hit.query, hit.passage, digits(hit.score)).replace(" ", "\t")
+
+
+def _run_file_lines(export: RunExport) -> Iterator[str]:
+    """run.txt, with tabs."""
+    return run_lines(export.hits)
+
+
+FIRST = Format(
+    name="tevatron-v1",
+    about="Tevatron, first generation",
+    fields="corpus {`docid`, `title`, `text`}; training {`query_id`, `query`, `positive_passages`, "
+    "`negative_passages`}; both may be in one file",
+    yields=("passages", "queries", "groups"),
+    rule=is_first,
+    read=read_first,
+    write=write_first,
+    sample={
+        "train.jsonl": '{"query_id": "1", "query": "who", "positive_passages": [{"docid": "a", "title": "T", "text": '
+        '"x"}], "negative_passages": [{"docid": "b", "title": "", "text": "y"}]}\n'
+    },
+)
+SECOND = Format(
+    name="tevatron-v2",
+    about="Tevatron, second generation",
+    fields="corpus {`docid`, `document_text`}; training {`query_id`, `query_text`, `positive_document_ids`, "
+    "`negative_document_ids`}",
+    yields=("passages", "queries", "groups"),
+    rule=is_second,
+    read=read_second,
+    write=write_second,
+    sample={
+        "train.jsonl": '{"query_id":"1","query_text":"who","positive_document_ids":["a"],'
+        '"negative_document_ids":["b","c"]}\n'
+    },
+)
+RUN = Format(
+    name="tevatron-run",
+    about="Tevatron's run",
+    fields="query, document, score",
+    yields=("hits",),
+    rule=is_run,
+    read=read_run,
+    run=RunFile("run.txt", by_score, _run_file_lines),
+    sample={"rank.txt": "2\t17\t81.25\n2\t0\t80.5\n"},
+)

@@ -1,8 +1,10 @@
-"""TREC's judgements and runs, and the two other runs that are lines: MS MARCO's and Tevatron's.
+"""TREC's judgements, runs and topics, and the order of hits in runs of any format.
 
 qrels: `query iteration document grade`; run: `query Q0 document rank score tag`, any ASCII white space between.
 trec_eval ignores the rank and sorts by score as 32-bit floats, ties by document id descending; so a run is written
-with scores that decrease strictly in 32 bits, and its order survives.
+with scores that decrease strictly in 32 bits, and its order survives. A topic starts with <top>, ends with </top>, and
+its fields (<num>, <title>, <desc>, <narr>) run to the next tag; newer collections write <topic number="1"> with
+<query>, <question>, <narrative>. The title is the query.
 """
 
 from __future__ import annotations
@@ -15,18 +17,34 @@ from itertools import groupby
 
 from liebig.base.errors import DataError
 from liebig.base.records import Hit, Judgement, Query
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_score
-from liebig.formats.output import collapse, space_line, tab_line
-from liebig.formats.rows import lines, space_fields, tab_fields, text_lines
+from liebig.formats.output import collapse, space_line
+from liebig.formats.preview import Preview
+from liebig.formats.rows import lines, space_fields, text_lines
 
-MARCO_DEPTH = 1000
+OPEN = re.compile(r"<top(?:ic)?(?:\s[^>]*)?>", re.IGNORECASE)
+CLOSE = re.compile(r"</top(?:ic)?\s*>", re.IGNORECASE)
+NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']?([^"'>]+)["']?""", re.IGNORECASE)
+TAG = re.compile(r"<(/?)(num|title|desc|narr|query|question|narrative|description)>", re.IGNORECASE)
+GIANT = re.compile(r"&#[0-9]{8,};?")
+LABEL = re.compile(r"^\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)
+NAMES = {"query": "title", "question": "desc", "description": "desc", "narrative": "narr"}
+MAX_TOPIC = 1 << 22
+
+
+def is_qrels(preview: Preview) -> bool:
+    """Four columns, the last a whole number, or in a file named qrels."""
+    table = preview.spaces
+    has_width = bool(table) and len(table[0]) == 4
+    return has_width and (preview.numbers(table, 3, whole=True) or preview.is_named_qrels)
 
 
 def read_qrels(source: Source, options: Options) -> Iterator[Item]:
     """Judgements of a TREC or MS MARCO qrels file; grades may be negative."""
     split = options.split_of(source, "test")
-    for where, (query, _, passage, grade) in _columns(source, 4, "query iteration document relevance"):
+    for where, (query, _, passage, grade) in columns(source, 4, "query iteration document relevance"):
         record = Judgement(as_id(query, where), as_id(passage, where), as_grade(grade, where))
         yield Item(record, where, split)
 
@@ -37,45 +55,32 @@ def qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
         yield space_line(record.query, "0", record.passage, str(record.relevance))
 
 
-def marco_qrels_lines(judgements: Iterable[Judgement]) -> Iterator[str]:
-    """The same with tabs, as MS MARCO has it."""
-    return (line.replace(" ", "\t") for line in qrels_lines(judgements))
+def write_qrels(export: Export) -> None:
+    """qrels.SPLIT.txt."""
+    for split in export.splits_of("judgements"):
+        export.lines(f"qrels.{split}.txt", qrels_lines(export.judgements(split)))
+
+
+def is_run(preview: Preview) -> bool:
+    """Six columns, the fourth a whole number, the fifth a number."""
+    table = preview.spaces
+    has_width = bool(table) and len(table[0]) == 6
+    return has_width and preview.numbers(table, 3, whole=True) and preview.numbers(table, 4)
 
 
 def read_run(source: Source, options: Options) -> Iterator[Item]:
     """Hits of a TREC run, in the order of the file."""
-    for where, (query, _, passage, rank, score, _) in _columns(source, 6, "query Q0 document rank score tag"):
+    for where, (query, _, passage, rank, score, _) in columns(source, 6, "query Q0 document rank score tag"):
         hit = Hit(as_id(query, where), as_id(passage, where), as_score(score, where), as_grade(rank, where))
         yield Item(hit, where)
 
 
-def read_tevatron_run(source: Source, options: Options) -> Iterator[Item]:
-    """Hits of `query document score` lines; ranks are counted."""
-    ranks: dict[str, int] = {}
-    for where, (query, passage, score) in _columns(source, 3, "query document score"):
-        ranks[query] = ranks.get(query, 0) + 1
-        yield Item(
-            Hit(as_id(query, where), as_id(passage, where), as_score(score, where), ranks[query]), where
-        )
-
-
-def read_marco_run(source: Source, options: Options) -> Iterator[Item]:
-    """Hits of `query passage rank` lines; a hit's score is 1 / rank, because the file has none.
-
-    Passage 0 is a passage like any other, although the official script also uses it for ranks left empty.
-    """
-    for where, (query, passage, rank) in tab_fields(source, 3, "query, passage, rank"):
-        place = as_grade(rank, where)
-        if place < 1:
-            where.refuse(f"ranks count from 1, and this is {place}")
-        yield Item(Hit(as_id(query, where), as_id(passage, where), 1.0 / place, place), where)
-
-
-def _columns(source: Source, count: int, columns: str) -> Iterator[tuple[Where, list[str]]]:
+def columns(source: Source, count: int, names: str) -> Iterator[tuple[Where, list[str]]]:
+    """Lines split at white space; one with another number of columns is refused."""
     for number, line in text_lines(source):
         fields, where = space_fields(line), Where(source.label, number)
         if len(fields) != count:
-            where.refuse(f"the line has {len(fields)} columns instead of {count} ({columns})")
+            where.refuse(f"the line has {len(fields)} columns instead of {count} ({names})")
         yield where, fields
 
 
@@ -120,25 +125,9 @@ def run_lines(hits: Iterable[Hit], tag: str = "liebig") -> Iterator[str]:
             yield space_line(hit.query, "Q0", hit.passage, str(rank), digits(score), tag)
 
 
-def tevatron_run_lines(hits: Iterable[Hit]) -> Iterator[str]:
-    """`query document score`, in the order given."""
-    for hit in hits:
-        yield space_line(hit.query, hit.passage, digits(hit.score)).replace(" ", "\t")
-
-
-def marco_run_lines(hits: Iterable[Hit]) -> Iterator[str]:
-    """`query passage rank`; the official script takes whole numbers as ids and no more than 1,000 ranks."""
-    for group in by_query(hits):
-        if len(group) > MARCO_DEPTH:
-            raise DataError(
-                f"query {group[0].query!r} has {len(group):,} hits; MS MARCO's script refuses more than 1,000",
-                fix="give --depth 1000",
-            )
-        for rank, hit in enumerate(group, 1):
-            for name in (hit.query, hit.passage):
-                if not (name.isascii() and name.isdigit()):
-                    raise DataError(f"the id {name!r} is no whole number, which MS MARCO's script needs")
-            yield tab_line(hit.query, hit.passage, str(rank))
+def _run_file_lines(export: RunExport) -> Iterator[str]:
+    """run.trec, with scores that decrease strictly."""
+    return run_lines(export.hits, export.tag)
 
 
 def digits(score: float) -> str:
@@ -164,20 +153,10 @@ def _below(value: float) -> float:
     return float(struct.unpack("<f", struct.pack("<i", bits + step))[0])
 
 
-# TREC topics: the old SGML-like files, and `id <tab> text` lines.
-#
-# An old topic opens with <top>, closes with </top>, and its fields (<num>, <title>, <desc>, <narr>) run to
-# the next tag; newer collections write <topic number="1"> with <query>, <question>, <narrative>. The title
-# is the query.
-
-OPEN = re.compile(r"<top(?:ic)?(?:\s[^>]*)?>", re.IGNORECASE)
-CLOSE = re.compile(r"</top(?:ic)?\s*>", re.IGNORECASE)
-NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']?([^"'>]+)["']?""", re.IGNORECASE)
-TAG = re.compile(r"<(/?)(num|title|desc|narr|query|question|narrative|description)>", re.IGNORECASE)
-GIANT = re.compile(r"&#[0-9]{8,};?")
-LABEL = re.compile(r"^\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)
-NAMES = {"query": "title", "question": "desc", "description": "desc", "narrative": "narr"}
-MAX_TOPIC = 1 << 22
+def is_topics(preview: Preview) -> bool:
+    """Text that opens with <top> or <topic>."""
+    start = " ".join(preview.lines[:3]).lower()
+    return start.startswith("<") and ("<top>" in start or "<topic" in start)
 
 
 def read_sgml(source: Source, options: Options) -> Iterator[Item]:
@@ -261,13 +240,50 @@ def sgml_lines(queries: Iterable[Query]) -> Iterator[str]:
         yield from (f"<title> {html.escape(text, quote=False)}", "</top>")
 
 
-def read_tsv(source: Source, options: Options) -> Iterator[Item]:
-    """Queries of `id <tab> text` lines, as MS MARCO and TREC's later tracks have them."""
-    split = options.split_of(source, "")
-    for where, (name, text) in tab_fields(source, 2, "id, text"):
-        yield Item(Query(as_id(name, where), text), where, split)
+def write_topics(export: Export) -> None:
+    """topics.SPLIT.txt, in the old form with tags."""
+    for name, queries in export.query_files("topics.{}.txt", "topics.txt"):
+        export.lines(name, sgml_lines(queries))
 
 
-def tsv_lines(queries: Iterable[Query]) -> Iterator[str]:
-    """`id <tab> text`."""
-    return (tab_line(query.id, query.text) for query in queries)
+def write_all(export: Export) -> None:
+    """The files of `trec-topics` and `trec-qrels`."""
+    write_topics(export)
+    write_qrels(export)
+
+
+TOPICS = Format(
+    name="trec-topics",
+    about="TREC topics",
+    fields='`<top>` with `<num>`, `<title>`, `<desc>`, `<narr>` up to `</top>`; or `<topic number="1">` with '
+    "`<query>`. `--topic` chooses the field",
+    yields=("queries",),
+    rule=is_topics,
+    read=read_sgml,
+    write=write_topics,
+    sample={
+        "topics.301-350.txt": "<top>\n\n<num> Number: 301\n<title> International Organized Crime\n\n"
+        "<desc> Description:\nIdentify it.\n\n<narr> Narrative:\nA document.\n\n</top>\n"
+    },
+)
+RUN = Format(
+    name="trec-run",
+    about="TREC run",
+    fields="query, Q0, document, rank, score, tag between white space. The rank is ignored, as trec_eval does",
+    yields=("hits",),
+    rule=is_run,
+    read=read_run,
+    run=RunFile("run.trec", by_score, _run_file_lines),
+    sample={"run.trec": "301 Q0 FBIS3-1 1 12.5 bm25\n301 Q0 FBIS3-2 2 11.25 bm25\n"},
+)
+QRELS = Format(
+    name="trec-qrels",
+    about="TREC or MS MARCO qrels",
+    fields="query, iteration, document, grade between white space or tabs; grades may be negative",
+    yields=("judgements",),
+    rule=is_qrels,
+    read=read_qrels,
+    write=write_qrels,
+    sample={"qrels.test.txt": "301 0 FBIS3-1 1\n301 0 FBIS3-2 -1\n"},
+)
+TREC = Format(name="trec", about="TREC's files", write=write_all)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import ScoredPair, Tuple
-from liebig.formats.inputs import Source, create
+from liebig.formats.base import Export, Format
+from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
     Options,
@@ -27,13 +27,21 @@ from liebig.formats.items import (
     as_texts,
     field,
 )
-from liebig.formats.output import csv_line, json_line
+from liebig.formats.output import csv_line, json_line, write_parquet
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
 
 SCORES = ("label", "score", "labels", "scores", "similarity")
 IGNORED = ("idx", "index", "id", "_id", "split", "genre", "dataset", "year", "source", "__index_level_0__")
 NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?([-_ ]?\d+)?", re.IGNORECASE)
-BATCH = 16384
+
+
+def is_tuples(preview: Preview) -> bool:
+    """Rows of two texts or more, or lists of texts."""
+    if isinstance(preview.first, list):
+        return len(preview.first) > 1 and all(isinstance(text, str) for text in preview.first)
+    lists = preview.has("pos") and (preview.has("query") or preview.has("anchor"))
+    return lists or sum(isinstance(value, str) for value in preview.row.values()) > 1
 
 
 def read_tuples(source: Source, options: Options) -> Iterator[Item]:
@@ -78,7 +86,8 @@ def columns(row: Row, where: Where) -> list[str]:
     for name in list(found)[2:]:
         if not NEGATIVE.fullmatch(name):
             where.refuse(
-                f"column {name!r} is no negative", f"rename it negative_1, or drop it, in {where.file}"
+                f"column {name!r} is not named as a negative",
+                f"rename it negative_1, or drop it, in {where.file}",
             )
     return list(found.values())
 
@@ -101,6 +110,75 @@ def _tuple(texts: list[str], where: Where) -> Tuple:
     return Tuple(texts[0], texts[1], tuple(texts[2:]))
 
 
+def tuple_rows(records: Iterable[Tuple], negatives: int) -> Iterator[dict[str, str]]:
+    """Rows with the columns anchor, positive, negative or negative_1 … negative_n."""
+    names = _negative_names(negatives)
+    for record in records:
+        yield {"anchor": record.anchor, "positive": record.positive, **dict(zip(names, record.negatives))}
+
+
+def _negative_names(count: int) -> list[str]:
+    return ["negative"] if count == 1 else [f"negative_{n}" for n in range(1, count + 1)]
+
+
+def pair_rows(records: Iterable[ScoredPair]) -> Iterator[dict[str, Any]]:
+    """Rows with the columns sentence1, sentence2, score."""
+    for record in records:
+        yield {"sentence1": record.a, "sentence2": record.b, "score": record.score}
+
+
+def csv_lines(table: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """CSV with a header; every row must have the first one's columns."""
+    names: list[str] = []
+    for row in table:
+        if not names:
+            names = list(row)
+            yield csv_line(names)
+        if list(row) != names:
+            raise DataError(f"one tuple has {len(row)} texts and another {len(names)}", fix="write jsonl")
+        yield csv_line(str(value) for value in row.values())
+
+
+def write_tuples(export: Export) -> None:
+    """SPLIT.jsonl, .csv or .parquet with the columns anchor, positive, negative_1 …, and scored pairs."""
+    for split in export.tuple_splits():
+        write_tuple_table(export, split)
+    write_pair_tables(export)
+
+
+def write_tuple_table(export: Export, split: str) -> None:
+    """The tuples of a split; all rows have the columns of the longest."""
+    width = max((len(record.negatives) for record in export.tuples(split)), default=0)
+    columns = dict.fromkeys(["anchor", "positive", *_negative_names(width)], "large_string")
+    _write_table(export, f"tuples.{split}", tuple_rows(export.tuples(split), width), columns)
+
+
+def write_pair_tables(export: Export) -> None:
+    """The scored pairs of every split."""
+    columns = {"sentence1": "large_string", "sentence2": "large_string", "score": "float64"}
+    for split in export.splits_of("pairs"):
+        _write_table(export, f"pairs.{split}", pair_rows(export.collection.pairs(split)), columns)
+
+
+def _write_table(
+    export: Export, name: str, table: Iterator[Mapping[str, Any]], columns: Mapping[str, str]
+) -> None:
+    """Rows in the chosen container."""
+    if export.container == "parquet":
+        write_parquet(export.folder / f"{name}.parquet", table, columns)
+    elif export.container == "csv":
+        export.lines(f"{name}.csv", csv_lines(table))
+    else:
+        export.lines(f"{name}.jsonl", map(json_line, table))
+
+
+def is_sts(preview: Preview) -> bool:
+    """CSV without a header, three columns, the last a number."""
+    if preview.container != "csv" or not preview.lines:
+        return False
+    return preview.lines[0].count(",") >= 2 and preview.numbers([preview.lines[0].rsplit(",", 1)], 1)
+
+
 def read_sts(source: Source, options: Options) -> Iterator[Item]:
     """Scored pairs of `sentence,sentence,score` CSV without a header."""
     split = options.split_of(source, "train")
@@ -115,51 +193,31 @@ def sts_lines(pairs: Iterable[ScoredPair]) -> Iterator[str]:
     return (csv_line((pair.a, pair.b, repr(pair.score))) for pair in pairs)
 
 
-def tuple_rows(records: Iterable[Tuple], negatives: int) -> Iterator[dict[str, str]]:
-    """Rows with the columns anchor, positive, negative or negative_1 … negative_n."""
-    names = ["negative"] if negatives == 1 else [f"negative_{n}" for n in range(1, negatives + 1)]
-    for record in records:
-        yield {"anchor": record.anchor, "positive": record.positive, **dict(zip(names, record.negatives))}
+def write_sts(export: Export) -> None:
+    """SPLIT.csv with sentence, sentence, score."""
+    for split in export.splits_of("pairs"):
+        export.lines(f"{split}.csv", sts_lines(export.collection.pairs(split)))
 
 
-def pair_rows(records: Iterable[ScoredPair]) -> Iterator[dict[str, Any]]:
-    """Rows with the columns sentence1, sentence2, score."""
-    for record in records:
-        yield {"sentence1": record.a, "sentence2": record.b, "score": record.score}
-
-
-def csv_lines(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """CSV with a header; every row must have the first one's columns."""
-    names: list[str] = []
-    for row in found:
-        if not names:
-            names = list(row)
-            yield csv_line(names)
-        if list(row) != names:
-            raise DataError(f"one tuple has {len(row)} texts and another {len(names)}", fix="write jsonl")
-        yield csv_line(str(value) for value in row.values())
-
-
-def json_lines(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """JSON lines."""
-    return (json_line(row) for row in found)
-
-
-def write_parquet(path: Path, found: Iterable[Mapping[str, Any]], schema: Mapping[str, str]) -> int:
-    """A Parquet file, written a thousand rows at a time; `schema` gives each column's type."""
-    import pyarrow
-    from pyarrow import parquet
-
-    types = {name: getattr(pyarrow, kind)() for name, kind in schema.items()}
-    arrow, count = pyarrow.schema(list(types.items())), 0
-    with create(path) as file, parquet.ParquetWriter(file, arrow, compression="zstd") as writer:
-        batch: list[Mapping[str, Any]] = []
-        for row in found:
-            batch.append(row)
-            count += 1
-            if len(batch) == BATCH:
-                writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
-                batch = []
-        if batch:
-            writer.write_table(pyarrow.Table.from_pylist(batch, arrow))
-    return count
+TUPLES = Format(
+    name="tuples",
+    about="pairs, triplets, n-tuples or scored pairs",
+    fields="columns in order: anchor, positive, negatives (`negative`, `negative_1`, …); two texts and `score` or "
+    "`label` make a scored pair. Also lists of texts, and {`query`, `pos`: […], `neg`: […]}. JSON lines, CSV with a "
+    "header, Parquet, Arrow",
+    yields=("tuples", "pairs"),
+    rule=is_tuples,
+    read=read_tuples,
+    write=write_tuples,
+    sample={"train.jsonl": '{"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"}\n'},
+)
+STS = Format(
+    name="sts",
+    about="scored pairs as STS benchmark has them",
+    fields="CSV: sentence, sentence, score",
+    yields=("pairs",),
+    rule=is_sts,
+    read=read_sts,
+    write=write_sts,
+    sample={"train.csv": 'A plane is taking off.,"An air plane, taking off.",5.0\nA man,A "man",3.8\n'},
+)

@@ -30,7 +30,7 @@ from liebig.base.errors import DataError
 from liebig.base.machine import helpers
 from liebig.base.records import Document, Passage, Query, Title
 from liebig.collection.collection import Collection, is_collection
-from liebig.formats.detect import find
+from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
@@ -258,7 +258,7 @@ def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
 
 def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
     seen: Counter[type] = Counter()
-    for found in find(path):
+    for found in detect(path):
         for item in found.items(Options(split=wish.split)):
             seen[type(item.record)] += 1
             if isinstance(item.record, KINDS[wish.what]):

@@ -1,7 +1,6 @@
-"""A look at the start of a source, from which its format is told: its name, first row, first lines, columns.
+"""The start of a source, from which its format is detected: its name, first row, first lines, columns.
 
-Nothing is guessed from more than the first megabyte, and every rule is a short sentence that is printed with the
-format it found.
+Rules of formats are functions of a `Preview`; none looks at more than the first megabyte or the first row.
 """
 
 from __future__ import annotations
@@ -22,10 +21,12 @@ HEAD = 1 << 20
 QUERIES = re.compile(r"quer(y|ies)|questions?|topics", re.IGNORECASE)
 NUMBER = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)", re.ASCII | re.IGNORECASE)
 LINES = 50
+TEXTS = ("text", "contents", "content")  # fields that hold a text
+ID_LENGTH = 80
 
 
-class Sample:
-    """What can be seen of a source without reading it."""
+class Preview:
+    """What a rule may look at: a source's name, and the start of its contents, read once and kept."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -37,12 +38,12 @@ class Sample:
 
     @cached_property
     def container(self) -> Container | None:
-        """How its rows are kept, where it has rows."""
+        """How its rows are stored, if it has rows."""
         return None if self.source.is_folder else container_of(self.source)
 
     @cached_property
     def first(self) -> Any:
-        """The first value of a file of rows: a row, or a list of texts; None where there is none."""
+        """The first value of a file of rows: a row, or a list of texts; None if there is none."""
         if self.source.name == "-":
             return self._first_of_head()
         if self.container in (None, "json object"):
@@ -51,19 +52,19 @@ class Sample:
         return next((value for _, value in found), None)
 
     def _first_of_head(self) -> Any:
-        """The same for standard input, of which only the head may be looked at."""
+        """The same for standard input, which can be read only once: a value out of its head."""
         if self.container in ("json lines", "json array"):
             try:
                 return next((value for _, value in values(_Head(self.source))), None)
             except DataError:
                 raise DataError(
-                    "the format of standard input cannot be told from its start", fix="name it with --format"
+                    "cannot detect the format of standard input from its start", fix="name it with --format"
                 ) from None
         return None
 
     @property
     def row(self) -> Row:
-        """The first row, empty where there is none."""
+        """The first row; empty if there is none."""
         return self.first if isinstance(self.first, Mapping) else {}
 
     def has(self, *names: str) -> bool:
@@ -72,12 +73,12 @@ class Sample:
 
     @property
     def is_about_queries(self) -> bool:
-        """Whether the name of the file or of its folder speaks of queries."""
+        """Whether the name of the file or of its folder mentions queries."""
         return bool(QUERIES.search(self.source.name) or QUERIES.fullmatch(self.source.parent))
 
     @property
     def is_named_qrels(self) -> bool:
-        """Whether the name of the file or of its folder says judgements: their reader names a line that is none."""
+        """Whether the file or its folder is named qrels: then a bad line is an error, not a sign of another format."""
         return "qrels" in self.name or self.source.parent.lower() == "qrels"
 
     @cached_property
@@ -87,7 +88,7 @@ class Sample:
 
     @cached_property
     def raw_lines(self) -> list[str]:
-        """The first lines of a text file, blank ones too; a last one that is cut is left out. None of a binary file."""
+        """The first lines of a text file, blank ones too, without a last one that is cut off; none of a binary file."""
         head = self.source.head(HEAD).removeprefix(BOM)
         if b"\0" in head[:4096]:
             return []
@@ -97,7 +98,7 @@ class Sample:
 
     @cached_property
     def is_utf8(self) -> bool:
-        """Whether the start of the file can be UTF-8; a character that is cut at the end of the look is no mistake."""
+        """Whether the start of the file is valid UTF-8; a character cut off at its end does not count."""
         head = self.source.head(HEAD)
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
@@ -107,16 +108,16 @@ class Sample:
 
     @cached_property
     def tabs(self) -> list[list[str]]:
-        """The lines cut at tabs, where most have the same number of columns, two at least."""
+        """The lines split at tabs, if at least half of them have as many columns as the first, and at least two."""
         return _even([line.split("\t") for line in self.lines])
 
     @cached_property
     def spaces(self) -> list[list[str]]:
-        """The lines cut at white space, where most have the same number of columns, two at least."""
+        """The lines split at white space, under the same condition."""
         return _even([space_fields(line) for line in self.lines])
 
     def numbers(self, table: list[list[str]], column: int, whole: bool = False) -> bool:
-        """Whether a column of a table holds numbers only."""
+        """Whether a column of a table holds only numbers."""
         found = [row[column].strip(" ") for row in table]
         return bool(found) and all(
             NUMBER.fullmatch(x) and (not whole or x.lstrip("+-").isdigit()) for x in found
@@ -124,7 +125,7 @@ class Sample:
 
 
 class _Head(Source):
-    """The head of a source that may only be read once."""
+    """The head of a source that can be read only once."""
 
     def __init__(self, source: Source) -> None:
         self.name, self.label, self._source = source.name, source.label, source
@@ -134,7 +135,25 @@ class _Head(Source):
 
 
 def _even(table: list[list[str]]) -> list[list[str]]:
-    """The lines as wide as the first, where that is two columns at least and they are half of all or more."""
+    """The lines as wide as the first, if that is at least two columns and they are at least half of all."""
     width = len(table[0]) if table else 0
     same = [row for row in table if len(row) == width]
     return same if width > 1 and 2 * len(same) >= len(table) else []
+
+
+def are_ids(table: list[list[str]]) -> bool:
+    """Whether the first column looks like ids: no spaces, not long, no two the same."""
+    first = [row[0] for row in table]
+    plain = all(name and len(name) <= ID_LENGTH and len(name.split()) == 1 for name in first)
+    return plain and len(set(first)) == len(first)
+
+
+def are_ranks(table: list[list[str]]) -> bool:
+    """Whether the third column counts 1, 2, 3, … anew for every query, and some query has several lines."""
+    expected, query = 0, ""
+    for row in table:
+        expected = expected + 1 if row[0] == query else 1
+        query = row[0]
+        if row[2].strip() != str(expected):
+            return False
+    return len(table) > len({row[0] for row in table})
