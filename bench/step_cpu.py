@@ -28,8 +28,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
-from liebig.train.loop import train
-from liebig.train.settings import LoopConfig
+from liebig.train.loop import LoopConfig, train
 from usual import UsualCondenser, natural_lengths
 
 LAYERS, WIDTH, HEADS, VOCAB = 4, 256, 4, 30522

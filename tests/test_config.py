@@ -139,7 +139,7 @@ def test_lists_and_numbers_survive_a_shell_that_takes_quotes_away():
 
 
 def test_none_takes_a_number_of_a_recipe_back() -> None:
-    from liebig.train.settings import LoopConfig
+    from liebig.train.loop import LoopConfig
 
     tree = {"minutes": 3.0}
     for override in ("minutes=none", "steps=5"):

@@ -31,8 +31,8 @@ from liebig.methods.distill import SoftLabels
 from liebig.methods.labelled import Examples, Ragged, Sampler, Texts, random_batches
 from liebig.model.encoder import Encoder
 from liebig.train.distributed import World
-from liebig.train.loop import Epochs, train
-from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig, ScheduleConfig
+from liebig.train.loop import Epochs, LoopConfig, train
+from liebig.train.optim import AdamWConfig, ASAMConfig, ScheduleConfig
 from liebig.vectors.topk import topk
 
 Longs = NDArray[np.int64]

@@ -16,7 +16,7 @@ from liebig.methods.reranker import CrossEncoder, Maker, Reranker
 from liebig.model.backbone import Backbone
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, train
-from liebig.train.settings import AdamWConfig
+from liebig.train.optim import AdamWConfig
 
 LR, EPOCHS, BATCH = 2e-4, 2, 32
 

@@ -34,8 +34,8 @@ from liebig.store.pair_sources import Frame
 from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
-from liebig.train.loop import Epochs, train
-from liebig.train.settings import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.loop import Epochs, LoopConfig, train
+from liebig.train.optim import AdamWConfig, ScheduleConfig
 
 Tree = dict[str, Any]
 LENGTH = 128

@@ -13,11 +13,12 @@ from queries_worlds import passage, question
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.commands import STAGES
-from liebig.commands.queries_train import QueriesTrainConfig, start
+from liebig.commands.queries_train import GeneratorTraining, QueriesTrainConfig
 from liebig.model.packed import Packed
 from liebig.queries.consistency import rouge_l
 from liebig.queries.decoding import Engine, Method
 from liebig.queries.generator import Generator, padded
+from liebig.train.distributed import ALONE
 
 STAGE = STAGES["queries train"]
 
@@ -56,7 +57,7 @@ def test_resumed_is_uninterrupted(collection, t5, tmp_path, monkeypatch):
     from liebig.queries import generator as train
 
     calls = []
-    represent = train.Writing.represent
+    represent = train.GeneratorObjective.represent
 
     def breaking(self, chunk):
         calls.append(1)
@@ -64,7 +65,7 @@ def test_resumed_is_uninterrupted(collection, t5, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return represent(self, chunk)
 
-    monkeypatch.setattr(train.Writing, "represent", breaking)
+    monkeypatch.setattr(train.GeneratorObjective, "represent", breaking)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_stage(STAGE, config, tmp_path / "broken")
     monkeypatch.undo()
@@ -91,14 +92,14 @@ def test_held_out_passages_are_written_for_and_searched(collection, t5, tmp_path
     assert "found@3" in json.dumps(measured)
 
 
-def test_the_decoder_can_have_fewer_layers(collection, encoder):
+def test_the_decoder_can_have_fewer_layers(collection, encoder, tmp_path):
     config = recipes.load(
         QueriesTrainConfig,
         None,
         ["model.decoder_layers=1"],
         {"collections": [str(collection)], "model": {"kind": "encoder", "path": str(encoder)}},
     )
-    model = start(config).model
+    model = GeneratorTraining(config, tmp_path, ALONE).start().model
     assert (model.config.encoder.num_hidden_layers, model.config.decoder.num_hidden_layers) == (2, 1)
 
 

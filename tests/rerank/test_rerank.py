@@ -13,7 +13,7 @@ from liebig.base.config import parse
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
-from liebig.commands.rerank_train import RerankTrainConfig, run as run_train, train_reranker
+from liebig.commands.rerank_train import RerankTrainConfig, RerankTraining, run as run_train
 from liebig.methods.reranker import CrossEncoder, Maker, Reranker, rerank, scorer, soft_labels
 from liebig.model.backbone import Backbone
 from liebig.text.tokenizer import Tokenizer
@@ -176,13 +176,13 @@ def head_and_body(folder):
 def test_a_reranker_that_broke_off_ends_like_one_that_did_not(model, collection, tmp_path, monkeypatch):
     loop = {"epochs": 2, "batch": 8, "log_every": 1, "workers": 1, "checkpoint_every": 2}
     config = train_config(model, collection, dev=None, dropout=0.1, loop=loop)
-    train_reranker(config, tmp_path / "whole", ALONE)
+    RerankTraining(config, tmp_path / "whole", ALONE).run()
     make = Maker.__call__
     with monkeypatch.context() as patched:
         patched.setattr(Maker, "__call__", lambda self, step: make(self, step) if step != 5 else broken())
         with pytest.raises(Broken):
-            train_reranker(config, tmp_path / "broken", ALONE)
-    train_reranker(config, tmp_path / "broken", ALONE)
+            RerankTraining(config, tmp_path / "broken", ALONE).run()
+    RerankTraining(config, tmp_path / "broken", ALONE).run()
     one, two = head_and_body(tmp_path / "whole"), head_and_body(tmp_path / "broken")
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -192,14 +192,14 @@ def broken():
 
 
 def on_processes(world, config, folder):
-    train_reranker(config, folder, world)
+    RerankTraining(config, folder, world).run()
     return {}
 
 
 def test_a_reranker_trained_by_two_processes_is_that_of_one(model, collection, tmp_path):
     """Without dropout, which differs by process; a large epsilon, or Adam makes much of a gradient's last digits."""
     config = train_config(model, collection, dev=None, dropout=0.0, optim={"lr": 1e-3, "eps": 0.1})
-    train_reranker(config, tmp_path / "one", ALONE)
+    RerankTraining(config, tmp_path / "one", ALONE).run()
     together(on_processes, 2, tmp_path / "processes", config, tmp_path / "two")
     one, two = head_and_body(tmp_path / "one"), head_and_body(tmp_path / "two")
     for name in one:

@@ -12,8 +12,8 @@ from train_toy import VOCABULARY, WIDTH, Toy, spans
 
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import Checkpoints, load_checkpoint
-from liebig.train.loop import train
-from liebig.train.settings import AdamWConfig, LoopConfig
+from liebig.train.loop import LoopConfig, train
+from liebig.train.optim import AdamWConfig
 
 
 class Tied(Toy):

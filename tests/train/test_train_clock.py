@@ -13,9 +13,9 @@ from train_toy import Toy, spans
 from liebig.train import clock
 from liebig.train.batch import Batch
 from liebig.train.log import read_log
-from liebig.train.loop import Trained, train
+from liebig.train.loop import LoopConfig, Trained, train
 from liebig.train.objective import Objective
-from liebig.train.settings import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.optim import AdamWConfig, ScheduleConfig
 
 
 class Time:

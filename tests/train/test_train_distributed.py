@@ -16,8 +16,8 @@ from liebig import losses
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World, connect, shard, whole
 from liebig.train.gradients import clip, reduce_gradients, trainable
-from liebig.train.loop import train
-from liebig.train.settings import ASAMConfig, LoopConfig
+from liebig.train.loop import LoopConfig, train
+from liebig.train.optim import ASAMConfig
 from liebig.train.step import OutOfMemory, step
 
 CASES = {

@@ -13,9 +13,9 @@ from liebig.base.errors import TrainingError
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.log import read_log
-from liebig.train.loop import train
+from liebig.train.loop import LoopConfig, train
 from liebig.train.objective import Represented
-from liebig.train.settings import AdamWConfig, LoopConfig
+from liebig.train.optim import AdamWConfig
 from liebig.train.step import step
 
 pytestmark = pytest.mark.gpu

@@ -13,9 +13,9 @@ from train_toy import Toy, spans
 from liebig.base.errors import TrainingError
 from liebig.train import optim
 from liebig.train.batch import Batch
-from liebig.train.loop import train
+from liebig.train.loop import LoopConfig, train
 from liebig.train.objective import Represented
-from liebig.train.settings import AdamWConfig, LoopConfig
+from liebig.train.optim import AdamWConfig
 
 
 class Loud(Toy):

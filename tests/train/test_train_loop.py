@@ -24,10 +24,9 @@ from liebig.train.distributed import ALONE
 from liebig.train.gradients import global_norm
 from liebig.train.guards import Collapse
 from liebig.train.log import read_log
-from liebig.train.loop import Epochs, Trained, train
+from liebig.train.loop import Epochs, LoopConfig, Trained, train
 from liebig.train.objective import Objective, Represented
-from liebig.train.optim import Update
-from liebig.train.settings import AdamWConfig, LoopConfig, ScheduleConfig
+from liebig.train.optim import AdamWConfig, ScheduleConfig, Update
 from liebig.train.step import StepResult
 
 OPTIM = AdamWConfig(lr=0.01)

@@ -13,9 +13,8 @@ from liebig.train import optim, optim as schedule
 from liebig.train.batch import Batch
 from liebig.train.gradients import clip, trainable
 from liebig.train.objective import Objective
-from liebig.train.optim import EMA, decay_groups
+from liebig.train.optim import EMA, AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig, decay_groups
 from liebig.train.precision import LossScaler
-from liebig.train.settings import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
 from liebig.train.step import StepResult, step
 
 LR = 0.01

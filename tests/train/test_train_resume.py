@@ -15,8 +15,8 @@ from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import World
 from liebig.train.log import read_log
-from liebig.train.loop import train
-from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig
+from liebig.train.loop import LoopConfig, train
+from liebig.train.optim import AdamWConfig, ASAMConfig
 
 STEPS = 80
 KILLS = 10

@@ -29,7 +29,7 @@ from liebig.queries import endpoint
 from liebig.queries.consistency import Keeps, by_bm25, by_run, query_id
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator
-from liebig.queries.labelled_pairs import ABOUT, GENERATED, drawn, labels_of
+from liebig.queries.labelled_pairs import ABOUT, GENERATED, draw, labels_of
 from liebig.queries.shards import Shards, Writer
 from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
@@ -244,7 +244,7 @@ def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
     if config.limit is None:
         yield from candidates
         return
-    wanted = drawn(count, config.limit, config.seed, LIMIT)
+    wanted = draw(count, config.limit, config.seed, LIMIT)
     place = 0
     for number, passage in enumerate(candidates):
         if place < len(wanted) and wanted[place] == number:

@@ -14,7 +14,7 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.queries.consistency import Finder
 from liebig.queries.inspection import PURPOSE, Shown, examples, measure, page, queries_of, table
-from liebig.queries.labelled_pairs import drawn
+from liebig.queries.labelled_pairs import draw
 
 
 class QueriesInspectConfig(Config):
@@ -38,7 +38,7 @@ def run(config: QueriesInspectConfig, folder: Folder) -> None:
     common = [id for id in named[0] if all(id in other for other in named[1:])]
     if not common:
         raise DataError("the folders have no passage in common", file=config.folders[-1])
-    chosen = [common[i] for i in drawn(len(common), config.passages, config.seed, PURPOSE)]
+    chosen = [common[i] for i in draw(len(common), config.passages, config.seed, PURPOSE)]
     collection = Collection(config.folders[0])
     passages = [collection.passage(id) for id in chosen]
     finder = Finder([config.bm25]) if config.bm25 is not None else None
@@ -46,7 +46,7 @@ def run(config: QueriesInspectConfig, folder: Folder) -> None:
         measure(path, [found[id] for id in chosen], passages, finder)
         for path, found in zip(config.folders, named)
     ]
-    order = drawn(len(chosen), config.examples, config.seed, PURPOSE + 1)
+    order = draw(len(chosen), config.examples, config.seed, PURPOSE + 1)
     shown = [Shown(passages[i], [found[chosen[i]] for found in named]) for i in order]
     folder.write_json(
         "queries.json", {"rows": [asdict(r) for r in rows], "examples": [asdict(s) for s in shown]}

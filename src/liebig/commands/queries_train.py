@@ -1,9 +1,12 @@
-"""`liebig queries train`: reads pairs and a starting model, writes a generator's folder."""
+"""`liebig queries train`: a seq2seq model learns to write the queries of passages.
+
+Writes `model/`, which `liebig queries generate` loads. The model and its objective are in `queries/generator.py`, the
+course of a training in `train/stage.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,21 +14,20 @@ from pydantic import Field, model_validator
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Progress
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
 from liebig.collection.lookup import hash_all
 from liebig.methods.labelled import random_batches
 from liebig.queries.consistency import Finder, rouge_l, share
 from liebig.queries.decoding import Engine, Method, passage_keys
-from liebig.queries.generator import Generator, Maker, Settings, Writing, from_encoder
-from liebig.queries.labelled_pairs import Asked, drawn, read_asked
+from liebig.queries.generator import Generator, GeneratorBatches, GeneratorObjective, from_encoder
+from liebig.queries.labelled_pairs import LabelledPassage, draw, read_labelled_passages
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.checkpoint import load_checkpoint
-from liebig.train.distributed import World, joined
-from liebig.train.loop import Epochs, train
+from liebig.train.distributed import World
+from liebig.train.loop import Epochs, LoopConfig
 from liebig.train.objective import Objective
-from liebig.train.settings import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
+from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
+from liebig.train.stage import MODEL, Data, TrainingStage
 
 
 class Seq2SeqStart(Config):
@@ -33,6 +35,9 @@ class Seq2SeqStart(Config):
 
     kind: Literal["folder"] = "folder"
     path: InputPath = Field(description="A seq2seq model folder of transformers, or of liebig queries train.")
+
+    def generator(self, seed: int) -> Generator:
+        return Generator.load(self.path)
 
 
 class EncoderStart(Config):
@@ -43,6 +48,10 @@ class EncoderStart(Config):
     decoder_layers: int | None = Field(
         default=None, ge=1, description="Layers of the decoder [default: as many as the encoder has]."
     )
+
+    def generator(self, seed: int) -> Generator:
+        tokenizer = Tokenizer.from_folder(self.path)
+        return Generator(from_encoder(self.path, tokenizer, self.decoder_layers, seed), tokenizer)
 
 
 StartConfig = Annotated[Seq2SeqStart | EncoderStart, Field(discriminator="kind")]
@@ -107,96 +116,70 @@ class QueriesTrainConfig(Config):
         return self
 
 
-MODEL = "model"
-LIMIT, HELD_OUT = 21, 22  # purposes of draws
+LIMIT, HELD_OUT = 21, 22  # numbers of random streams
+
+
+class GeneratorTraining(TrainingStage[QueriesTrainConfig, GeneratorObjective]):
+    """A generator learns the queries of labelled passages."""
+
+    label = "queries"
+    labels = ""  # what the model is trained on, for the table of every experiment it enters
+
+    def start(self) -> GeneratorObjective:
+        config = self.config
+        generator = config.model.generator(config.seed).with_settings(
+            prefix=config.prefix,
+            title=config.title,
+            passage_length=config.passage_length,
+            query_length=config.query_length,
+        )
+        return GeneratorObjective(generator)
+
+    def data(self, objective: GeneratorObjective) -> Data:
+        config, generator = self.config, objective.generator
+        labelled = read_labelled_passages(config.collections, config.split, config.relevant)
+        queries = [query for one in labelled for query in one.queries]
+        passage_of = np.repeat(np.arange(len(labelled)), [len(one.queries) for one in labelled])
+        kept = draw(len(queries), config.limit, config.seed, LIMIT)
+        names = " + ".join(path.name for path in config.collections)
+        self.labels = f"{names}, {config.split}: {len(kept)} pairs"
+        batches = GeneratorBatches(
+            sources=generator.sources([one.passage for one in labelled]),
+            targets=generator.targets([queries[i] for i in kept]),
+            passage_of=passage_of[kept].tolist(),
+            sampler=random_batches(len(kept), config.loop.batch, config.seed, self.world.size),
+            world=self.world,
+        )
+        return Data(batches, Epochs(batches.sampler.steps), self._evaluation(generator))
+
+    def _evaluation(self, generator: Generator) -> HeldOutEvaluation | None:
+        config = self.config.evaluation
+        if config.split is None:
+            return None
+        labelled = read_labelled_passages(self.config.collections, config.split, self.config.relevant)
+        held_out = [labelled[i] for i in draw(len(labelled), config.passages, self.config.seed, HELD_OUT)]
+        finder = Finder(config.bm25) if config.bm25 else None
+        return HeldOutEvaluation(generator, held_out, finder, config.k, self.config.seed, self.world)
+
+    def save(self, objective: GeneratorObjective) -> None:
+        generator = objective.generator
+        labels = (*generator.settings.labels, self.labels)
+        generator.with_settings(labels=labels).save(self.folder / MODEL)
+        self.say(f"trained on {self.labels}")
 
 
 def run(config: QueriesTrainConfig, folder: Folder) -> None:
     """Train a generator, and save it."""
-    with joined() as world:
-        train_generator(config, folder.path, world)
+    GeneratorTraining.launch(config, folder)
 
 
-def train_generator(config: QueriesTrainConfig, folder: Path, world: World) -> None:
-    """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
-    asked = read_asked(config.collections, config.split, config.relevant)
-    generator = _labelled(start(config), config, asked)
-    objective = Writing(generator)
-    maker = _maker(config, generator, asked, world)
-    evaluate = _evaluation(config, generator, world)
-    train(
-        objective,
-        maker,
-        folder,
-        loop=config.loop,
-        optim=config.optim,
-        schedule=config.schedule,
-        world=world,
-        epochs=Epochs(maker.sampler.steps),
-        evaluate=evaluate,
-        label="queries",
-    )
-    if evaluate is not None:
-        load_checkpoint(objective, folder)
-    if world.first:
-        generator.save(folder / MODEL)
-        Progress("queries").say(f"trained on {generator.settings.labels[-1]}")
-
-
-def start(config: QueriesTrainConfig) -> Generator:
-    """The starting model: a seq2seq folder, or both halves from an encoder."""
-    if isinstance(config.model, EncoderStart):
-        tokenizer = Tokenizer.from_folder(config.model.path)
-        model = from_encoder(config.model.path, tokenizer, config.model.decoder_layers, config.seed)
-        generator = Generator(model, tokenizer, Settings())
-    else:
-        generator = Generator.load(config.model.path)
-    return generator.with_settings(
-        prefix=config.prefix,
-        title=config.title,
-        passage_length=config.passage_length,
-        query_length=config.query_length,
-    )
-
-
-def _labelled(generator: Generator, config: QueriesTrainConfig, asked: Sequence[Asked]) -> Generator:
-    """With a note of the labels that it is about to see."""
-    pairs = sum(len(one.queries) for one in asked)
-    names = " + ".join(path.name for path in config.collections)
-    seen = f"{names}, {config.split}: {min(pairs, config.limit or pairs)} pairs"
-    return generator.with_settings(labels=(*generator.settings.labels, seen))
-
-
-def _maker(config: QueriesTrainConfig, generator: Generator, asked: Sequence[Asked], world: World) -> Maker:
-    queries = [query for one in asked for query in one.queries]
-    passage_of = np.repeat(np.arange(len(asked)), [len(one.queries) for one in asked])
-    kept = drawn(len(queries), config.limit, config.seed, LIMIT)
-    return Maker(
-        sources=generator.sources([one.passage for one in asked]),
-        targets=generator.targets([queries[i] for i in kept]),
-        passage_of=passage_of[kept].tolist(),
-        sampler=random_batches(len(kept), config.loop.batch, config.seed, world.size),
-        world=world,
-    )
-
-
-def _evaluation(config: QueriesTrainConfig, generator: Generator, world: World) -> Evaluation | None:
-    told = config.evaluation
-    if told.split is None:
-        return None
-    held = read_asked(config.collections, told.split, config.relevant)
-    chosen = [held[i] for i in drawn(len(held), told.passages, config.seed, HELD_OUT)]
-    finder = Finder(told.bm25) if told.bm25 else None
-    return Evaluation(generator, chosen, finder, told.k, config.seed, world)
-
-
-class Evaluation:
+class HeldOutEvaluation:
     """Writes queries for held-out passages: the likeliest for ROUGE-L, a sampled one for BM25."""
 
     def __init__(
         self,
         generator: Generator,
-        held: Sequence[Asked],
+        held: Sequence[LabelledPassage],
         finder: Finder | None,
         k: int,
         seed: int,
@@ -208,15 +191,15 @@ class Evaluation:
         self._device = world.device
 
     def __call__(self, objective: Objective) -> Mapping[str, float]:
-        likeliest, sampled = self._written(Method(1, top_k=1)), self._written(Method(1))
+        likeliest, sampled = self._generate(Method(1, top_k=1)), self._generate(Method(1))
         scores = [rouge_l(text, one.queries) for text, one in zip(likeliest, self._held)]
-        found = {"rouge-l": float(np.mean(scores))}
+        measured = {"rouge-l": float(np.mean(scores))}
         if self._finder is not None:
             ranks = self._finder.ranks(sampled, [one.passage.id for one in self._held], self._k)
-            found[f"found@{self._k}"] = share(ranks, self._k)
-        return found
+            measured[f"found@{self._k}"] = share(ranks, self._k)
+        return measured
 
-    def _written(self, method: Method) -> list[str]:
+    def _generate(self, method: Method) -> list[str]:
         rows = Engine(self._generator, self._device).write(self._sources, self._keys, method)
         return self._generator.texts([row[0] for row in rows])
 

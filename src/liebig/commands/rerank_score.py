@@ -1,4 +1,4 @@
-"""The recipes of `liebig rerank train` and `liebig rerank score`."""
+"""`liebig rerank score`: cross-encoders rerank a run, or score the passages of groups for distillation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from liebig.base.progress import Progress, track
 from liebig.base.records import Hit, Title
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection, group_row
-from liebig.commands.rerank_train import RUN, SCORES
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.output import json_line
 from liebig.formats.trec import read_run, run_lines
 from liebig.methods.labelled import read_groups
 from liebig.methods.reranker import CrossEncoder, rerank, scorer, soft_labels
+
+RUN, SCORES = "run.trec", "scores.trec"
 
 
 class RerankScoreConfig(Config):

@@ -1,9 +1,10 @@
-"""`liebig rerank train` and `liebig rerank score`: groups in, a reranker out; a run or groups in, their scores out."""
+"""`liebig rerank train`: a cross-encoder learns from groups of positives and hard negatives.
+
+Writes `model/`, which `liebig rerank score` and the other commands load. The model and its objective are in
+`methods/reranker.py`, the course of a training in `train/stage.py`.
+"""
 
 from __future__ import annotations
-
-import shutil
-from pathlib import Path
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -20,15 +21,11 @@ from liebig.measures.names import known, parse_all
 from liebig.methods.labelled import Read, Texts, cached, random_batches, read_examples, tokenised
 from liebig.methods.reranker import CrossEncoder, Dev, Maker, Reranker
 from liebig.model.backbone import make_backbone
-from liebig.model.loading import BackboneConfig, FolderBackbone, HubBackbone, NewBackbone, local_folder
-from liebig.text.layout import RoleLayout
+from liebig.model.loading import BackboneConfig
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.checkpoint import load_checkpoint, put_module, take_module
-from liebig.train.distributed import World, joined, sharded
-from liebig.train.loop import Epochs, train
-from liebig.train.settings import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
-
-# The recipes of `liebig rerank train` and `liebig rerank score`.
+from liebig.train.loop import Epochs, LoopConfig
+from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
+from liebig.train.stage import MODEL, Data, TrainingStage
 
 
 class RerankTrainConfig(Config):
@@ -75,7 +72,7 @@ class RerankTrainConfig(Config):
 
     @model_validator(mode="after")
     def _sensible(self) -> RerankTrainConfig:
-        if isinstance(self.model, NewBackbone) != (self.tokenizer is not None):
+        if (self.model.source is None) != (self.tokenizer is not None):
             raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
         if self.query_length + 8 > self.length:
             raise ValueError("length leaves no room for a passage: make it larger than query_length")
@@ -84,112 +81,80 @@ class RerankTrainConfig(Config):
         return self
 
 
-MODEL, CACHE, RUN, SCORES = "model", "cache", "run.trec", "scores.trec"
+class RerankTraining(TrainingStage[RerankTrainConfig, Reranker]):
+    """A cross-encoder learns to rank each query's positive above its negatives."""
+
+    label = "rerank"
+
+    def start(self) -> Reranker:
+        config = self.config
+        folder = config.model.folder() or config.tokenizer
+        assert folder is not None, "a new model has a tokenizer"
+        tokenizer = Tokenizer.from_folder(folder)
+        backbone = make_backbone(config.model, tokenizer, config.seed)
+        if config.dropout is not None:
+            backbone.set_dropout(config.dropout)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(key(config.seed, 1) >> 1))  # the fresh head is a function of the seed
+            return Reranker(
+                CrossEncoder(
+                    backbone,
+                    tokenizer,
+                    query_length=config.query_length,
+                    length=config.length,
+                    title=config.title,
+                )
+            )
+
+    def data(self, objective: Reranker) -> Data:
+        config, model = self.config, objective.model
+        collection = Collection(config.collection)
+        examples = read_examples(
+            collection, config.split, groups=config.groups, queries=config.limit, subset_seed=config.seed
+        )
+        if not len(examples.examples.negatives.values):
+            raise DataError(
+                "no query has a negative, and a reranker needs them to learn",
+                file=config.collection,
+                fix="make groups with liebig mine",
+            )
+        batches = Maker(
+            model,
+            examples.examples,
+            *self._tokenised(examples, model, "train"),
+            random_batches(len(examples.examples), config.loop.batch, config.seed, self.world.size),
+            config.negatives,
+            config.seed,
+            self.world,
+        )
+        return Data(batches, Epochs(batches.sampler.steps), self._dev(collection, model))
+
+    def _tokenised(self, examples: Read, model: CrossEncoder, name: str) -> tuple[Texts, Texts]:
+        """The queries and the passages of examples as token ids."""
+        query, passage = model.layouts()
+        return (
+            cached(self.cache / name / "queries", tokenised(examples.queries, query), self.world),
+            cached(self.cache / name / "passages", tokenised(examples.passages, passage), self.world),
+        )
+
+    def _dev(self, collection: Collection, model: CrossEncoder) -> Dev | None:
+        if self.config.dev is None:
+            return None
+        read = read_examples(collection, self.config.dev, groups=self.config.dev_groups)
+        found = read.examples
+        grades = {
+            query: {found.passages[p]: 1 for p in found.positives[i]} for i, query in enumerate(found.queries)
+        }
+        texts = self._tokenised(read, model, "dev")
+        return Dev(found, *texts, judgements_from_mapping(grades), parse_all(self.config.measures))
+
+    def save(self, objective: Reranker) -> None:
+        objective.model.save(self.folder / MODEL)
 
 
 def run(config: RerankTrainConfig, folder: Folder) -> None:
     """Train a cross-encoder, and save it."""
-    with joined() as world:
-        train_reranker(config, folder.path, world)
-
-
-def train_reranker(config: RerankTrainConfig, folder: Path, world: World) -> None:
-    """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
-    objective = Reranker(start(config))
-    model = objective.model
-    layouts = model.layouts()
-    collection = Collection(config.collection)
-    read = read_examples(
-        collection, config.split, groups=config.groups, queries=config.limit, subset_seed=config.seed
-    )
-    if not len(read.examples.negatives.values):
-        raise DataError(
-            "no query has a negative, and a reranker learns from nothing else",
-            file=config.collection,
-            fix="make groups with liebig mine",
-        )
-    queries, passages = _texts(read, layouts, folder / CACHE / "train", world)
-    sampler = random_batches(len(read.examples), config.loop.batch, config.seed, world.size)
-    maker = Maker(model, read.examples, queries, passages, sampler, config.negatives, config.seed, world)
-    dev = _dev(config, collection, layouts, folder / CACHE / "dev", world)
-    train(
-        objective,
-        maker,
-        folder,
-        loop=config.loop,
-        optim=config.optim,
-        schedule=config.schedule,
-        world=world,
-        epochs=Epochs(sampler.steps),
-        evaluate=dev,
-        label="rerank",
-    )
-    if dev is not None:
-        load_checkpoint(objective, folder)
-    _save(config, objective, folder, world)
-
-
-def _save(config: RerankTrainConfig, objective: Reranker, folder: Path, world: World) -> None:
-    """Write the model folder; parameters divided over processes are put together first."""
-    whole = take_module(objective) if sharded(objective) else None
-    if world.first:
-        if whole is not None:
-            objective = Reranker(start(config))
-            put_module(objective, whole)
-        objective.model.save(folder / MODEL)
-    world.barrier()
-    if world.first:
-        shutil.rmtree(folder / CACHE, ignore_errors=True)
-
-
-def start(config: RerankTrainConfig) -> CrossEncoder:
-    """The starting model with a fresh head, a function of the seed."""
-    source = config.tokenizer
-    if isinstance(config.model, FolderBackbone | HubBackbone):
-        where = config.model.path if isinstance(config.model, FolderBackbone) else config.model.name
-        source = local_folder(where)
-    assert source is not None, "a new model has a tokenizer"
-    tokenizer = Tokenizer.from_folder(source)
-    backbone = make_backbone(config.model, tokenizer, config.seed)
-    if config.dropout is not None:
-        backbone.set_dropout(config.dropout)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(key(config.seed, 1) >> 1))
-        return CrossEncoder(
-            backbone, tokenizer, query_length=config.query_length, length=config.length, title=config.title
-        )
-
-
-def _texts(
-    read: Read, layouts: tuple[RoleLayout, RoleLayout], cache: Path, world: World
-) -> tuple[Texts, Texts]:
-    """The queries and the passages of examples, tokenised."""
-    return (
-        cached(cache / "queries", tokenised(read.queries, layouts[0]), world),
-        cached(cache / "passages", tokenised(read.passages, layouts[1]), world),
-    )
-
-
-def _dev(
-    config: RerankTrainConfig,
-    collection: Collection,
-    layouts: tuple[RoleLayout, RoleLayout],
-    cache: Path,
-    world: World,
-) -> Dev | None:
-    if config.dev is None:
-        return None
-    read = read_examples(collection, config.dev, groups=config.dev_groups)
-    found = read.examples
-    known = {
-        query: {found.passages[p]: 1 for p in found.positives[i]} for i, query in enumerate(found.queries)
-    }
-    return Dev(
-        found,
-        *_texts(read, layouts, cache, world),
-        judgements_from_mapping(known),
-        parse_all(config.measures),
-    )
+    RerankTraining.launch(config, folder)
 
 
 STAGE = Stage("rerank train", RerankTrainConfig, run, "liebig rerank train recipe.toml --out runs/reranker")

@@ -13,7 +13,8 @@ from liebig.base.config import Config, InputPath
 from liebig.base.records import Title
 from liebig.measures.names import known
 from liebig.model.loading import BackboneConfig, NewBackbone
-from liebig.train.settings import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
+from liebig.train.loop import LoopConfig
+from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
 
 
 class ObjectiveConfig(Config):

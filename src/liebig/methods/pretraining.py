@@ -41,7 +41,8 @@ from liebig.methods.source_configs import (
     reads_store,
 )
 from liebig.model.loading import BackboneConfig, NewBackbone
-from liebig.train.settings import AdamWConfig, LoopConfig, OptimConfig, ScheduleConfig
+from liebig.train.loop import LoopConfig
+from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
 
 Preset = Literal["paper", "reference"]
 

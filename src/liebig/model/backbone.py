@@ -29,8 +29,6 @@ from liebig.model.kernels import plain
 from liebig.model.kernels.lean import LEAN, Lean, lean_form, triton_is_here
 from liebig.model.loading import (
     BackboneConfig,
-    FolderBackbone,
-    HubBackbone,
     load_model,
     local_folder,
     new_model,
@@ -439,17 +437,15 @@ def call_loss(kind: Family, model: Any, states_MD: Tensor, labels_M: Tensor) -> 
     return mlm(F.linear(states_MD, weight, F.pad(bias, (0, extra), value=float("-inf"))), labels_M)
 
 
-# The backbone a recipe asks for: from a folder, from the hub, or new.
+def make_backbone(config: BackboneConfig, tokenizer: Tokenizer, seed: int) -> Backbone:
+    """The backbone of a recipe: from a folder, from the hub, or new with weights that follow from the seed.
 
-
-def make_backbone(choice: BackboneConfig, tokenizer: Tokenizer, seed: int) -> Backbone:
-    """The chosen backbone; its vocabulary must have room for the tokenizer's. The seed is for new weights only."""
-    if isinstance(choice, FolderBackbone):
-        backbone = Backbone.load(choice.path)
-    elif isinstance(choice, HubBackbone):
-        backbone = Backbone.load(choice.name)
+    Its vocabulary must have room for the tokenizer's.
+    """
+    if config.source is not None:
+        backbone = Backbone.load(config.source)
     else:
-        sizes = choice.model_dump(exclude={"kind"})
+        sizes = config.model_dump(exclude={"kind"})
         backbone = Backbone.create(**sizes, vocab_size=tokenizer.vocab_size, pad=tokenizer.pad, seed=seed)
     if tokenizer.vocab_size > backbone.vocab_size:
         raise ModelError(

@@ -292,21 +292,48 @@ def modernbert_settings(shape: dict[str, Any], max_positions: int, dropout: floa
 Family = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "modernbert"]
 
 
-class FolderBackbone(Config):
+class StartConfig(Config):
+    """The model a training starts from."""
+
+    @property
+    def source(self) -> Path | str | None:
+        """A folder, a name on the hub, or None for a new model."""
+        raise NotImplementedError
+
+    def folder(self) -> Path | None:
+        """Where the model is on disk, downloaded if it has to be; None for a new one."""
+        raise NotImplementedError
+
+
+class FolderBackbone(StartConfig):
     """A model folder on disk."""
 
     kind: Literal["folder"] = "folder"
     path: InputPath = Field(description="model folder of Liebig, transformers or sentence-transformers")
 
+    @property
+    def source(self) -> Path:
+        return self.path
 
-class HubBackbone(Config):
+    def folder(self) -> Path:
+        return self.path
+
+
+class HubBackbone(StartConfig):
     """A model by its name on the Hugging Face hub."""
 
     kind: Literal["hub"] = "hub"
     name: str = Field(description="name on the Hugging Face hub, such as google-bert/bert-base-uncased")
 
+    @property
+    def source(self) -> str:
+        return self.name
 
-class NewBackbone(Config):
+    def folder(self) -> Path:
+        return local_folder(self.name)
+
+
+class NewBackbone(StartConfig):
     """A model from scratch; its vocabulary is the tokenizer's."""
 
     kind: Literal["new"] = "new"
@@ -320,6 +347,13 @@ class NewBackbone(Config):
     max_positions: PositiveInt = Field(512, description="longest sequence, special tokens included")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and layers")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of the first weights")
+
+    @property
+    def source(self) -> None:
+        return None
+
+    def folder(self) -> None:
+        return None
 
 
 BackboneConfig = Annotated[FolderBackbone | HubBackbone | NewBackbone, Field(discriminator="kind")]

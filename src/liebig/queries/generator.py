@@ -1,7 +1,9 @@
-"""A query generator: a seq2seq model, its tokenizer, and how a passage is put to it.
+"""A query generator: a seq2seq model with its tokenizer and settings, and the objective and batches that train it.
 
 A folder is one of transformers (`AutoModelForSeq2SeqLM` loads it) with `generator.json` beside it: prefix, lengths, and
-which labels it was trained on. Nothing in a folder is run.
+which labels it was trained on. No code from a folder is run.
+
+B sequences, L tokens of the longest, V vocabulary.
 """
 
 from __future__ import annotations
@@ -162,17 +164,17 @@ def _is_bert(model: Any) -> bool:
     return config.model_type == "encoder-decoder" and config.decoder.model_type == "bert"
 
 
-# A generator from an encoder, with no download: both halves start from its weights, cross-attention is new.
-#
-# The decoder is the encoder's own family as transformers has it, with a causal mask and cross-attention;
-# its output is the masked-LM head (Rothe et al., 2020: "BERT2BERT"). With fewer decoder layers, evenly
-# spaced ones are kept.
-
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
 def from_encoder(folder: Path, tokenizer: Tokenizer, decoder_layers: int | None, seed: int) -> Any:
-    """An encoder–decoder whose halves are the encoder in a folder."""
+    """An encoder–decoder whose halves are the encoder in a folder, so that no download is needed (BERT2BERT,
+    Rothe et al., 2020).
+
+    Both halves start from the encoder's weights; cross-attention is new. The decoder is the encoder's own family as
+    transformers has it, with a causal mask; its output is the masked-LM head. With fewer decoder layers, evenly spaced
+    ones are kept.
+    """
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, EncoderDecoderModel
 
     check_folder(folder)
@@ -219,23 +221,15 @@ def _keep(decoder: Any, n: int | None) -> None:
                 part.layer_idx = number
 
 
-# Training a generator: cross entropy of each token of a query, given the passage and the tokens before it.
-#
-# The examples of a batch are sorted by length, so that the loop's chunks (budgets of tokens) are buckets of
-# similar length and little is padded. Everything else is the loop's: precision, checkpoints, resuming,
-# several processes.
-#
-# B sequences, L tokens of the longest, V vocabulary.
-
 TERM = "tokens-of-queries"
 
 
-class Writing(Objective):
-    """The cross entropy of queries."""
+class GeneratorObjective(Objective):
+    """Cross entropy of each token of a query, given the passage and the tokens before it."""
 
     def __init__(self, generator: Generator) -> None:
         super().__init__()
-        self.model = generator.model
+        self.generator, self.model = generator, generator.model
         self._pad, self._start = generator.pad, generator.marks.start
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -270,8 +264,11 @@ def padded(packed: Packed, pad: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """This process's share of the batch of a step, sorted by length."""
+class GeneratorBatches:
+    """This process's share of the batch of a step.
+
+    Examples are sorted by length, so that the chunks of the step hold texts of similar length and little padding.
+    """
 
     sources: Sequence[Sequence[int]]
     targets: Sequence[Sequence[int]]

@@ -16,22 +16,22 @@ from liebig.collection.collection import Collection
 
 
 @dataclass(frozen=True)
-class Asked:
+class LabelledPassage:
     """A passage and the queries that it answers."""
 
     passage: Passage
     queries: tuple[str, ...]
 
 
-def read_asked(collections: Sequence[Path], split: str, relevant: int) -> list[Asked]:
+def read_labelled_passages(collections: Sequence[Path], split: str, relevant: int) -> list[LabelledPassage]:
     """The passages of a split with their queries, collection after collection, in the order of the judgements."""
-    found = [one for path in collections for one in _asked(path, split, relevant)]
+    found = [one for path in collections for one in _read(path, split, relevant)]
     if not found:
         raise DataError(f"the split {split!r} names no relevant pair", file=collections[0])
     return found
 
 
-def _asked(path: Path, split: str, relevant: int) -> Iterator[Asked]:
+def _read(path: Path, split: str, relevant: int) -> Iterator[LabelledPassage]:
     collection = Collection(path)
     named: dict[str, dict[str, None]] = {}
     for judgement in collection.judgements(split):
@@ -43,10 +43,10 @@ def _asked(path: Path, split: str, relevant: int) -> Iterator[Asked]:
         missing = next((query for query in queries if query not in texts), None)
         if missing is not None:
             raise DataError(f"a judgement names the query {missing!r}, which is not there", file=path)
-        yield Asked(collection.passage(passage), tuple(texts[query] for query in queries))
+        yield LabelledPassage(collection.passage(passage), tuple(texts[query] for query in queries))
 
 
-def drawn(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
+def draw(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
     """`wanted` of range(n) drawn by seed, in ascending order; a smaller draw lies in a larger one."""
     if wanted is None or wanted >= n:
         return np.arange(n)

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import monotonic as now
 
-from liebig.train import optim as schedules
 from liebig.train.distributed import World
-from liebig.train.settings import ScheduleConfig
+from liebig.train.optim import ScheduleConfig, build_schedule
 
 FEW = 20  # steps below which a training says nothing
 UNKNOWN = 100  # steps a run is taken to have before one was timed
@@ -57,10 +56,10 @@ class Clock:
     def factor(self, schedule: ScheduleConfig) -> float:
         """Share of the highest learning rate for the coming step."""
         if self._step is None:
-            return schedules.build_schedule(schedule, UNKNOWN)(0)
+            return build_schedule(schedule, UNKNOWN)(0)
         a_step = max(self._step, 1e-9)
         total = max(1, round((self._trained + max(0.0, self._left)) / a_step))
-        return schedules.build_schedule(schedule, total)(self._trained / a_step)
+        return build_schedule(schedule, total)(self._trained / a_step)
 
     def warning(self, step: int) -> str | None:
         """What a user must know of a run that had too few steps."""

@@ -19,12 +19,13 @@ from types import FrameType, TracebackType
 from typing import Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from liebig.base.config import Config
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.base.workspace import atomic_write
-from liebig.train import optim as optimisers, optim as schedules
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import (
     Checkpoints,
@@ -42,13 +43,90 @@ from liebig.train.guards import Watch
 from liebig.train.log import Recorder
 from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
-from liebig.train.optim import EMA, Gradient
+from liebig.train.optim import (
+    EMA,
+    AdamWConfig,
+    Gradient,
+    OptimConfig,
+    ScheduleConfig,
+    build_optimiser,
+    build_schedule,
+)
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.prefetch import Batches, Feed
-from liebig.train.settings import AdamWConfig, ASAMConfig, LoopConfig, SAMConfig, ScheduleConfig
 from liebig.train.step import StepResult, forked, step as run_step
 
-# Ctrl-C and SIGTERM as a wish: the step is finished and stored first. A second signal acts at once.
+
+class LoopConfig(Config):
+    """How long, in what pieces and how watched a model is trained."""
+
+    steps: int | None = Field(
+        default=None, ge=1, description="Length in steps; one of steps, epochs, minutes"
+    )
+    epochs: float | None = Field(
+        default=None, gt=0, description="Length in passes over the data; 1 if nothing is given"
+    )
+    minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="Length in minutes, by the clock: the schedule follows it, and the last step ends in time",
+    )
+    batch: int = Field(default=64, ge=1, description="Examples in a step, over all processes")
+    chunk_tokens: int | Literal["auto", "whole"] = Field(
+        default="auto",
+        description="Tokens the model sees at once; auto finds a good number, whole never divides a batch",
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        default="auto",
+        description="Autocast precision; weights stay fp32. auto is bf16 on a GPU and fp32 without",
+    )
+    clip: float | None = Field(default=1.0, gt=0, description="Largest global norm of the gradient")
+    seed: int = Field(default=0, ge=0, description="Seed of every random number of the run")
+    ema: float | None = Field(
+        default=None, gt=0, lt=1, description="Decay of averaged weights, which are then the result"
+    )
+    log_every: int = Field(default=20, ge=1, description="Steps between lines of the log")
+    eval_every: int | None = Field(
+        default=None, ge=1, description="Steps between evaluations; always one at the end"
+    )
+    best: str | None = Field(
+        default=None, description="Measure that decides which checkpoint is best; default the first"
+    )
+    best_is: Literal["highest", "lowest"] = Field(
+        default="highest", description="Is a high or a low measure good?"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="Stop after so many evaluations without a better one"
+    )
+    checkpoint_every: int = Field(
+        default=1000, ge=1, description="Steps between checkpoints; always one at the end"
+    )
+    keep: int = Field(default=2, ge=1, description="Newest checkpoints kept, beside the best one")
+    collapse: float = Field(
+        default=0.05, ge=0, description="Spread of the vectors below which a collapse is announced"
+    )
+    workers: int = Field(
+        default=2, ge=0, description="Threads that prepare batches ahead; 0 prepares them in line"
+    )
+    compile: bool = Field(default=False, description="Compile the model with torch.compile")
+    shard: bool | None = Field(
+        default=None,
+        description="Divide parameters over processes (FSDP); if not given, where training whole copies of the "
+        "model would take more than half of a GPU's memory",
+    )
+    trackers: tuple[Literal["tensorboard", "trackio"], ...] = Field(
+        default=(), description="Further places the log goes to"
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> LoopConfig:
+        given = [name for name in ("steps", "epochs", "minutes") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give one of steps, epochs and minutes, not {' and '.join(given)}")
+        if isinstance(self.chunk_tokens, int) and self.chunk_tokens < 1:
+            raise ValueError("chunk_tokens is at least 1")
+        return self
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -165,7 +243,7 @@ def train(
     folder: Path,
     *,
     loop: LoopConfig,
-    optim: AdamWConfig | SAMConfig | ASAMConfig | None = None,
+    optim: OptimConfig | None = None,
     schedule: ScheduleConfig | None = None,
     world: World = ALONE,
     epochs: Epochs | None = None,
@@ -202,7 +280,7 @@ class _Training:
         objective: Objective,
         folder: Path,
         loop: LoopConfig,
-        optim: AdamWConfig | SAMConfig | ASAMConfig,
+        optim: OptimConfig,
         world: World,
         epochs: Epochs | None,
         label: str,
@@ -225,7 +303,7 @@ class _Training:
             LossScaler(precision == "fp16"),
             Budget(None),
         )
-        self.optimiser = optimisers.build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
+        self.optimiser = build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
         self.lr, self.ema = optim.lr, None if loop.ema is None else EMA(objective, loop.ema)
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
         self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
@@ -253,11 +331,7 @@ class _Training:
     def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
         """Share of the highest learning rate at a step."""
         clock = self.clock
-        return (
-            schedules.build_schedule(schedule, self.total)
-            if clock is None
-            else lambda step: clock.factor(schedule)
-        )
+        return build_schedule(schedule, self.total) if clock is None else lambda step: clock.factor(schedule)
 
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""

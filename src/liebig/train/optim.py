@@ -1,7 +1,13 @@
-"""Optimisers: AdamW with its decay groups, SAM and ASAM around it, and one update with clipping and scaling.
+"""How weights move: AdamW, SAM and ASAM around it, learning-rate schedules, and averaged weights; with their configs.
 
-An update asks for the gradient (once, twice under SAM), clips its global norm and steps. Under fp16 a gradient
-that is not finite leaves the weights as they are.
+An update computes the gradient (once, twice under SAM), clips its global norm and steps. Under fp16 a gradient
+that is not finite leaves the weights as they are. A schedule is a function of the step: there is nothing to store.
+
+SAM and ASAM use the gradient at the worst point nearby: w ← w + ρ T²g / ‖Tg‖ with T = 1 (SAM) or T = |w| + η (ASAM),
+one norm over all weights; gradient there; w back, bit for bit; then AdamW steps. Cost: a second gradient and a copy
+of the weights. The direction comes from the gradient of the whole global batch, reduced over processes, so the update
+is the same on any number of them (m-sharpness, one direction per process, would not be). Both gradients come from the
+step with the same random numbers and constants, so chunks and cached gradients change nothing.
 """
 
 from __future__ import annotations
@@ -10,31 +16,22 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from liebig.base.config import Config
 from liebig.train.distributed import fill
 from liebig.train.gradients import clip, global_norm, trainable
 from liebig.train.precision import LossScaler
-from liebig.train.settings import AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig
 from liebig.train.step import StepResult
-
-# SAM and ASAM: the gradient at the worst point nearby instead of the gradient here.
-#
-# w ← w + ρ T²g / ‖Tg‖ with T = 1 (SAM) or T = |w| + η (ASAM), one norm over all weights; gradient there; w
-# back, bit for bit; then the base optimiser steps. Cost: a second gradient and a copy of the weights.
-#
-# The gradient that decides the direction is that of the whole global batch, reduced over processes, so that
-# the update is the same on any number of them (m-sharpness, a direction for each process, would not be).
-# Chunks and cached gradients change nothing, because both gradients come from the step. Both see the same
-# random numbers and the same constants: it is one function at two points.
 
 
 @dataclass(frozen=True)
 class Sharpness:
-    """Where to look for the worst point: `eta` None is SAM, a number is ASAM."""
+    """The neighbourhood SAM looks at: radius `rho`; `eta` is None for SAM and a number for ASAM."""
 
     rho: float
     eta: float | None = None
@@ -61,6 +58,58 @@ class Sharpness:
             p.add_((step[i] if sizes is None else step[i] * sizes[i]) * length)
 
 
+class _Adam(Config):
+    """What every optimiser configures: all of them end in a step of AdamW."""
+
+    lr: float = Field(default=1e-4, gt=0, description="Highest learning rate")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the mean of gradients")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="Decay of the mean of squared gradients")
+    eps: float = Field(default=1e-8, gt=0, description="Added to the root of the second moment")
+    weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay")
+    decay_all: bool = Field(default=False, description="Decay biases and LayerNorm too, as Contriever does")
+
+    @property
+    def sharpness(self) -> Sharpness | None:
+        """The neighbourhood whose worst point gives the gradient; None for the gradient at the weights themselves."""
+        raise NotImplementedError
+
+
+class AdamWConfig(_Adam):
+    """AdamW, fused."""
+
+    kind: Literal["adamw"] = Field(default="adamw", description="AdamW")
+
+    @property
+    def sharpness(self) -> None:
+        return None
+
+
+class SAMConfig(_Adam):
+    """Sharpness-aware minimisation around AdamW: two gradients per step."""
+
+    kind: Literal["sam"] = Field(default="sam", description="AdamW on the gradient at the worst point nearby")
+    rho: float = Field(default=0.05, gt=0, description="Radius of the neighbourhood")
+
+    @property
+    def sharpness(self) -> Sharpness:
+        return Sharpness(self.rho)
+
+
+class ASAMConfig(_Adam):
+    """Adaptive SAM: the neighbourhood is scaled by each weight's size."""
+
+    kind: Literal["asam"] = Field(default="asam", description="SAM in units of each weight's size")
+    rho: float = Field(default=0.5, gt=0, description="Radius, about ten times SAM's")
+    eta: float = Field(default=0.01, ge=0, description="Added to each weight's size, so that zeros can move")
+
+    @property
+    def sharpness(self) -> Sharpness:
+        return Sharpness(self.rho, self.eta)
+
+
+OptimConfig = Annotated[AdamWConfig | SAMConfig | ASAMConfig, Field(discriminator="kind")]
+
+
 Gradient = Callable[[Tensor | None], StepResult]
 """Sets the gradients of the global batch; takes the constants of an earlier call on the same batch."""
 
@@ -77,7 +126,7 @@ class Update:
 
 @dataclass
 class Optimiser:
-    """AdamW, the neighbourhood SAM looks at (None: none), clipping and the loss scale."""
+    """AdamW, the neighbourhood of SAM if there is one, clipping and the loss scale."""
 
     adamw: torch.optim.Optimizer
     parameters: Sequence[nn.Parameter]
@@ -119,7 +168,7 @@ def decay_groups(module: nn.Module, weight_decay: float, decay_all: bool = False
 
 
 def build_optimiser(
-    config: AdamWConfig | SAMConfig | ASAMConfig,
+    config: OptimConfig,
     module: nn.Module,
     *,
     clip: float | None = None,
@@ -133,18 +182,29 @@ def build_optimiser(
         eps=config.eps,
         fused=True,
     )
-    sharpness = None
-    if isinstance(config, SAMConfig):
-        sharpness = Sharpness(config.rho)
-    elif isinstance(config, ASAMConfig):
-        sharpness = Sharpness(config.rho, config.eta)
-    return Optimiser(adamw, trainable(module), sharpness, clip, scaler)
+    return Optimiser(adamw, trainable(module), config.sharpness, clip, scaler)
 
 
-# Learning-rate schedules as functions of the step: nothing to store, nothing to restore.
-#
-# Step 0 is the first update; the warm-up rises from 1/w to 1 over w steps, and the last step of a falling
-# schedule is one step above its end.
+class ScheduleConfig(Config):
+    """The learning rate over the run, as a share of its highest value."""
+
+    kind: Literal["linear", "cosine", "constant", "trapezoid"] = Field(
+        default="linear", description="Shape after the warm-up; trapezoid is constant with a linear end"
+    )
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps spent warming up")
+    warmup_steps: int | None = Field(default=None, ge=0, description="Warm-up in steps, instead of a share")
+    final: float = Field(default=0.0, ge=0, le=1, description="Share of the learning rate left at the end")
+    decay_ratio: float = Field(
+        default=0.2, gt=0, le=1, description="Share of all steps the trapezoid falls over"
+    )
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> ScheduleConfig:
+        usual = type(self).model_fields["warmup_ratio"].default
+        if self.warmup_steps is not None and self.warmup_ratio != usual:
+            raise ValueError("give warmup_steps or warmup_ratio, not both")
+        return self
+
 
 Shape = Callable[[float], float]
 
@@ -170,7 +230,10 @@ def trapezoid(share: float) -> Shape:
 
 
 def factor(step: float, total: int, *, shape: Shape, warmup: int, final: float = 0.0) -> float:
-    """Share of the highest learning rate at `step` of `total`."""
+    """Share of the highest learning rate at `step` of `total`; step 0 is the first update.
+
+    The warm-up rises from 1/w to 1 over w steps; the last step of a falling schedule is one step above its end.
+    """
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup))
@@ -190,11 +253,11 @@ def build_schedule(config: ScheduleConfig, total: int) -> Callable[[float], floa
     return lambda step: factor(step, total, shape=shapes[config.kind], warmup=warmup, final=config.final)
 
 
-# An exponential moving average of the trained weights: mean ← d · mean + (1 − d) · weight, after each step.
-
-
 class EMA:
-    """Averages of a module's trained parameters. Cost: one copy of them, one pass a step."""
+    """Moving average of a module's trained parameters: mean ← d · mean + (1 − d) · weight after each step.
+
+    Cost: one copy of the parameters, one pass over them per step.
+    """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay

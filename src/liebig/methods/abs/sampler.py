@@ -39,8 +39,8 @@ from liebig.methods.finetuning import AdaptiveConfig, FinetuneConfig, RandomConf
 from liebig.methods.labelled import Examples, Sampler, Texts, random_batches, sequential_batches, steps_of
 from liebig.methods.ltr import Ltr
 from liebig.train.distributed import World
+from liebig.train.loop import LoopConfig
 from liebig.train.objective import Objective
-from liebig.train.settings import LoopConfig
 
 Longs = NDArray[np.int64]
 SAMPLE = 200
