@@ -31,8 +31,10 @@ import numpy as np
 import torch
 
 from liebig import encoders
-from liebig.methods.contrastive import Choice, Maker, Retriever
-from liebig.methods.labelled import Examples, Ragged, Texts, random_batches
+from liebig.methods.batching import random_batches
+from liebig.methods.contrastive import Contrastive
+from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.retrieval import Choice, RetrievalBatches
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.layout import RoleLayout
@@ -137,8 +139,8 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     lengths = [float(np.diff(t.offsets).mean()) for t in texts]
     print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {task.length} a passage")
     world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
-    maker = Maker(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)
-    objective = Retriever(encoder).train()
+    maker = RetrievalBatches(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)
+    objective = Contrastive.build(Contrastive.Config(), encoder, None).train()
     if device.type == "cuda":
         objective.compile()
     precision = choose("auto", device)

@@ -26,9 +26,11 @@ from liebig.base import rng
 from liebig.commands.average import mean
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run
 from liebig.methods.abs.sampler import Adaptive, searching, twins
-from liebig.methods.contrastive import Choice, InfoNCE, Loss, Maker, Retriever
+from liebig.methods.batching import Sampler, random_batches
+from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
-from liebig.methods.labelled import Examples, Ragged, Sampler, Texts, random_batches
+from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
 from liebig.model.encoder import Encoder
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train
@@ -243,7 +245,9 @@ def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: 
 
     optim = ASAMConfig(lr=settings.lr, rho=settings.rho) if method == "asam" else AdamWConfig(lr=settings.lr)
     world = World(device=plan.device)
-    maker = Maker(data, bench.questions, bench.passages, sampler, Choice(NEGATIVES, seed=seed), world)
+    maker = RetrievalBatches(
+        data, bench.questions, bench.passages, sampler, Choice(NEGATIVES, seed=seed), world
+    )
     with watch("steps"):
         train(
             retriever, maker, folder, loop=loop(epochs, plan.batch, seed), optim=optim,

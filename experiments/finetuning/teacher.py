@@ -11,8 +11,8 @@ from methods import NEGATIVES, Bench, loop
 from prepared import PAIR, QUERY
 from stopwatch import Stopwatch
 
-from liebig.methods.labelled import random_batches
-from liebig.methods.reranker import CrossEncoder, Maker, Reranker
+from liebig.methods.batching import random_batches
+from liebig.methods.reranker import CrossEncoder, RerankBatches, Reranker
 from liebig.model.backbone import Backbone
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, train
@@ -33,7 +33,7 @@ def teach(bench: Bench, folder: Path) -> dict[str, float]:
         sampler = random_batches(len(data), BATCH, 0)
     with watch("steps"):
         train(
-            Reranker(cross), Maker(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
+            Reranker(cross), RerankBatches(cross, data, asked, known, sampler, 2 * NEGATIVES, 0, world), folder,
             loop=loop(EPOCHS, BATCH, 0), optim=AdamWConfig(lr=LR), world=world,
             epochs=Epochs(sampler.steps), label=f"{bench.name} teacher",
         )  # fmt: skip

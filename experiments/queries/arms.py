@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from liebig.base import config as recipes
 from liebig.base.rng import key
 from liebig.methods import building as build, pretraining as presets, sources
-from liebig.methods.contrastive import Choice, InfoNCE, Maker as LabelledMaker, Retriever
-from liebig.methods.labelled import random_batches
+from liebig.methods.batching import random_batches
+from liebig.methods.contrastive import InfoNCE
 from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever
 from liebig.methods.shapes import Maker
 from liebig.methods.sources import Arranged, PairSource, Texts, Weighted
 from liebig.model.backbone import Backbone
@@ -193,7 +194,7 @@ def tune(bench: Bench, model: Trained, seed: int) -> Tree:
     data, world = task.examples(), World(device=bench.device)
     sampler = random_batches(len(data), told.tune_batch, seed)
     choice = Choice(told.negatives, seed=seed)
-    maker = LabelledMaker(data, task.train.texts, task.passages, sampler, choice, world)
+    maker = RetrievalBatches(data, task.train.texts, task.passages, sampler, choice, world)
     folder = _empty(bench.work / "tuning")
     began = time.monotonic()
     done = train(

@@ -15,18 +15,17 @@ from liebig.base.errors import DataError
 from liebig.base.machine import helpers
 from liebig.base.records import Passage
 from liebig.collection.collection import Collection
-from liebig.methods import labelled as rotation, labelled as tokenise
-from liebig.methods.contrastive import Choice, Drawn, Maker
-from liebig.methods.labelled import (
-    Named,
-    Texts,
-    cached,
+from liebig.methods import tokenise as tokenising
+from liebig.methods.batching import (
+    mix_in_random,
+    pick_negatives,
+    pick_positives,
     random_batches,
-    read_examples,
     sequential_batches,
-    tokenised,
-    write,
 )
+from liebig.methods.labelled import Texts, cache_tokens, read_examples, write
+from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
+from liebig.methods.tokenise import NamedTexts, tokenise
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
@@ -48,22 +47,22 @@ def tevatron(positives, negatives, item, epoch, seed, n):
 def test_rotation_is_tevatrons(epoch, item):
     positives, negatives = list("abc"), list(range(30))
     one, some = tevatron(positives, negatives, item, epoch, 42, 8)
-    assert positives[rotation.positives(3, item, epoch, 42)[0]] == one
-    assert [negatives[i] for i in rotation.negatives(30, item, epoch, 42, 7)] == some
+    assert positives[pick_positives(3, item, epoch, 42)[0]] == one
+    assert [negatives[i] for i in pick_negatives(30, item, epoch, 42, 7)] == some
 
 
 def test_few_negatives_are_drawn_with_replacement_and_always_the_same():
-    found = rotation.negatives(2, 3, 1, 0, 7)
+    found = pick_negatives(2, 3, 1, 0, 7)
     assert len(found) == 7
     assert set(found) <= {0, 1}
-    assert found == rotation.negatives(2, 3, 1, 0, 7)
-    assert rotation.negatives(0, 3, 1, 0, 7) == []
+    assert found == pick_negatives(2, 3, 1, 0, 7)
+    assert pick_negatives(0, 3, 1, 0, 7) == []
 
 
 def test_a_share_of_negatives_is_random():
-    drawn = [rotation.softened([0] * 4, 0.1, i, 0, 0, 4, range(1000)) for i in range(500)]
+    drawn = [mix_in_random([0] * 4, 0.1, i, 0, 0, 4, range(1000)) for i in range(500)]
     assert np.mean(np.array(drawn) == 0) == pytest.approx(0.1, abs=0.03)
-    assert rotation.softened([5, 6], 1.0, 0, 0, 0, 2, range(9)) == [5, 6]
+    assert mix_in_random([5, 6], 1.0, 0, 0, 0, 2, range(9)) == [5, 6]
 
 
 def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
@@ -81,10 +80,12 @@ def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
     assert len(tokens) == 44
 
     def maker(world):
-        texts = [Texts.joined(tokenised(named, shape)) for named in (read.queries, read.passages)]
+        texts = [Texts.joined(tokenise(named, shape)) for named in (read.queries, read.passages)]
         choice = Choice(negatives=30, hard=0.0, seed=1, pool=44)
         sampler = sequential_batches(4, 4)
-        return Maker(read.examples, *texts, sampler, choice, world, drawn=Drawn(collection, shape))
+        return RetrievalBatches(
+            read.examples, *texts, sampler, choice, world, random=RandomPassages(collection, shape)
+        )
 
     whole = maker(World())(0)
     seen = [tokens[tuple(row)] for row in unpacked(whole.sides["passage"].packed)]
@@ -108,7 +109,7 @@ def test_a_batch_is_a_function_of_the_step_and_shares_make_the_whole():
     queries, passages = random_texts(10, 1), random_texts(21, 2)
 
     def maker(world):
-        return Maker(data, queries, passages, random_batches(10, 5, 3), Choice(2, seed=3), world)
+        return RetrievalBatches(data, queries, passages, random_batches(10, 5, 3), Choice(2, seed=3), world)
 
     whole, again = maker(World())(3), maker(World())(3)
     parts = [maker(World(rank, 2))(3) for rank in range(2)]
@@ -264,14 +265,14 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
     collection = Collection(write_collection(tmp_path / "c", queries=9))
     records = list(collection.queries() if kind == "query" else collection.passages())[::-1]
     shape = RoleLayout(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
-    named = Named(collection.path, kind, [record.id for record in records])
-    monkeypatch.setattr(tokenise, "AT_ONCE", 2)
-    monkeypatch.setattr(tokenise, "LEAST", 1)
+    named = NamedTexts(collection.path, kind, [record.id for record in records])
+    monkeypatch.setattr(tokenising, "AT_ONCE", 2)
+    monkeypatch.setattr(tokenising, "TASKS_PER_PROCESS", 1)
     started, found = [], {}
     for count in (1, 2):
-        monkeypatch.setattr(tokenise, "cores", lambda count=count: count)
-        monkeypatch.setattr(tokenise, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
-        found[count] = Texts.joined(tokenised(named, shape))
+        monkeypatch.setattr(tokenising, "cores", lambda count=count: count)
+        monkeypatch.setattr(tokenising, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
+        found[count] = Texts.joined(tokenise(named, shape))
     assert started == [2]
     assert found[1].sequences(range(len(records))) == shape.lists(records)
     assert found[2].sequences(range(len(records))) == found[1].sequences(range(len(records)))
@@ -279,8 +280,8 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
 
 def test_what_was_tokenised_is_taken_and_not_tokenised_again(tmp_path):
     shape = RoleLayout(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
-    first = cached(tmp_path / "texts", shape.parts(["stone", "river stone"]), World())
-    again = cached(tmp_path / "texts", iter(lambda: pytest.fail("tokenised again"), None), World())
+    first = cache_tokens(tmp_path / "texts", shape.parts(["stone", "river stone"]), World())
+    again = cache_tokens(tmp_path / "texts", iter(lambda: pytest.fail("tokenised again"), None), World())
     assert again.sequences(range(2)) == first.sequences(range(2)) == shape.lists(["stone", "river stone"])
 
 
@@ -301,7 +302,7 @@ def test_texts_are_picked_in_the_order_given_be_they_short_or_long(monkeypatch, 
 
 
 def test_processes_that_tokenise_start_without_torch():
-    code = "import sys, liebig.methods.labelled; print('torch' in sys.modules)"
+    code = "import sys, liebig.methods.tokenise; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

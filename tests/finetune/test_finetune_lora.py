@@ -10,9 +10,8 @@ from finetune_worlds import WORDS
 from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
-from liebig.commands.finetune import run
+from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import lora
-from liebig.methods.finetune_building import start
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.model.encoder import Encoder
 from liebig.train.gradients import trainable
@@ -45,22 +44,22 @@ def shaken(backbone):
 
 
 def test_a_fresh_adapter_is_the_base_exactly_and_only_it_is_trained(model, collection):
-    base, made = Encoder.load(model), start(config_of(model, collection))
-    base.max_length = made.encoder.max_length
-    np.testing.assert_array_equal(made.encoder.encode_texts(TEXTS), base.encode_texts(TEXTS))
-    names = {id(p): n for n, p in made.objective.named_parameters()}
-    assert all("lora_" in names[id(p)] for p in trainable(made.objective))
-    assert len(trainable(made.objective)) == 2 * 2 * 6
+    base, encoder = Encoder.load(model), starting_encoder(config_of(model, collection))
+    base.max_length = encoder.max_length
+    np.testing.assert_array_equal(encoder.encode_texts(TEXTS), base.encode_texts(TEXTS))
+    names = {id(p): n for n, p in encoder.named_parameters()}
+    assert all("lora_" in names[id(p)] for p in trainable(encoder))
+    assert len(trainable(encoder)) == 2 * 2 * 6
 
 
 def test_a_merged_adapter_is_the_adapter(model, collection):
-    made = start(config_of(model, collection))
-    backbone = made.encoder.backbone.double()
+    encoder = starting_encoder(config_of(model, collection))
+    backbone = encoder.backbone.double()
     shaken(backbone)
-    before = made.encoder.encode_texts(TEXTS)
+    before = encoder.encode_texts(TEXTS)
     lora.merge(backbone)
     assert not any(hasattr(part, "lora_A") for part in backbone.modules())
-    np.testing.assert_allclose(made.encoder.encode_texts(TEXTS), before, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_texts(TEXTS), before, rtol=0, atol=1e-6)
     assert not np.allclose(before, Encoder.load(model).encode_texts(TEXTS), atol=1e-2)
 
 
@@ -89,8 +88,8 @@ def test_the_saved_model_is_merged_and_peft_loads_the_adapter_onto_the_base(
 
 
 def test_targets_are_names_of_linear_parts(model, collection):
-    made = start(config_of(model, collection, lora={"targets": ["query", "value"]}))
-    assert len(trainable(made.objective)) == 2 * 2 * 2
+    encoder = starting_encoder(config_of(model, collection, lora={"targets": ["query", "value"]}))
+    assert len(trainable(encoder)) == 2 * 2 * 2
     with pytest.raises(RecipeError, match="names no linear part") as caught:
-        start(config_of(model, collection, lora={"targets": ["nothing"]}))
+        starting_encoder(config_of(model, collection, lora={"targets": ["nothing"]}))
     assert "query" in str(caught.value.fix)

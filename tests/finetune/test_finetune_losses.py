@@ -7,11 +7,12 @@ import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
-from liebig.methods import similarity_tasks as tasks
-from liebig.methods.contrastive import Choice, InfoNCE, Maker, Retriever, marked
+from liebig.methods import similarity as tasks
+from liebig.methods.batching import sequential_batches
+from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.distill import MarginMSE, SoftLabels
-from liebig.methods.labelled import sequential_batches
 from liebig.methods.ltr import Ltr
+from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever, mark_columns
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 
@@ -24,9 +25,15 @@ ORDER = [p for group in GROUPS for p in group]
 def made(data, encoder, positives=1, negatives=2, mask=True):
     queries, passages = random_texts(len(data), 1), random_texts(len(data.passages), 2)
     sampler = sequential_batches(len(data), len(data))
-    maker = Maker(data, queries, passages, sampler, Choice(negatives, positives, rotate=False), ALONE, mask)
+    maker = RetrievalBatches(
+        data, queries, passages, sampler, Choice(negatives, positives, rotate=False), ALONE, mask
+    )
     asked = encoder(queries.packed(torch.arange(len(queries)).numpy()))
     return maker(0), asked, lambda numbers: encoder(passages.packed(torch.tensor(numbers).numpy()))
+
+
+def contrastive(query, passage=None, **fields):
+    return Contrastive.build(Contrastive.Config(**fields), query, passage)
 
 
 def gradients(module):
@@ -68,7 +75,7 @@ def test_untied_towers_have_gradients_of_their_own():
     batch, q, _ = made(data, query)
     p = passage(random_texts(12, 2).packed(torch.tensor(ORDER).numpy()))
     expected = -(q @ p.T).log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean()
-    assert_same(Retriever(query, passage), query, batch, expected, 25)
+    assert_same(contrastive(query, passage), query, batch, expected, 25)
 
 
 @pytest.mark.parametrize("chunk_tokens", [None, 25])
@@ -79,7 +86,7 @@ def test_several_positives_each_stand_against_everything_but_the_others(chunk_to
     scores = q @ encode([0, 1, 3, 2, 4]).T
     first = [-scores[0, [i, 2, 3, 4]].log_softmax(0)[0] for i in (0, 1)]
     expected = (sum(first) / 2 - scores[1].log_softmax(0)[3]) / 2
-    assert_same(Retriever(encoder), encoder, batch, expected, chunk_tokens)
+    assert_same(contrastive(encoder), encoder, batch, expected, chunk_tokens)
 
 
 def test_a_passage_judged_relevant_or_of_the_positives_text_is_no_negative():
@@ -92,7 +99,7 @@ def test_a_passage_judged_relevant_or_of_the_positives_text_is_no_negative():
     scores = (q @ encode([0, 3, 1, 4, 2, 5]).T).clone()
     scores[0, 3] = scores[1, 5] = -torch.inf
     expected = -scores.log_softmax(1)[torch.arange(3), torch.arange(3) * 2].mean()
-    assert_same(Retriever(encoder), encoder, batch, expected, None)
+    assert_same(contrastive(encoder), encoder, batch, expected, None)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -110,7 +117,9 @@ def test_marks_are_what_looking_at_every_passage_gives(seed):
     chosen = np.array(draw.sample(range(count), count))
     choice = Choice(negatives=2, positives=2, seed=seed)
     groups = [choice.group(data, int(i), 0) for i in chosen]
-    marks = marked(data, chosen, groups, data.content[np.concatenate([group.passages for group in groups])])
+    marks = mark_columns(
+        data, chosen, groups, data.content[np.concatenate([group.passages for group in groups])]
+    )
     columns = [(row, int(p)) for row, group in enumerate(groups) for p in group.passages]
     for row, (example, group) in enumerate(zip(chosen.tolist(), groups)):
         own = [column for column, (of, _) in enumerate(columns) if of == row]
@@ -168,13 +177,12 @@ def test_matryoshka_is_the_mean_of_the_loss_at_each_width():
     parts = [
         -(q[:, :w] @ p[:, :w].T).log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean() for w in (4, 16)
     ]
-    assert_same(Retriever(encoder, widths=(4, 16)), encoder, batch, sum(parts) / 2, 25)
+    assert_same(contrastive(encoder, widths=(4, 16)), encoder, batch, sum(parts) / 2, 25)
 
 
 def ranker(encoder, passage=None):
-    objective = Ltr.__new__(Ltr)
-    torch.nn.Module.__init__(objective)
-    objective.retriever, objective.head = Retriever(encoder, passage), torch.nn.Linear(32, 1).double()
+    objective = Ltr(encoder, passage)
+    objective.head.double()
     return objective
 
 
@@ -219,14 +227,17 @@ def test_similarity_tasks_equal_their_plain_forms(kind, chunk_tokens):
     if kind == "cosine":
         gold = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, 0.5])
         data, objective = (
-            tasks.Texted(tasks.PAIR, tuple(texts[:2]), gold.numpy()),
-            tasks.cosine_regression(encoder),
+            tasks.TextTuples(tasks.PAIR, tuple(texts[:2]), gold.numpy()),
+            tasks.CosineRegression(encoder, scale=1.0),
         )
         expected = (torch.nn.functional.cosine_similarity(a, b) - gold).square().mean()
     else:
-        data, objective = tasks.Texted(tasks.TRIPLET, tuple(texts), None), tasks.triplets(encoder, margin=0.1)
+        data, objective = (
+            tasks.TextTuples(tasks.TRIPLET, tuple(texts), None),
+            tasks.TripletMargin(encoder, 0.1, "euclidean"),
+        )
         rises = (a - b).norm(dim=1) - (a - c).norm(dim=1) + 0.1
         assert 0 < int((rises > 0).sum()) < 6
         expected = rises.clamp(min=0).mean()
-    batch = tasks.Maker(data, sequential_batches(6, 6), ALONE)(0)
+    batch = tasks.TupleBatches(data, sequential_batches(6, 6), ALONE)(0)
     assert_same(objective, encoder, batch, expected, chunk_tokens)

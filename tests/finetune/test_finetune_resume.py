@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 
 from liebig.base.config import parse
 from liebig.base.errors import DataError
-from liebig.commands import finetune as running
-from liebig.methods.abs import sampler as adaptive, sampler as batching
-from liebig.methods.finetune_building import start
+from liebig.commands.finetune import Finetuning
+from liebig.methods.abs import sampler as adaptive
 from liebig.methods.finetuning import FinetuneConfig
+from liebig.train import stage
 from liebig.train.distributed import ALONE, World
 
 RUN = {"kind": "adaptive", "run": "RUN"}
@@ -86,7 +86,7 @@ class Broken(Exception):
 
 
 def crash_at(monkeypatch, number):
-    whole = running.train
+    whole = stage.train
 
     def train(objective, batches, *args, **options):
         def breaking(step):
@@ -96,19 +96,19 @@ def crash_at(monkeypatch, number):
 
         return whole(objective, breaking, *args, **options)
 
-    monkeypatch.setattr(running, "train", train)
+    monkeypatch.setattr(stage, "train", train)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_broke_ends_like_one_that_did_not(model, world_of_data, tmp_path, monkeypatch, way):
     config = config_of(model, world_of_data, way)
-    running.finetune(config, tmp_path / "whole", ALONE)
+    Finetuning(config, tmp_path / "whole", ALONE).run()
     for number in (4, 8) if "ahead" in way else (7,):
         with monkeypatch.context() as patched:
             crash_at(patched, number)
             with pytest.raises(Broken):
-                running.finetune(config, tmp_path / "broken", ALONE)
-    running.finetune(config, tmp_path / "broken", ALONE)
+                Finetuning(config, tmp_path / "broken", ALONE).run()
+    Finetuning(config, tmp_path / "broken", ALONE).run()
     one, two = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -136,7 +136,7 @@ def test_a_run_is_the_similarity_of_the_first_epoch_or_of_all(
 
     watched("run")
     watched("model")
-    running.finetune(config_of(model, world_of_data, way), tmp_path / "out", ALONE)
+    Finetuning(config_of(model, world_of_data, way), tmp_path / "out", ALONE).run()
     assert used == wanted
 
 
@@ -145,33 +145,25 @@ def test_a_run_of_other_queries_is_refused(model, world_of_data, tmp_path):
     config = config_of(model, world_of_data, "run")
     batching = config.batching.model_copy(update={"run": tmp_path / "other.trec"})
     with pytest.raises(DataError, match="no positive of another training query"):
-        running.finetune(config.model_copy(update={"batching": batching}), tmp_path / "out", ALONE)
+        Finetuning(config.model_copy(update={"batching": batching}), tmp_path / "out", ALONE).run()
 
 
 def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_one_before(
     model, world_of_data, tmp_path, monkeypatch
 ):
     config = config_of(model, world_of_data, "ahead")
-    running.finetune(config, tmp_path / "out", ALONE)
+    Finetuning(config, tmp_path / "out", ALONE).run()
     asked = []
     monkeypatch.setattr(
         adaptive.Adaptive,
         "store",
         lambda self, folder, epoch, similarity, *rest: asked.append(similarity) or "",
     )
-    made = start(config)
-    data = {}
-    whole = batching.sampler_of
-
-    def caught(*args):
-        data["sampler"] = whole(*args)
-        return data["sampler"]
-
-    monkeypatch.setattr(running, "sampler_of", caught)
-    running._read_retrieval(config, made, tmp_path / "again", ALONE, lambda text: None)
+    run = Finetuning(config, tmp_path / "again", ALONE)
+    data = run.data(run.start())
     (tmp_path / "again" / "schedule").mkdir()
-    data["sampler"].begin(0)
-    data["sampler"].close()
+    data.epochs.begin(0)
+    data.close()
     monkeypatch.undo()
     how = adaptive.Adaptive(6, adaptive.searching("greedy", 3), "shuffled", config.seed)
     for epoch, similarity in enumerate(asked):
@@ -189,7 +181,7 @@ SHARED = ["contrastive", "distill", "margin-mse", "ltr", "cosine", "triplet", "a
 
 def train_all(world: World, configs, home):
     for way, config in configs.items():
-        running.finetune(config, home / way, world)
+        Finetuning(config, home / way, world).run()
         world.barrier()
     return {}
 

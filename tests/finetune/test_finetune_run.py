@@ -11,16 +11,15 @@ from liebig.base.config import dump, load, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.collection.collection import Collection
-from liebig.commands import finetune as running
-from liebig.commands.finetune import run
-from liebig.methods.abs import sampler as batching
+from liebig.commands.finetune import run, starting_encoder
+from liebig.methods import retrieval
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import schedule
-from liebig.methods.contrastive import Choice, InfoNCE
+from liebig.methods.contrastive import InfoNCE
 from liebig.methods.dev_evaluation import read_candidates, too_small
 from liebig.methods.distill import MarginMSE, SoftLabels
-from liebig.methods.finetune_building import layouts_of, start
-from liebig.methods.finetuning import FinetuneConfig
+from liebig.methods.finetuning import FinetuneConfig, objectives
+from liebig.methods.retrieval import Choice
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.text.layout import RoleLayout
@@ -122,8 +121,8 @@ def test_adaptive_epochs_are_files_and_a_second_run_is_the_same(model, collectio
 def test_the_preset_decides_how_batches_start_and_in_which_order_they_come(model, collection):
     def made(**fields):
         choice = config_of(model, collection, batching={"kind": "adaptive"} | fields).batching
-        (*_, way) = batching.ways_of(choice)
-        return way, batching.order_of(choice)
+        (*_, way) = choice.ways
+        return way, choice.batch_order
 
     assert made(preset="paper") == (written, "made")
     way, order = made(preset="paper", search="beam", order="shuffled")
@@ -180,21 +179,20 @@ def test_a_query_ranks_its_positives_among_as_many_candidates_as_asked_for(model
     ],
 )
 def test_the_objective_is_that_of_the_recipe(model, collection, objective, losses):
-    made = start(
-        config_of(model, collection, objective={"kind": "contrastive", "widths": [4, 8]} | objective)
-    )
-    assert made.objective.loss == losses
-    assert made.objective.widths == (4, 8)
+    config = config_of(model, collection, objective={"kind": "contrastive", "widths": [4, 8]} | objective)
+    made = objectives()[config.objective.kind].build(config.objective, Encoder.load(model), None)
+    assert made.loss == losses
+    assert made.widths == (4, 8)
 
 
 def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection, tmp_path, monkeypatch):
     class Seen(Exception):
         pass
 
-    def maker(examples, queries, passages, sampler, choice, world, mask, drawn):
-        raise Seen(choice, mask, drawn.collection.path)
+    def maker(examples, queries, passages, sampler, choice, world, mask, random):
+        raise Seen(choice, mask, random.collection.path)
 
-    monkeypatch.setattr(running, "Maker", maker)
+    monkeypatch.setattr(retrieval, "RetrievalBatches", maker)
     wish = {"negatives": 3, "positives": 2, "rotate": False, "hard": 0.5, "objective": {"mask": False}}
     with pytest.raises(Seen) as caught:
         finetuned(config_of(model, collection, loop={**LOOP, "seed": 7}, **wish), tmp_path / "out")
@@ -274,11 +272,11 @@ def test_training_reads_texts_with_the_prompts_the_saved_model_will_use(model, c
     own.pooling, own.pool_prompt = "mean", False
     own.save(tmp_path / "prompted")
     config = config_of(tmp_path / "prompted", collection, **given)
-    encoder = start(config).encoder
+    encoder = starting_encoder(config)
     encoder.save(tmp_path / "out")
     saved = Encoder.load(tmp_path / "out")
     records = {"query": Query("q", "winter salt"), "passage": Passage("p", "copper wheel")}
-    for (kind, record), layout in zip(records.items(), layouts_of(encoder)):
+    for (kind, record), layout in zip(records.items(), map(encoder.layout_for, records)):
         rows = layout.lists([record])
         assert rows == saved.tokenize([record.text], kind)
         trained = encoder(Packed.from_lists(rows)).detach().numpy()

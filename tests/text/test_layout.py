@@ -17,10 +17,10 @@ from liebig.base.records import Document, Passage, Query, Section
 from liebig.commands import STAGES
 from liebig.commands.encode import EncodeConfig, Loaded, load
 from liebig.commands.evaluate import EvaluateConfig
+from liebig.commands.finetune import starting_encoder
 from liebig.commands.pretrain import use_length
 from liebig.evaluation.encoders import ModelScorer
-from liebig.methods.finetune_building import layouts_of, start
-from liebig.methods.finetuning import CosineConfig, FinetuneConfig, TripletConfig
+from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.reranker import CrossEncoder, scorer
 from liebig.model.backbone import Backbone
@@ -106,13 +106,13 @@ def test_every_path_reads_the_same_ids(
         query_prompt=prompt,
         passage_prompt=prompt,
     )
-    made = start(config)
-    query_layout, passage_layout = layouts_of(made.encoder)
+    encoder = starting_encoder(config)
+    query_layout, passage_layout = encoder.layout_for("query"), encoder.layout_for("passage")
     trained, asked = passage_layout.lists(PASSAGES), query_layout.lists([QUERY])
-    expected = [by_hand(made.encoder.tokenizer, p, title, prompt, 40) for p in PASSAGES]
+    expected = [by_hand(encoder.tokenizer, p, title, prompt, 40) for p in PASSAGES]
     assert trained == expected
     assert len(asked[0]) == 12
-    made.encoder.save(tmp_path / "model")
+    encoder.save(tmp_path / "model")
 
     fields = {"model": tmp_path / "model", "device": "cpu"}
     assert encoded_ids(load(tmp_path / "model", "cpu", EncodeConfig(**fields)), PASSAGES) == trained
@@ -233,18 +233,19 @@ def test_a_reranker_scores_what_it_was_trained_on(model: Path, tmp_path: Path) -
 
 def test_texts_of_pairs_are_trained_with_the_prompt_they_are_used_with(tmp_path: Path, model: Path) -> None:
     from liebig.collection.collection import Collection
-    from liebig.methods.similarity_tasks import read_pairs
+    from liebig.methods.similarity import CosineRegression
 
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "train.jsonl").write_text('{"a": "soil", "b": "barley", "score": 1}\n')
     config = FinetuneConfig(
         model=FolderBackbone(path=model),
         collection=tmp_path,
-        objective=CosineConfig(),
+        objective=CosineRegression.Config(),
         passage_prompt="law: ",
     )
-    encoder = start(config).encoder
-    read = read_pairs(Collection(tmp_path), "train", encoder.layout_for(None), 1.0, None, 0)
+    encoder = starting_encoder(config)
+    objective = CosineRegression(encoder, scale=1.0)
+    read = objective.read(Collection(tmp_path), "train", encoder.layout_for(None), None, 0)
     assert read.texts[0].sequences([0]) == encoder.tokenize(["soil"]) == encoder.tokenize(["law: soil"], "")
 
 
@@ -253,9 +254,7 @@ def recipes() -> Iterator[tuple[str, str, str]]:
     for path in sorted((ROOT / "recipes").rglob("*.toml")):
         planned = {p.name: p.config for p in pipeline.plan(STAGES, path, [], Path("runs"))}
         for name, trained in planned.items():
-            if isinstance(trained, FinetuneConfig) and not isinstance(
-                trained.objective, CosineConfig | TripletConfig
-            ):
+            if isinstance(trained, FinetuneConfig) and trained.objective.roles:
                 for other, used in planned.items():
                     uses = getattr(used, "model", None) if isinstance(used, EncodeConfig) else None
                     uses = used.system if isinstance(used, EvaluateConfig) else uses
@@ -279,8 +278,8 @@ def test_a_recipe_indexes_the_ids_it_trains_on(
     config = planned[train].model_copy(
         update={"model": FolderBackbone(path=model), "lora": None, "tokenizer": None, "untied": False}
     )
-    encoder = start(config).encoder
-    query, passage = layouts_of(encoder)
+    encoder = starting_encoder(config)
+    query, passage = encoder.layout_for("query"), encoder.layout_for("passage")
     encoder.save(tmp_path / "model")
     other = planned[use]
     if isinstance(other, EncodeConfig):

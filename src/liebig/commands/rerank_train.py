@@ -18,8 +18,10 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.measures.names import known, parse_all
-from liebig.methods.labelled import Read, Texts, cached, random_batches, read_examples, tokenised
-from liebig.methods.reranker import CrossEncoder, Dev, Maker, Reranker
+from liebig.methods.batching import random_batches
+from liebig.methods.labelled import LabelledData, Texts, cache_tokens, read_examples
+from liebig.methods.reranker import CrossEncoder, GroupRanking, RerankBatches, Reranker
+from liebig.methods.tokenise import tokenise
 from liebig.model.backbone import make_backbone
 from liebig.model.loading import BackboneConfig
 from liebig.text.tokenizer import Tokenizer
@@ -109,44 +111,45 @@ class RerankTraining(TrainingStage[RerankTrainConfig, Reranker]):
     def data(self, objective: Reranker) -> Data:
         config, model = self.config, objective.model
         collection = Collection(config.collection)
-        examples = read_examples(
+        labelled = read_examples(
             collection, config.split, groups=config.groups, queries=config.limit, subset_seed=config.seed
         )
-        if not len(examples.examples.negatives.values):
+        examples = labelled.examples
+        if not len(examples.negatives.values):
             raise DataError(
                 "no query has a negative, and a reranker needs them to learn",
                 file=config.collection,
                 fix="make groups with liebig mine",
             )
-        batches = Maker(
+        batches = RerankBatches(
             model,
-            examples.examples,
-            *self._tokenised(examples, model, "train"),
-            random_batches(len(examples.examples), config.loop.batch, config.seed, self.world.size),
+            examples,
+            *self._tokenise(labelled, model, "train"),
+            random_batches(len(examples), config.loop.batch, config.seed, self.world.size),
             config.negatives,
             config.seed,
             self.world,
         )
         return Data(batches, Epochs(batches.sampler.steps), self._dev(collection, model))
 
-    def _tokenised(self, examples: Read, model: CrossEncoder, name: str) -> tuple[Texts, Texts]:
+    def _tokenise(self, labelled: LabelledData, model: CrossEncoder, name: str) -> tuple[Texts, Texts]:
         """The queries and the passages of examples as token ids."""
         query, passage = model.layouts()
         return (
-            cached(self.cache / name / "queries", tokenised(examples.queries, query), self.world),
-            cached(self.cache / name / "passages", tokenised(examples.passages, passage), self.world),
+            cache_tokens(self.cache / name / "queries", tokenise(labelled.queries, query), self.world),
+            cache_tokens(self.cache / name / "passages", tokenise(labelled.passages, passage), self.world),
         )
 
-    def _dev(self, collection: Collection, model: CrossEncoder) -> Dev | None:
+    def _dev(self, collection: Collection, model: CrossEncoder) -> GroupRanking | None:
         if self.config.dev is None:
             return None
-        read = read_examples(collection, self.config.dev, groups=self.config.dev_groups)
-        found = read.examples
+        labelled = read_examples(collection, self.config.dev, groups=self.config.dev_groups)
+        dev = labelled.examples
         grades = {
-            query: {found.passages[p]: 1 for p in found.positives[i]} for i, query in enumerate(found.queries)
+            query: {dev.passages[p]: 1 for p in dev.positives[i]} for i, query in enumerate(dev.queries)
         }
-        texts = self._tokenised(read, model, "dev")
-        return Dev(found, *texts, judgements_from_mapping(grades), parse_all(self.config.measures))
+        texts = self._tokenise(labelled, model, "dev")
+        return GroupRanking(dev, *texts, judgements_from_mapping(grades), parse_all(self.config.measures))
 
     def save(self, objective: Reranker) -> None:
         objective.model.save(self.folder / MODEL)

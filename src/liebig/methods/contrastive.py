@@ -1,246 +1,21 @@
-"""Retrievers: two towers (or one) whose vectors of queries and passages meet in a loss over the whole batch.
+"""Contrastive fine-tuning: InfoNCE of each query's positive among all passages of the batch.
 
-`represent` encodes queries and passages, in one row where the towers are one; `contrast` hands all vectors and the
-batch's marks to the losses of the recipe, each with a weight, at each of the Matryoshka widths. InfoNCE (coCondenser,
-Eq. 14; Condenser, Eq. 12) is here, losses from a teacher are in `distill.py`. Cost: the encoder on both sides, one more
-pass without gradient when a batch is cut into chunks, and the loss's three matrix products.
+coCondenser's Eq. 14, Condenser's Eq. 12 and the loss of DPR: in-batch, mined and random negatives in one softmax.
+Batches and towers are in `retrieval.py`, the loss on tensors in `losses/contrastive.py`. Recipes: `recipes/finetune/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from pydantic import Field
 
 from liebig import losses
-from liebig.collection.collection import Collection
 from liebig.losses.contrastive import Similarity
-from liebig.methods import labelled as rotation
-from liebig.methods.labelled import Examples, Sampler, Texts, content_of
+from liebig.methods.retrieval import BatchVectors, Retriever
 from liebig.model.encoder import Encoder
-from liebig.model.packed import Packed
-from liebig.ragged import Rows, bounds, counted, picked
-from liebig.text.layout import RoleLayout
-from liebig.train.batch import Batch, Side, joined, unweave, weave, woven
-from liebig.train.distributed import World
-from liebig.train.objective import Contrast, Objective, Represented
-
-# The batch of a step: each query with the passages it meets this epoch, and what is known about them.
-#
-# Which passages meet is decided for the whole batch from numbers alone; tokens are copied for this
-# process's share. Marks (targets, false negatives, own group, teacher's scores) name passages by their
-# column in the whole batch, so a loss over all processes needs no further exchange. Random negatives come
-# from the whole collection: their numbers follow those of the passages that examples name, and they are
-# read and tokenised when drawn, so that none is held. Cost: about 10 µs an example, and 40 for a passage
-# drawn; threads prepare it ahead.
-#
-# n examples, g passages of a group, N passages of the batch, P positives, X excluded.
-
-Longs = NDArray[np.int64]
-TARGETS, EXCLUDE, MEMBERS, TEACHER = "targets", "exclude", "members", "teacher"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How many positives and negatives a query brings, and how they change from epoch to epoch."""
-
-    negatives: int = 7
-    positives: int = 1
-    rotate: bool = True
-    hard: float = 1.0
-    seed: int = 0
-    pool: int = 0  # passages of the collection, of which random negatives are drawn
-
-    def group(self, examples: Examples, example: int, epoch: int) -> Group:
-        """The passages of an example at this visit, positives first."""
-        mine, other = examples.positives[example], examples.negatives[example]
-        kept = rotation.positives(len(mine), example, epoch, self.seed, self.positives, self.rotate)
-        places = rotation.negatives(len(other), example, epoch, self.seed, self.negatives, self.rotate)
-        drawn = rotation.softened(
-            other[places].tolist(),
-            self.hard,
-            example,
-            epoch,
-            self.seed,
-            self.negatives,
-            range(len(examples.passages), len(examples.passages) + self.pool),
-        )
-        scores = None
-        if examples.scores is not None and self.hard >= 1.0:
-            scores = examples.teacher(example)[[*kept, *(len(mine) + p for p in places)]]
-        return Group(np.array([*mine[kept].tolist(), *drawn], np.int64), len(kept), scores)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Numbers of passages, how many of them (the first) are positives, and a teacher's scores."""
-
-    passages: Longs
-    positives: int
-    scores: NDArray[np.float32] | None
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The passages of a whole collection by their places in its index; none is held."""
-
-    collection: Collection
-    layout: RoleLayout
-
-    def content(self, places: Longs) -> Longs:
-        texts = (self.collection.passage_at(i).text for i in places.tolist())
-        return np.fromiter(map(content_of, texts), np.int64, len(places))
-
-    def rows(self, places: Longs) -> Rows:
-        return self.layout.ids([self.collection.passage_at(i) for i in places.tolist()])
-
-
-@dataclass(frozen=True)
-class Maker:
-    """This process's share of the batch of a step, as a function of the step."""
-
-    examples: Examples
-    queries: Texts
-    passages: Texts
-    sampler: Sampler
-    choice: Choice
-    world: World
-    mask: bool = True
-    drawn: Drawn | None = None
-
-    def __call__(self, step: int) -> Batch:
-        chosen, epoch = self.sampler(step), self.sampler.epoch(step)
-        groups = [self.choice.group(self.examples, int(i), epoch) for i in chosen]
-        first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
-        content = self._content(np.concatenate([group.passages for group in groups])) if self.mask else None
-        marks = marked(self.examples, chosen, groups, content)
-        mine = groups[first:last]
-        owner = np.repeat(np.arange(last - first), [len(group.passages) for group in mine])
-        sides = {
-            "query": Side(self.queries.packed(chosen[first:last]), torch.arange(last - first)),
-            "passage": Side(
-                self._packed(np.concatenate([group.passages for group in mine])),
-                torch.from_numpy(owner),
-            ),
-        }
-        return Batch(sides, last - first, {name: x[first:last] for name, x in marks.items()})
-
-    def _content(self, numbers: Longs) -> Longs:
-        """The contents of passages, named or drawn."""
-        named = len(self.examples.passages)
-        far = numbers >= named
-        found = self.examples.content[np.where(far, 0, numbers)]
-        if self.drawn is not None and far.any():
-            found[far] = self.drawn.content(numbers[far] - named)
-        return found
-
-    def _packed(self, numbers: Longs) -> Packed:
-        """The tokens of passages, named or drawn, in the order given."""
-        named = len(self.examples.passages)
-        far = numbers >= named
-        if self.drawn is None or not far.any():
-            return self.passages.packed(numbers)
-        parts = self.passages.rows(numbers[~far]), self.drawn.rows(numbers[far] - named)
-        offsets = bounds(np.concatenate([np.diff(offsets) for _, offsets in parts]))
-        order = np.argsort(np.argsort(far, kind="stable"), kind="stable")
-        return Packed.from_numpy(*picked((np.concatenate([row for row, _ in parts]), offsets), order))
-
-
-def marked(
-    examples: Examples, chosen: Longs, groups: Sequence[Group], content: Longs | None
-) -> dict[str, Tensor]:
-    """Columns of the whole batch by example: its positives, its own group, what must not count against it.
-
-    `content` is that of every column, and none where nothing is left out.
-    """
-    sizes = np.array([len(group.passages) for group in groups])
-    positives = np.array([group.positives for group in groups])
-    starts = np.cumsum(sizes) - sizes
-    marks = {
-        TARGETS: padded(counted(starts, positives), positives),
-        MEMBERS: padded(counted(starts, sizes), sizes),
-    }
-    if content is not None:
-        marks[EXCLUDE] = padded(*false_negatives(examples, chosen, content, starts, positives))
-    if all(group.scores is not None for group in groups):
-        scores = np.concatenate([group.scores for group in groups if group.scores is not None])
-        marks[TEACHER] = padded(scores, sizes, 0.0)
-    return marks
-
-
-def false_negatives(
-    examples: Examples, chosen: Longs, content: Longs, starts: Longs, positives: Longs
-) -> tuple[Longs, Longs]:
-    """The columns, other than its targets, whose text is known to be relevant to an example; how many each has."""
-    order = np.argsort(content, kind="stable")
-    ordered, bounds = content[order], examples.relevant.bounds
-    sizes = bounds[chosen + 1] - bounds[chosen]
-    known = examples.relevant.values[counted(bounds[chosen], sizes)]
-    first = np.searchsorted(ordered, known)
-    found = np.searchsorted(ordered, known, side="right") - first
-    row = np.repeat(np.repeat(np.arange(len(chosen)), sizes), found)
-    column = order[counted(first, found)]
-    other = (column < starts[row]) | (column >= (starts + positives)[row])
-    row, column = row[other], column[other]
-    return column[np.lexsort((column, row))], np.bincount(row, minlength=len(chosen))
-
-
-def padded(values: Longs | NDArray[np.float32], sizes: Longs, fill: float = -1) -> Tensor:
-    """Rows of so many values each as one tensor, filled up at the end."""
-    width = int(sizes.max(initial=0))
-    out = np.full((len(sizes), width), fill, values.dtype)
-    out[np.arange(width) < sizes[:, None]] = values
-    return torch.from_numpy(out)
-
-
-def pairs(columns: Tensor) -> Tensor:
-    """(row, column) of every entry of padded rows in host memory, X × 2."""
-    rows, places = (columns >= 0).nonzero(as_tuple=True)
-    return torch.stack((rows, columns[rows, places]), dim=1)
-
-
-SIDES = ("query", "passage")
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """What a loss may look at: this process's queries, all passages, the batch's marks, queries over all processes."""
-
-    queries: Tensor
-    passages: Tensor
-    batch: Batch
-    total: int
-
-    def cut(self, width: int | None) -> Meeting:
-        """The same with vectors of their first `width` numbers."""
-        if width is None:
-            return self
-        return Meeting(self.queries[:, :width], self.passages[:, :width], self.batch, self.total)
-
-    def targets(self) -> Tensor:
-        """The positive of each query, or entries (query, passage) where one has several."""
-        found = self.batch.extras[TARGETS]
-        if found.shape[1] == 1:
-            return found[:, 0]
-        several = self.batch.on_host(TARGETS)
-        assert several is not None
-        return pairs(several)
-
-    def exclude(self) -> Tensor | None:
-        """Entries (query, passage) that must not count."""
-        found = self.batch.on_host(EXCLUDE)
-        return None if found is None or not found.shape[1] else pairs(found)
-
-
-class Loss(Protocol):
-    """A loss of vectors that meet: this process's share of the mean, and of the metrics."""
-
-    def __call__(self, meeting: Meeting) -> Contrast: ...
+from liebig.train.objective import Contrast
 
 
 @dataclass(frozen=True)
@@ -250,68 +25,50 @@ class InfoNCE:
     temperature: float = 1.0
     similarity: Similarity = "dot"
 
-    def __call__(self, meeting: Meeting) -> Contrast:
-        found = losses.info_nce(
-            meeting.queries,
-            meeting.passages,
-            meeting.targets(),
+    def __call__(self, vectors: BatchVectors) -> Contrast:
+        result = losses.info_nce(
+            vectors.queries,
+            vectors.passages,
+            vectors.targets(),
             temperature=self.temperature,
             similarity=self.similarity,
-            exclude=meeting.exclude(),
-            total=meeting.total,
+            exclude=vectors.exclude(),
+            total=vectors.total,
         )
-        return Contrast(found.loss, {"accuracy": found.accuracy, "alignment": found.alignment})
+        return Contrast(result.loss, {"accuracy": result.accuracy, "alignment": result.alignment})
 
 
-class Retriever(Objective):
-    """A query tower and a passage tower, one and the same where they are tied."""
+class SoftmaxConfig(Retriever.Config):
+    """How vectors become scores and probabilities, for losses over the passages of a batch."""
 
-    def __init__(
-        self,
-        query: Encoder,
-        passage: Encoder | None = None,
-        *,
-        loss: Sequence[tuple[float, Loss]] = ((1.0, InfoNCE()),),
-        widths: Sequence[int] = (),
-    ) -> None:
-        super().__init__()
-        self.towers = nn.ModuleDict(
-            {"query": query} if passage is None else {"query": query, "passage": passage}
-        )
-        self.loss = tuple(loss)
-        self.widths: tuple[int | None, ...] = tuple(widths) or (None,)
+    temperature: float = Field(default=InfoNCE.temperature, gt=0, description="Scores are divided by it")
+    similarity: Literal["dot", "cosine"] = Field(
+        default=InfoNCE.similarity, description="How vectors are compared"
+    )
+    mask: bool = Field(
+        default=True, description="Passages judged relevant, or with the positive's text, are not negatives"
+    )
+    widths: tuple[int, ...] = Field(
+        default=(), description="Matryoshka: the loss at each of these numbers of dimensions"
+    )
 
-    def tower(self, side: str) -> Encoder:
-        """The encoder of a side."""
-        found = self.towers[side] if side in self.towers else self.towers["query"]
-        assert isinstance(found, Encoder), "a tower is an encoder"
-        return found
-
-    def represent(self, chunk: Batch) -> Represented:
-        if len(self.towers) == 1:
-            return Represented(woven(chunk, self.tower("query")(joined(chunk, SIDES)), SIDES))
-        return Represented(weave(chunk, {name: self.tower(name)(chunk.sides[name].packed) for name in SIDES}))
-
-    def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
-        sides = unweave(batch, vectors, SIDES)
-        passages = world.gather(sides["passage"])
-        total = int(world.total(torch.tensor(batch.n)))
-        meeting = Meeting(sides["query"], passages.rows, batch, total)
-        return weighted(self.loss, self.widths, meeting)
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        for tower in self.towers.values():
-            assert isinstance(tower, Encoder), "a tower is an encoder"
-            tower.backbone.compile(*args, **kwargs)
+    def compared_by(self) -> Similarity:
+        return self.similarity
 
 
-def weighted(loss: Sequence[tuple[float, Loss]], widths: Sequence[int | None], meeting: Meeting) -> Contrast:
-    """The weighted sum of losses, averaged over the widths (Matryoshka); metrics are those of the first width."""
-    value = meeting.queries.new_zeros(())
-    metrics: dict[str, Tensor] = {}
-    for width in widths:
-        for weight, one in loss:
-            found = one(meeting.cut(width))
-            value = value + found.loss * (weight / len(widths))
-            metrics = {**found.metrics, **metrics}
-    return Contrast(value, metrics)
+class Contrastive(Retriever):
+    """A retriever trained by InfoNCE on labels."""
+
+    class Config(SoftmaxConfig):
+        """InfoNCE: the positive against all other passages of the batch (coCondenser, Eq. 14)."""
+
+        kind: Literal["contrastive"] = Field(default="contrastive", description="InfoNCE over the batch")
+
+        @property
+        def alone(self) -> None:
+            return None
+
+    @classmethod
+    def build(cls, config: Config, query: Encoder, passage: Encoder | None) -> Self:
+        loss = InfoNCE(config.temperature, config.similarity)
+        return cls(query, passage, loss=[(1.0, loss)], widths=config.widths, mask=config.mask)

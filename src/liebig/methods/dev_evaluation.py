@@ -8,20 +8,22 @@ the passages, so sample them (`passages`) where there are millions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
 
 from liebig.base import rng
+from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.collection.collection import Collection
 from liebig.losses.contrastive import Similarity
 from liebig.measures.evaluator import (
-    Block,
     Judgements,
     block_from_mapping as from_mapping,
     block_from_matrix as from_matrix,
@@ -29,14 +31,15 @@ from liebig.measures.evaluator import (
     judgements_from_mapping as judged,
     judgements_from_records as from_records,
 )
-from liebig.measures.names import Measure
-from liebig.methods.contrastive import Retriever
-from liebig.methods.labelled import Draft, Texts, cached, drafts, read_groups
+from liebig.measures.names import Measure, known, parse_all
+from liebig.methods.labelled import Draft, Texts, cache_tokens, drafts, read_groups
 from liebig.model.encoder import Encoder
 from liebig.text.layout import RoleLayout
 from liebig.train.distributed import World
-from liebig.train.objective import Objective
 from liebig.vectors.topk import topk
+
+if TYPE_CHECKING:
+    from liebig.methods.retrieval import Retriever
 
 DEPTH = 100
 NOISE = 0.05
@@ -55,12 +58,11 @@ class Search:
     measures: Sequence[Measure]
     similarity: Similarity
 
-    def __call__(self, objective: Objective) -> dict[str, float]:
-        assert isinstance(objective, Retriever), "a retriever is evaluated by searching"
-        queries = vectors(objective.tower("query"), self.queries, self.similarity)
-        passages = vectors(objective.tower("passage"), self.passages, self.similarity)
+    def __call__(self, retriever: Retriever) -> dict[str, float]:
+        queries = vectors(retriever.tower("query"), self.queries, self.similarity)
+        passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
         depth = max([DEPTH, *(measure.cut or 1000 for measure in self.measures)])
-        scores, numbers = topk(queries, passages, depth, device=objective.tower("query").device)
+        scores, numbers = topk(queries, passages, depth, device=retriever.tower("query").device)
         block = from_matrix(self.query_ids, self.passage_ids, numbers, scores)
         return evaluate([block], self.judgements, self.measures).means()
 
@@ -78,23 +80,75 @@ class Candidates:
     measures: Sequence[Measure]
     similarity: Similarity
 
-    def __call__(self, objective: Objective) -> dict[str, float]:
-        assert isinstance(objective, Retriever), "vectors are compared by a retriever"
-        queries = vectors(objective.tower("query"), self.queries, self.similarity)
-        passages = vectors(objective.tower("passage"), self.passages, self.similarity)
-        return self.measured([passages[group] @ queries[i] for i, group in enumerate(self.groups)])
+    def __call__(self, retriever: Retriever) -> dict[str, float]:
+        queries = vectors(retriever.tower("query"), self.queries, self.similarity)
+        passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
+        run = {}
+        for i, (query, group) in enumerate(zip(self.query_ids, self.groups)):
+            scores = retriever.scores(queries[i], passages[group])
+            run[query] = {self.passage_ids[p]: float(s) for p, s in zip(group, scores)}
+        return evaluate([from_mapping(run)], self.judgements, self.measures).means()
 
-    def measured(self, scores: Iterable[NDArray[np.floating]]) -> dict[str, float]:
-        """The measures of scores given group by group."""
-        block = self._block(scores)
-        return evaluate([block], self.judgements, self.measures).means()
 
-    def _block(self, scores: Iterable[NDArray[np.floating]]) -> Block:
-        return from_mapping(
-            {
-                query: {self.passage_ids[p]: float(s) for p, s in zip(group, values)}
-                for query, group, values in zip(self.query_ids, self.groups, scores)
-            }
+class DevConfig(Config):
+    """Evaluation while training, by exact search or on each query's own candidates."""
+
+    split: str | None = Field(default=None, description="The split to evaluate on; none if not given")
+    collection: InputPath | None = Field(
+        default=None, description="Its collection, if it is not that of the training data"
+    )
+    over: Literal["all", "candidates"] = Field(
+        default="all", description="Rank all passages, or each query's positives among its group's negatives"
+    )
+    groups: tuple[InputPath, ...] = Field(
+        default=(), description="Folders of liebig mine with the split's candidates [default: the collection]"
+    )
+    candidates: int = Field(default=99, ge=1, description="Negatives drawn for each query")
+    passages: int | None = Field(
+        default=None, ge=1, description="Search the judged passages and this many others, drawn at random"
+    )
+    measures: tuple[str, ...] = Field(
+        default=("RR@10", "nDCG@10", "R@100"), description="Measures; the first decides which model is best"
+    )
+
+    @field_validator("measures")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known(names)
+        return names
+
+    def read(
+        self,
+        collection: Collection,
+        layouts: tuple[RoleLayout, RoleLayout],
+        cache: Path,
+        world: World,
+        similarity: Similarity,
+    ) -> Search | Candidates | None:
+        """The evaluation, if there is one; `collection` is that of the training data."""
+        if self.split is None:
+            return None
+        collection = collection if self.collection is None else Collection(self.collection)
+        measures = parse_all(self.measures)
+        if self.over == "candidates":
+            return read_candidates(
+                collection,
+                self.split,
+                layouts,
+                groups=self.groups,
+                candidates=self.candidates,
+                measures=measures,
+                similarity=similarity,
+            )
+        return read_search(
+            collection,
+            self.split,
+            layouts,
+            cache,
+            world,
+            measures=measures,
+            similarity=similarity,
+            passages=self.passages,
         )
 
 
@@ -134,7 +188,7 @@ def read_search(
         what = f"the judged query {unknown[0]!r} has no text" if unknown else "there is no judged query"
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
-    stored = cached(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
+    stored = cache_tokens(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
     asked = Texts.of(texts.values(), layouts[0])
     return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
 

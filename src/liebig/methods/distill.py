@@ -1,22 +1,28 @@
-"""Learning from a teacher's scores in the groups file: KL over the batch or the group, and margin-MSE.
+"""Distillation: a retriever learns a teacher's scores in the groups file, by KL over batch or group or by margin-MSE.
 
 KL(teacher‖student); coCondenser's Eq. 16 is written the other way, which is infinite where the teacher gives zero.
 The teacher's softmax runs over the query's own group; the student's over all passages of the batch, as Tevatron v1,
-or over the group. Any teacher works: `liebig rerank score` writes such scores, and so may any other program.
+or over the group. Any teacher works: `liebig rerank score` writes such scores, and so can any other program.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
-from liebig.methods.contrastive import MEMBERS, TEACHER, Meeting
+from liebig.methods.contrastive import InfoNCE, SoftmaxConfig
+from liebig.methods.retrieval import MEMBERS, TEACHER, BatchVectors, Loss, Retriever
+from liebig.model.encoder import Encoder
 from liebig.train.objective import Contrast
+
+if TYPE_CHECKING:
+    from liebig.methods.finetuning import FinetuneConfig
 
 
 @dataclass(frozen=True)
@@ -28,29 +34,29 @@ class SoftLabels:
     teacher_temperature: float = 1.0
     similarity: Similarity = "dot"
 
-    def __call__(self, meeting: Meeting) -> Contrast:
-        members, teacher = _marks(meeting)
+    def __call__(self, vectors: BatchVectors) -> Contrast:
+        members, teacher = _marks(vectors)
         if self.over == "batch":
             loss = losses.kl_batch(
-                meeting.queries,
-                meeting.passages,
+                vectors.queries,
+                vectors.passages,
                 members,
                 teacher,
                 mask=members >= 0,
                 temperature=self.temperature,
                 teacher_temperature=self.teacher_temperature,
                 similarity=self.similarity,
-                exclude=_without_own(meeting),
-                total=meeting.total,
+                exclude=_without_own(vectors),
+                total=vectors.total,
             )
         else:
             loss = losses.kl(
-                group_scores(meeting, self.similarity),
+                group_scores(vectors, self.similarity),
                 teacher,
                 mask=members >= 0,
                 temperature=self.temperature,
                 teacher_temperature=self.teacher_temperature,
-                total=meeting.total,
+                total=vectors.total,
             )
         return Contrast(loss, {"kl": loss.detach()})
 
@@ -61,10 +67,10 @@ class MarginMSE:
 
     similarity: Similarity = "dot"
 
-    def __call__(self, meeting: Meeting) -> Contrast:
-        _, teacher = _marks(meeting)
-        scores = group_scores(meeting, self.similarity)
-        there = _members(meeting)[:, 1:] >= 0
+    def __call__(self, vectors: BatchVectors) -> Contrast:
+        _, teacher = _marks(vectors)
+        scores = group_scores(vectors, self.similarity)
+        there = _members(vectors)[:, 1:] >= 0
         rows, places = (x.to(scores.device) for x in there.nonzero(as_tuple=True))
         per_query = there.sum(dim=1).clamp(min=1).to(scores)[rows].sqrt()
         error = losses.margin_mse(
@@ -72,36 +78,81 @@ class MarginMSE:
             scores[rows, places + 1] / per_query,
             teacher[rows, 0] / per_query,
             teacher[rows, places + 1] / per_query,
-            total=meeting.total,
+            total=vectors.total,
         )
         return Contrast(error, {"margin_mse": error.detach()})
 
 
-def group_scores(meeting: Meeting, similarity: Similarity) -> Tensor:
+def group_scores(vectors: BatchVectors, similarity: Similarity) -> Tensor:
     """Scores of each query with the members of its own group, n × g; places past a group's end hold anything."""
-    q, p = meeting.queries, meeting.passages
+    q, p = vectors.queries, vectors.passages
     if similarity == "cosine":
         q, p = normalize(q, dim=1), normalize(p, dim=1)
-    members = meeting.batch.extras[MEMBERS].clamp(min=0).to(q.device)
+    members = vectors.batch.extras[MEMBERS].clamp(min=0).to(q.device)
     return (q[:, None] * p[members]).sum(dim=2)
 
 
-def _marks(meeting: Meeting) -> tuple[Tensor, Tensor]:
-    queries, extras = meeting.queries, meeting.batch.extras
+def _marks(vectors: BatchVectors) -> tuple[Tensor, Tensor]:
+    queries, extras = vectors.queries, vectors.batch.extras
     return extras[MEMBERS].to(queries.device), extras[TEACHER].to(queries)
 
 
-def _members(meeting: Meeting) -> Tensor:
-    """The same columns in host memory, where asking for them waits for nothing."""
-    found = meeting.batch.on_host(MEMBERS)
-    assert found is not None, "a batch names the members of its groups"
-    return found
+def _members(vectors: BatchVectors) -> Tensor:
+    """The same columns in host memory, where reading them does not wait for the device."""
+    members = vectors.batch.on_host(MEMBERS)
+    assert members is not None, "a batch names the members of its groups"
+    return members
 
 
-def _without_own(meeting: Meeting) -> Tensor | None:
+def _without_own(vectors: BatchVectors) -> Tensor | None:
     """Entries to exclude that are not of the query's own group: the teacher has an opinion of those."""
-    exclude = meeting.exclude()
+    exclude = vectors.exclude()
     if exclude is None:
         return None
-    own = _members(meeting)[exclude[:, 0]] == exclude[:, 1, None]
+    own = _members(vectors)[exclude[:, 0]] == exclude[:, 1, None]
     return exclude[~own.any(dim=1)]
+
+
+class Distill(Retriever):
+    """A retriever trained on a teacher's scores, with InfoNCE on the labels beside them if the recipe says so."""
+
+    class Config(SoftmaxConfig):
+        """Learn a teacher's scores, which the groups file holds."""
+
+        kind: Literal["distill"] = Field(default="distill", description="A teacher's scores")
+        loss: Literal["kl", "margin-mse"] = Field(
+            default="kl", description="What is compared with the teacher"
+        )
+        over: Literal["batch", "group"] = Field(
+            default=SoftLabels.over,
+            description="The student's softmax runs over the batch or the query's own group",
+        )
+        teacher_temperature: float = Field(
+            default=SoftLabels.teacher_temperature, gt=0, description="The teacher's scores are divided by it"
+        )
+        hard: float = Field(default=0.0, ge=0, description="Weight of InfoNCE on the labels beside it")
+
+        @property
+        def alone(self) -> str | None:
+            if self.hard or (self.loss == "kl" and self.over == "batch"):
+                return None
+            return self.loss if self.loss == "margin-mse" else "the KL divergence over a group"
+
+        def check(self, recipe: FinetuneConfig) -> None:
+            super().check(recipe)
+            if recipe.hard < 1.0:
+                raise ValueError("random negatives have no teacher's score: set hard = 1")
+
+    needs_scores = True
+
+    @classmethod
+    def build(cls, config: Config, query: Encoder, passage: Encoder | None) -> Self:
+        soft: Loss
+        if config.loss == "kl":
+            soft = SoftLabels(config.over, config.temperature, config.teacher_temperature, config.similarity)
+        else:
+            soft = MarginMSE(config.similarity)
+        loss: list[tuple[float, Loss]] = [(1.0, soft)]
+        if config.hard:
+            loss.append((config.hard, InfoNCE(config.temperature, config.similarity)))
+        return cls(query, passage, loss=loss, widths=config.widths, mask=config.mask)

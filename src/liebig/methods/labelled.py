@@ -1,99 +1,38 @@
-"""Training examples of a collection: queries with their positives and negatives, as arrays of numbers.
+"""Training examples of a collection: queries with their positives and negatives as arrays of numbers, and their tokens.
 
 Groups files (of the collection, or of `liebig mine`) are read, or judgements where there are none; several files give
-one example a query with the negatives of all. Everything wrong with them is found here, before the first step, and
-said with file and line. Cost: one pass over the files and one over the passages; 8 bytes for each id named.
+one example per query with the negatives of all. Every mistake in them is found here, before the first step, and
+reported with file and line. Texts are tokenised once into files that are mapped. Cost: one pass over the files and one
+over the passages; 8 bytes for each id.
 """
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import rng
 from liebig.base.errors import DataError
-from liebig.base.machine import cores, helpers, in_order
-from liebig.base.progress import Progress
 from liebig.base.records import Group, Passage, Query
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.formats.items import Where
+from liebig.methods.tokenise import NamedTexts
 from liebig.model.packed import Packed
 from liebig.ragged import Rows, bounds, picked
-from liebig.text.layout import AT_ONCE, Record, RoleLayout
+from liebig.text.layout import Record, RoleLayout
 from liebig.train.distributed import World
-
-# Queries or passages of a collection become tokens, in several processes where there are many of them.
-#
-# A process finds its texts by their ids, so this one only joins what comes back, in order: the tokens are
-# the same for any number of processes. Cost: about 40 microseconds a passage of 100 words and core; no
-# torch is imported.
-
-LEAST = 8  # tasks that a process is started for
-
-
-@dataclass(frozen=True)
-class Named:
-    """Queries or passages of a collection by their ids, in this order."""
-
-    collection: Path
-    kind: Literal["query", "passage"]
-    ids: Sequence[str]
-
-
-def tokenised(named: Named, layout: RoleLayout) -> Iterator[Rows]:
-    """The tokens of all texts, some thousand at a time."""
-    work = Work(named.collection, named.kind, layout)
-    tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
-    processes = min(cores(), len(tasks) // LEAST)
-    if processes < 2:
-        yield from map(work, tasks)
-        return
-    with (
-        Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar,
-        helpers(processes, _set_up, work) as pool,
-    ):
-        for task, rows in zip(tasks, in_order(pool, _made, tasks, 2 * processes)):
-            yield rows
-            bar.advance(len(task))
-
-
-class Work:
-    """Finds texts by their ids and tokenises them; a process that gets it opens the collection for itself."""
-
-    def __init__(self, collection: Path, kind: Literal["query", "passage"], layout: RoleLayout) -> None:
-        self._collection, self._kind, self._layout = Collection(collection), kind, layout
-
-    def __call__(self, ids: Sequence[str]) -> Rows:
-        found = self._collection.query if self._kind == "query" else self._collection.passage
-        return self._layout.ids([found(name) for name in ids])
-
-
-_work: list[Work] = []
-
-
-def _set_up(work: Work) -> None:
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
-    _work.append(work)
-
-
-def _made(ids: Sequence[str]) -> Rows:
-    return _work[0](ids)
-
 
 Longs = NDArray[np.int64]
 
 
-class Placed(NamedTuple):
-    """A group and where it stands."""
+class PlacedGroup(NamedTuple):
+    """A group and the line it comes from."""
 
     group: Group
     where: Where
@@ -154,7 +93,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Examples:
-    """One example a query. Passages are numbered; `content` is equal for passages of equal text.
+    """One example per query. Passages are numbered; `content` is equal for passages of equal text.
 
     `scores` are a teacher's, positives first, then negatives, where every passage of every example has one.
     """
@@ -177,28 +116,28 @@ class Examples:
         return self.scores[start : start + len(self.positives[example]) + len(self.negatives[example])]
 
 
-def read_groups(folder: Path, split: str) -> Iterator[Placed]:
+def read_groups(folder: Path, split: str) -> Iterator[PlacedGroup]:
     """The groups of a collection or of a folder of `liebig mine`, each with its line."""
     path = folder / "groups" / f"{split}.jsonl"
     if not path.is_file():
         raise DataError(
             f"there are no groups of the split {split!r}", file=path, fix="make them with liebig mine"
         )
-    yield from (Placed(group, where) for where, group in Collection(folder).placed_groups(split))
+    yield from (PlacedGroup(group, where) for where, group in Collection(folder).placed_groups(split))
 
 
-def read_judgements(collection: Collection, split: str, relevant: int) -> Iterator[Placed]:
+def read_judgements(collection: Collection, split: str, relevant: int) -> Iterator[PlacedGroup]:
     """Every relevant judgement as a group of one positive, with its line."""
     path = collection.path / "judgements" / f"{split}.tsv"
     if not path.is_file():
         raise DataError(f"the split {split!r} has neither groups nor judgements", file=collection.path)
     for where, found in collection.placed_judgements(split):
         if found.relevance >= relevant:
-            yield Placed(Group(found.query, (found.passage,)), where)
+            yield PlacedGroup(Group(found.query, (found.passage,)), where)
 
 
-def drafts(placed: Iterable[Placed]) -> list[Draft]:
-    """One draft a query; what is wrong in itself is refused with its place."""
+def drafts(placed: Iterable[PlacedGroup]) -> list[Draft]:
+    """One draft per query; groups that are wrong in themselves are refused with file and line."""
     found: dict[str, Draft] = {}
     for group, where in placed:
         if not group.positives:
@@ -237,12 +176,12 @@ def subset(found: Sequence[Draft], queries: int | None, seed: int) -> list[Draft
 
 
 @dataclass(frozen=True)
-class Read:
-    """Examples, and their texts, in the order of their numbers."""
+class LabelledData:
+    """Examples, and their texts in the order of their numbers."""
 
     examples: Examples
-    queries: Named
-    passages: Named
+    queries: NamedTexts
+    passages: NamedTexts
 
 
 def read_examples(
@@ -254,7 +193,7 @@ def read_examples(
     queries: int | None = None,
     subset_seed: int = 0,
     scored: bool = False,
-) -> Read:
+) -> LabelledData:
     """The examples of a split from groups, else from judgements; checked against the collection's texts.
 
     `scored` are those of which a teacher must have scored every passage.
@@ -275,12 +214,12 @@ def read_examples(
         what = f"the query {unscored.query!r} has no teacher's scores, or not of every passage"
         unscored.where.refuse(what, "give groups with scores, as liebig rerank score --groups writes them")
     judged = _judged(collection, split, relevant) if folders else {}
-    texts = _Checked(collection, chosen, judged)
+    texts = _CheckedTexts(collection, chosen, judged)
     examples = _numbered(chosen, texts, judged)
-    return Read(
+    return LabelledData(
         examples,
-        Named(collection.path, "query", examples.queries),
-        Named(collection.path, "passage", examples.passages),
+        NamedTexts(collection.path, "query", examples.queries),
+        NamedTexts(collection.path, "passage", examples.passages),
     )
 
 
@@ -289,7 +228,7 @@ def content_of(text: str) -> int:
     return hash64(" ".join(text.split())) & 0x7FFFFFFFFFFFFFFF
 
 
-class _Checked:
+class _CheckedTexts:
     """The queries and passages that drafts name: where each is first named, checked in one pass over the texts.
 
     `contents` also has what is judged relevant and named by no draft: it may be drawn as a random negative.
@@ -341,7 +280,7 @@ def _judged(collection: Collection, split: str, relevant: int) -> dict[str, list
     return found
 
 
-def _numbered(found: Sequence[Draft], texts: _Checked, judged: Mapping[str, Sequence[str]]) -> Examples:
+def _numbered(found: Sequence[Draft], texts: _CheckedTexts, judged: Mapping[str, Sequence[str]]) -> Examples:
     numbers = {name: i for i, name in enumerate(texts.passages)}
     content = np.fromiter((texts.contents[name] for name in numbers), np.int64, len(numbers))
     relevant = (
@@ -367,115 +306,6 @@ def _numbered(found: Sequence[Draft], texts: _Checked, judged: Mapping[str, Sequ
         content,
         scores,
     )
-
-
-# Which positive and which negatives a query meets in an epoch: Tevatron v1's rule, with no state.
-#
-# The positive is number (hash + epoch) of the query's positives, the hash being example + seed. Negatives
-# are shuffled once per example with that hash, and each epoch takes the next window of the circle; where
-# there are fewer than wanted they are drawn with replacement (Tevatron draws these from a global generator,
-# here they follow from seed, example and epoch). Cost: 20 µs an example with 30 negatives.
-
-CHOICE, HARD, DRAW = 0, 1, 2  # numbered streams of an example's own key
-
-
-def positives(
-    count: int, example: int, epoch: int, seed: int, most: int = 1, rotate: bool = True
-) -> list[int]:
-    """Places of the positives shown this epoch, `most` of `count` at the most, the rotation's first."""
-    first = (example + seed + epoch) % count if rotate else 0
-    return [(first + i) % count for i in range(min(most, count))]
-
-
-def negatives(count: int, example: int, epoch: int, seed: int, wanted: int, rotate: bool = True) -> list[int]:
-    """Places of the negatives shown this epoch, `wanted` of them where there are any at all."""
-    if not wanted or not count:
-        return []
-    if count < wanted:
-        draws = rng.below(rng.key(seed, epoch, example, CHOICE), np.arange(wanted), count)
-        return [int(i) for i in draws]
-    places = list(range(count))
-    if rotate:
-        random.Random(example + seed).shuffle(places)
-        start = epoch * wanted % count
-        places = (places * 2)[start : start + wanted]
-    return places[:wanted]
-
-
-def softened(
-    chosen: Sequence[int], hard: float, example: int, epoch: int, seed: int, wanted: int, pool: range
-) -> list[int]:
-    """Numbers of passages: each chosen one with the chance `hard`, else a random one of `pool` (Contriever, A).
-
-    Without enough chosen ones the rest is random too, if `hard` is less than 1.
-    """
-    if hard >= 1.0:
-        return list(chosen)
-    keep = rng.uniform(rng.key(seed, epoch, example, HARD), np.arange(wanted)) < hard
-    drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(wanted), len(pool))
-    return [int(chosen[i]) if i < len(chosen) and keep[i] else pool[int(drawn[i])] for i in range(wanted)]
-
-
-# Which examples meet in a batch: at random, in the order of the file, or as a schedule says.
-#
-# A sampler gives the examples of a step as a function of the step alone. Each example comes once an epoch;
-# those left over make a last, smaller batch where every process gets one, and else join the batch before
-# it. Cost: one permutation an epoch, 8 bytes an example.
-
-Order = Callable[[int], Longs]
-"""The examples of an epoch, batch after batch."""
-
-
-def steps_of(n: int, batch: int, processes: int = 1) -> int:
-    """Batches in an epoch; a rest too small to share, or of one example, which has no others, makes none of its own."""
-    whole, rest = divmod(n, batch)
-    return whole + (rest >= max(2, processes)) if whole else 1
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """`order(epoch)` cut into batches, the last of which takes all that is left.
-
-    `begin(epoch)` is called before an epoch where an order has to be made, `close()` when no other will come.
-    """
-
-    order: Order
-    n: int
-    batch: int
-    steps: int
-    begin: Callable[[int], None] | None = field(default=None)
-    close: Callable[[], None] = field(default=lambda: None)
-
-    def __call__(self, step: int) -> Longs:
-        epoch, place = divmod(step, self.steps)
-        end = self.n if place == self.steps - 1 else (place + 1) * self.batch
-        return self.order(epoch)[place * self.batch : end]
-
-    def epoch(self, step: int) -> int:
-        return step // self.steps
-
-
-def random_batches(n: int, batch: int, seed: int, processes: int = 1) -> Sampler:
-    """A new order every epoch, a function of seed and epoch."""
-
-    @lru_cache(maxsize=2)
-    def order(epoch: int) -> Longs:
-        return np.argsort(rng.uniform(rng.key(seed, epoch, 11), np.arange(n)), kind="stable")
-
-    return Sampler(order, n, batch, steps_of(n, batch, processes))
-
-
-def sequential_batches(n: int, batch: int, processes: int = 1) -> Sampler:
-    """The order of the file, every epoch: the second baseline of the ABS paper."""
-    fixed = np.arange(n)
-    return Sampler(lambda epoch: fixed, n, batch, steps_of(n, batch, processes))
-
-
-# The texts of a training set, tokenised once into files that are read as memory.
-#
-# `write` streams tokens into one flat array and its offsets, `Texts` maps them. Cost: the tokenizer once, 4
-# bytes a token on disk, no memory; a text is then a slice, so that a batch costs about 100 ns a sequence
-# and 1 ns a token.
 
 
 @dataclass(frozen=True)
@@ -535,8 +365,11 @@ def write(path: Path, parts: Iterable[Rows]) -> None:
     np.save(path.with_suffix(".npy"), bounds(np.concatenate(sizes)))
 
 
-def cached(path: Path, parts: Iterable[Rows], world: World) -> Texts:
-    """Texts tokenised by the first process into files that all map; what is there already is taken."""
+def cache_tokens(path: Path, parts: Iterable[Rows], world: World) -> Texts:
+    """Texts tokenised by the first process into files that all processes map; existing files are used as they are.
+
+    Cost: the tokenizer once, 4 bytes per token on disk, no memory; then about 100 ns per sequence and 1 ns per token.
+    """
     if world.first and not path.with_suffix(".npy").exists():
         write(path, parts)
     world.barrier()

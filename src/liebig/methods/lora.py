@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import nn
 
+from liebig.base.config import Config
 from liebig.base.errors import MissingDependency, RecipeError
 from liebig.base.rng import key
 from liebig.model.backbone import Backbone
@@ -22,13 +24,27 @@ from liebig.model.backbone import Backbone
 PREFIX = "base_model.model."
 
 
-def adapt(
-    backbone: Backbone, *, rank: int, alpha: float, dropout: float, targets: Sequence[str], seed: int
-) -> None:
+class LoraConfig(Config):
+    """Small trained matrices beside the frozen ones of a large encoder; needs the extra `lora`."""
+
+    rank: int = Field(default=16, ge=1, description="Inner width of the matrices")
+    alpha: float = Field(default=32.0, gt=0, description="Their product counts alpha / rank times")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout before them")
+    targets: tuple[str, ...] = Field(
+        default=(), description="Last names of linear parts, as query or value [default: all of a layer]"
+    )
+    adapter: bool = Field(
+        default=False, description="Keep them as adapter/ too, in peft's form; model/ is merged always"
+    )
+
+
+def adapt(backbone: Backbone, config: LoraConfig, seed: int) -> None:
     """Freeze the backbone and put adapters onto its layers' linear parts; a function of the seed."""
     peft = _peft()
-    names = target_names(backbone, targets)
-    chosen = peft.LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=names)
+    names = target_names(backbone, config.targets)
+    chosen = peft.LoraConfig(
+        r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=names
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(seed, 2) >> 1))
         peft.inject_adapter_in_model(chosen, backbone.model)

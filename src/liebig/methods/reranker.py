@@ -1,8 +1,8 @@
 """The cross-encoder: query and passage in one sequence, and a linear score of its first token's state.
 
-Sequences are packed like everything else; pairs are sorted by length and run up to a budget of tokens. A folder holds
-the backbone as any model folder, and beside it `reranker.safetensors` and `reranker.json`. Cost: the backbone on the
-tokens of every pair.
+Its model, the objective that trains it, and its use: reranking a run, and scoring groups for distillation. Pairs are
+sorted by length and packed up to a budget of tokens. A folder holds the backbone as any model folder, and beside it
+`reranker.safetensors` and `reranker.json`. Cost: the backbone on the tokens of every pair.
 
 B pairs, T packed tokens, D width.
 """
@@ -28,8 +28,8 @@ from liebig.base.records import Group, Hit, Passage, Query, Title
 from liebig.formats.trec import by_query
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
 from liebig.measures.names import Measure
-from liebig.methods import labelled as rotation
-from liebig.methods.labelled import Examples, Sampler, Texts
+from liebig.methods.batching import Sampler, pick_negatives, pick_positives
+from liebig.methods.labelled import Examples, Texts
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder, by_budget
 from liebig.model.loading import readable
@@ -123,7 +123,9 @@ class CrossEncoder(nn.Module):
     def load(cls, folder: Path) -> CrossEncoder:
         """What `save` wrote."""
         if not (folder / HEAD).is_file():
-            raise ModelError("this is no reranker", file=folder, fix="train one with liebig rerank train")
+            raise ModelError(
+                "this folder is not a reranker", file=folder, fix="train one with liebig rerank train"
+            )
         with readable(folder):
             settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
             made = cls(
@@ -137,17 +139,11 @@ class CrossEncoder(nn.Module):
         return made.eval()
 
 
-# Training a cross-encoder: the softmax of a query's positive over its own group, negatives rotating by
-# epoch.
-#
-# Each query is judged with its own passages, so a step is plain accumulation over chunks and needs no
-# second pass.
-
-Longs = NDArray[np.int64]
-
-
 class Reranker(Objective):
-    """Grouped softmax cross entropy; the first passage of a group is the positive."""
+    """Softmax cross entropy of each query's positive over its own group; the first passage of a group is the positive.
+
+    Each query is judged with its own passages, so a step is plain accumulation over chunks and needs no second pass.
+    """
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()
@@ -172,7 +168,7 @@ class Reranker(Objective):
 
 
 @dataclass(frozen=True)
-class Maker:
+class RerankBatches:
     """This process's share of the batch of a step: each query with a positive and its negatives."""
 
     model: CrossEncoder
@@ -195,14 +191,14 @@ class Maker:
 
     def _group(self, example: int, epoch: int) -> list[int]:
         mine, others = self.examples.positives[example], self.examples.negatives[example]
-        (kept,) = rotation.positives(len(mine), example, epoch, self.seed)
-        places = rotation.negatives(len(others), example, epoch, self.seed, self.negatives)
+        (kept,) = pick_positives(len(mine), example, epoch, self.seed)
+        places = pick_negatives(len(others), example, epoch, self.seed, self.negatives)
         return [int(mine[kept]), *others[places].tolist()]
 
 
 @dataclass(frozen=True)
-class Dev:
-    """The groups of a split, ranked by the model."""
+class GroupRanking:
+    """Evaluation while training: the groups of a split, ranked by the model."""
 
     examples: Examples
     queries: Texts
@@ -221,29 +217,24 @@ class Dev:
         return evaluate([block_from_mapping(run)], self.judgements, self.measures).means()
 
 
-# Scores of cross-encoders: a run reranked to a depth, and groups with a teacher's scores for soft labels.
-#
-# Several models are averaged. Queries stream, a few at a time, so memory does not grow with the run. Hits
-# below the depth keep their order, under the last scored one.
-
-Asked = tuple[Query, Sequence[Passage]]
-Scorer = Callable[[Sequence[Asked]], list[NDArray[np.float32]]]
+QueryPassages = tuple[Query, Sequence[Passage]]
+Scorer = Callable[[Sequence[QueryPassages]], list[NDArray[np.float32]]]
 T = TypeVar("T")
 AT_ONCE = 64
-"""Queries scored together, so that rows are full."""
+"""Queries scored together, so that rows are full and memory does not grow with the run."""
 
 
 def scorer(models: Sequence[CrossEncoder], title: Title | None = None) -> Scorer:
     """The mean of the models' scores of each query's passages; titles as each model was trained, unless given."""
 
-    def score(asked: Sequence[Asked]) -> list[NDArray[np.float32]]:
+    def score(asked: Sequence[QueryPassages]) -> list[NDArray[np.float32]]:
         flat = np.mean([_flat(model, asked, title) for model in models], axis=0, dtype=np.float32)
         return np.split(flat, np.cumsum([len(passages) for _, passages in asked])[:-1])
 
     return score
 
 
-def _flat(model: CrossEncoder, asked: Sequence[Asked], title: Title | None) -> NDArray[np.float32]:
+def _flat(model: CrossEncoder, asked: Sequence[QueryPassages], title: Title | None) -> NDArray[np.float32]:
     """Scores of all pairs, query after query."""
     query_layout, passage_layout = model.layouts(title)
     queries = query_layout.lists([query for query, _ in asked])

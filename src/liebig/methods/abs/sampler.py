@@ -1,4 +1,4 @@
-"""The sampler that schedules: before an epoch, batches are made from what the model finds hard, and kept in a file.
+"""Adaptive batching: before an epoch, batches are made from what the model finds hard, and kept in a file.
 
 `schedule/epoch-N.npy` holds the order of an epoch, a function of seed, epoch and the vectors at its start; a run that
 goes on reads it instead of making another. The first process makes it, the others read. The similarity of the first
@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from liebig.base import rng
+from liebig.base.config import InputPath
 from liebig.base.errors import DataError
 from liebig.base.progress import Progress
 from liebig.base.records import Hit
@@ -33,14 +35,11 @@ from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
-from liebig.methods.contrastive import Retriever
-from liebig.methods.finetune_building import similarity_of
-from liebig.methods.finetuning import AdaptiveConfig, FinetuneConfig, RandomConfig
-from liebig.methods.labelled import Examples, Sampler, Texts, random_batches, sequential_batches, steps_of
-from liebig.methods.ltr import Ltr
+from liebig.methods.batching import Batching, LabelledRun, Sampler, steps_of
+from liebig.methods.labelled import Examples, Texts
+from liebig.methods.retrieval import Retriever
 from liebig.train.distributed import World
 from liebig.train.loop import LoopConfig
-from liebig.train.objective import Objective
 
 Longs = NDArray[np.int64]
 SAMPLE = 200
@@ -195,25 +194,21 @@ def path_of(folder: Path, epoch: int) -> Path:
     return folder / f"epoch-{epoch:03d}.npy"
 
 
-# The next epoch's schedule, made in a thread while this one trains, from the vectors at this epoch's start.
-#
-# Vectors are encoded when an epoch begins (training waits for that) and lie in `schedule/vectors-N.npy`, in
-# half precision, until the schedule of epoch N + 1 is written; it is made from what the file holds, so that
-# a run which was interrupted makes the same one. The first epoch is scheduled before it begins. On a GPU
-# the thread works on a stream of its own. Cost: 4 D bytes a pair on disk; on a CPU the thread takes
-# processor time from training, as any other.
-
-
 class Cancelled(Exception):
     """Nobody waits for this schedule any more."""
 
 
 @dataclass
 class Ahead:
-    """Schedules epoch N + 1 while epoch N goes on, from `similarity(N + 1)` asked when epoch N begins.
+    """Schedules epoch N + 1 in a thread while epoch N trains, from `similarity(N + 1)` computed when epoch N begins.
 
-    That is the model as it is then, or a run; `twin` and `device` are those of the model's vectors, and `last` is the
-    last epoch there will be, where that is known.
+    That is the model as it is then, or a run. Vectors are encoded when an epoch begins (training waits for that) and
+    kept in `schedule/vectors-N.npy`, in half precision, until the schedule of epoch N + 1 is written; it is made from
+    what the file holds, so an interrupted run makes the same one. The first epoch is scheduled before it begins. On a
+    GPU the thread works on a stream of its own. Cost: 4 D bytes per pair on disk; on a CPU the thread takes processor
+    time from training.
+
+    `twin` and `device` are those of the model's vectors, and `last` is the last epoch there will be, if that is known.
     """
 
     how: Adaptive
@@ -295,57 +290,92 @@ def _beside(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.stream(torch.cuda.Stream(device))
 
 
-# The sampler a recipe asks for: random, sequential, or scheduled now or ahead of time.
+class AdaptiveBatching(Batching):
+    """Adaptive batch scheduling: examples whose passages are hard for each other's queries meet."""
 
+    kind: Literal["adaptive"] = Field(default="adaptive", description="Adaptive batch scheduling")
+    compares: ClassVar[bool] = True
+    preset: Literal["liebig", "paper"] = Field(
+        default="liebig",
+        description="Our algorithm, or the paper's as written: one random start, then one state of swaps",
+    )
+    search: Literal["greedy", "beam"] = Field(default="greedy", description="How batches are improved")
+    beam: int = Field(
+        default=3, ge=1, description="Beam search: removals, additions and, but for the paper's, states kept"
+    )
+    candidates: int | Literal["auto", "all"] = Field(
+        default="auto",
+        description="Pairs nearest to a batch that may join it, both ways; all; or auto by its size",
+    )
+    lists: int = Field(
+        default=100,
+        ge=1,
+        description="The paper's beam search: nearest passages and queries of each member that may join",
+    )
+    start: Literal["near", "random"] | None = Field(
+        default=None,
+        description="Batches start where pairs are hard for each other, or at random [default: the preset]",
+    )
+    parts: int = Field(
+        default=1,
+        ge=1,
+        description="Divide the pairs at random every epoch; only those of a part meet: epochs differ more",
+    )
+    order: Literal["shuffled", "hard-first", "made"] | None = Field(
+        default=None,
+        description="Order of the batches within an epoch [default: shuffled, and as made for the paper's]",
+    )
+    run: InputPath | None = Field(
+        default=None,
+        description="A TREC run of the training queries (BM25), the similarity of the first epoch",
+    )
+    run_always: bool = Field(default=False, description="The run is the similarity of every epoch")
+    ahead: bool = Field(
+        default=False,
+        description="Schedule the next epoch while this one trains, from the vectors at this one's start",
+    )
 
-def sampler_of(
-    config: FinetuneConfig,
-    objective: Objective,
-    examples: Examples,
-    queries: Texts,
-    passages: Texts,
-    home: Path,
-    world: World,
-) -> Sampler:
-    """Which examples meet; schedules lie in `home`."""
-    choice, n, batch = config.batching, len(examples), config.loop.batch
-    if not isinstance(choice, AdaptiveConfig):
-        return plain_sampler(config, n, world)
-    unit = similarity_of(config) == "cosine"
-    retriever = objective.retriever if isinstance(objective, Ltr) else objective
-    assert isinstance(retriever, Retriever), "scheduling is for retrievers"
+    @model_validator(mode="after")
+    def _has_a_run(self) -> AdaptiveBatching:
+        if self.run_always and self.run is None:
+            raise ValueError("run_always needs a run")
+        if isinstance(self.candidates, int) and self.candidates < 1:
+            raise ValueError("candidates is at least 1")
+        if self.preset == "paper" and (self.candidates != "auto" or self.start == "near"):
+            raise ValueError(
+                "the paper's batches start at random and have lists: leave candidates and start out"
+            )
+        return self
 
-    def find(epoch: int) -> Similarity:
-        if choice.run is not None and (epoch == 0 or choice.run_always):
-            return run_similarity(choice.run, examples)
-        return model_similarity(retriever, examples, queries, passages, unit)
+    def sampler(self, n: int, loop: LoopConfig, world: World, labelled: LabelledRun | None) -> Sampler:
+        assert labelled is not None, "a recipe whose examples have no passages is refused"
+        retriever, examples, folder = labelled.retriever, labelled.examples, labelled.folder
+        unit = retriever.tower("query").similarity == "cosine"
 
-    how = Adaptive(batch, ways_of(choice), order_of(choice), config.seed, choice.parts)
-    if not choice.ahead:
-        return how.sampler(n, home, how.now(home, find), world)
-    twin = torch.from_numpy(twins(examples))
-    last = last_epoch(config.loop, steps_of(n, batch, world.size))
-    ahead = Ahead(how, home, find, twin, world.device, last)
-    return how.sampler(n, home, ahead.begin, world, ahead.close)
+        def similarity(epoch: int) -> Similarity:
+            if self.run is not None and (epoch == 0 or self.run_always):
+                return run_similarity(self.run, examples)
+            return model_similarity(retriever, examples, labelled.queries, labelled.passages, unit)
 
+        how = Adaptive(loop.batch, self.ways, self.batch_order, loop.seed, self.parts)
+        if not self.ahead:
+            return how.sampler(n, folder, how.now(folder, similarity), world)
+        twin = torch.from_numpy(twins(examples))
+        last = last_epoch(loop, steps_of(n, loop.batch, world.size))
+        ahead = Ahead(how, folder, similarity, twin, world.device, last)
+        return how.sampler(n, folder, ahead.begin, world, ahead.close)
 
-def ways_of(choice: AdaptiveConfig) -> tuple[Way, ...]:
-    """How an epoch is scheduled: our way, or the paper's."""
-    if choice.preset == "paper":
-        return as_written(choice.search, choice.beam, choice.lists)
-    return searching(choice.search, choice.beam, choice.candidates, choice.start or "near")
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """How an epoch is scheduled: our way, or the paper's."""
+        if self.preset == "paper":
+            return as_written(self.search, self.beam, self.lists)
+        return searching(self.search, self.beam, self.candidates, self.start or "near")
 
-
-def order_of(choice: AdaptiveConfig) -> Order:
-    """The order of an epoch's batches; the paper trains on them as they are made."""
-    return choice.order or ("made" if choice.preset == "paper" else "shuffled")
-
-
-def plain_sampler(config: FinetuneConfig, n: int, world: World) -> Sampler:
-    """The baselines: at random, or in the order of the file."""
-    if isinstance(config.batching, RandomConfig):
-        return random_batches(n, config.loop.batch, config.seed, world.size)
-    return sequential_batches(n, config.loop.batch, world.size)
+    @property
+    def batch_order(self) -> Order:
+        """The order of an epoch's batches; the paper trains on them as they are made."""
+        return self.order or ("made" if self.preset == "paper" else "shuffled")
 
 
 def last_epoch(loop: LoopConfig, steps: int) -> int | None:
