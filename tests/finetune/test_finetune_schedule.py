@@ -12,7 +12,7 @@ from liebig.methods.abs.hardness import Sparse, Vectors, from_run, hardness
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule
 from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
-from liebig.methods.contrastive import Retriever
+from liebig.methods.retrieval import Retriever
 
 POOLS = (0, 1, 2)
 
