@@ -31,10 +31,10 @@ import numpy as np
 import torch
 
 from liebig import encoders
-from liebig.methods.batching import random_batches
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.labelled import Examples, Ragged, Texts
 from liebig.methods.retrieval import Choice, RetrievalBatches
+from liebig.methods.samplers import random_batches
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.layout import RoleLayout

@@ -26,11 +26,11 @@ from liebig.base import rng
 from liebig.commands.average import mean
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run
 from liebig.methods.abs.sampler import Adaptive, searching, twins
-from liebig.methods.batching import Sampler, random_batches
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
 from liebig.methods.labelled import Examples, Ragged, Texts
 from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
+from liebig.methods.samplers import Sampler, random_batches
 from liebig.model.encoder import Encoder
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train

@@ -11,8 +11,8 @@ from methods import NEGATIVES, Bench, loop
 from prepared import PAIR, QUERY
 from stopwatch import Stopwatch
 
-from liebig.methods.batching import random_batches
 from liebig.methods.reranker import CrossEncoder, RerankBatches, Reranker
+from liebig.methods.samplers import random_batches
 from liebig.model.backbone import Backbone
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, train

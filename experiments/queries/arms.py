@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from liebig.base import config as recipes
 from liebig.base.rng import key
 from liebig.methods import building as build, pretraining as presets, sources
-from liebig.methods.batching import random_batches
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever
+from liebig.methods.samplers import random_batches
 from liebig.methods.shapes import Maker
 from liebig.methods.sources import Arranged, PairSource, Texts, Weighted
 from liebig.model.backbone import Backbone

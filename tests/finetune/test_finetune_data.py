@@ -16,15 +16,15 @@ from liebig.base.machine import helpers
 from liebig.base.records import Passage
 from liebig.collection.collection import Collection
 from liebig.methods import tokenise as tokenising
-from liebig.methods.batching import (
+from liebig.methods.labelled import Texts, cache_tokens, read_examples, write
+from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
+from liebig.methods.samplers import (
     mix_in_random,
     pick_negatives,
     pick_positives,
     random_batches,
     sequential_batches,
 )
-from liebig.methods.labelled import Texts, cache_tokens, read_examples, write
-from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
 from liebig.methods.tokenise import NamedTexts, tokenise
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer

@@ -7,12 +7,12 @@ import pytest
 import torch
 from finetune_worlds import double_encoder, examples, random_texts
 
-from liebig.methods import similarity as tasks
-from liebig.methods.batching import sequential_batches
+from liebig.methods import text_similarity as tasks
 from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.distill import MarginMSE, SoftLabels
 from liebig.methods.ltr import Ltr
 from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever, mark_columns
+from liebig.methods.samplers import sequential_batches
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 

@@ -233,7 +233,7 @@ def test_a_reranker_scores_what_it_was_trained_on(model: Path, tmp_path: Path) -
 
 def test_texts_of_pairs_are_trained_with_the_prompt_they_are_used_with(tmp_path: Path, model: Path) -> None:
     from liebig.collection.collection import Collection
-    from liebig.methods.similarity import CosineRegression
+    from liebig.methods.text_similarity import CosineRegression
 
     (tmp_path / "pairs").mkdir()
     (tmp_path / "pairs" / "train.jsonl").write_text('{"a": "soil", "b": "barley", "score": 1}\n')

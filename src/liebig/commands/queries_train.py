@@ -17,7 +17,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
 from liebig.collection.lookup import hash_all
-from liebig.methods.batching import random_batches
+from liebig.methods.samplers import random_batches
 from liebig.queries.consistency import Finder, rouge_l, share
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator, GeneratorBatches, GeneratorObjective, from_encoder

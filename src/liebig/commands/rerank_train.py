@@ -18,9 +18,9 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.measures.names import known, parse_all
-from liebig.methods.batching import random_batches
 from liebig.methods.labelled import LabelledData, Texts, cache_tokens, read_examples
 from liebig.methods.reranker import CrossEncoder, GroupRanking, RerankBatches, Reranker
+from liebig.methods.samplers import random_batches
 from liebig.methods.tokenise import tokenise
 from liebig.model.backbone import make_backbone
 from liebig.model.loading import BackboneConfig

@@ -15,12 +15,12 @@ from pydantic import Field, model_validator
 from liebig.base import extensions
 from liebig.base.config import Config, InputPath
 from liebig.base.records import Title
-from liebig.methods.batching import Batching, RandomBatching
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.dev_evaluation import DevConfig
 from liebig.methods.finetune_objective import FinetuneObjective
 from liebig.methods.lora import LoraConfig
 from liebig.methods.retrieval import Choice
+from liebig.methods.samplers import Batching, RandomBatching
 from liebig.model.loading import BackboneConfig
 from liebig.train.loop import LoopConfig
 from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
@@ -29,12 +29,12 @@ OBJECTIVES = {
     "contrastive": "liebig.methods.contrastive:Contrastive",
     "distill": "liebig.methods.distill:Distill",
     "ltr": "liebig.methods.ltr:Ltr",
-    "cosine": "liebig.methods.similarity:CosineRegression",
-    "triplet": "liebig.methods.similarity:TripletMargin",
+    "cosine": "liebig.methods.text_similarity:CosineRegression",
+    "triplet": "liebig.methods.text_similarity:TripletMargin",
 }
 BATCHINGS = {
-    "random": "liebig.methods.batching:RandomBatching",
-    "sequential": "liebig.methods.batching:SequentialBatching",
+    "random": "liebig.methods.samplers:RandomBatching",
+    "sequential": "liebig.methods.samplers:SequentialBatching",
     "adaptive": "liebig.methods.abs.sampler:AdaptiveBatching",
 }
 GROUP = "liebig.methods"

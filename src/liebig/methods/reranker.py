@@ -28,8 +28,8 @@ from liebig.base.records import Group, Hit, Passage, Query, Title
 from liebig.formats.trec import by_query
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
 from liebig.measures.names import Measure
-from liebig.methods.batching import Sampler, pick_negatives, pick_positives
 from liebig.methods.labelled import Examples, Texts
+from liebig.methods.samplers import Sampler, pick_negatives, pick_positives
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder, by_budget
 from liebig.model.loading import readable

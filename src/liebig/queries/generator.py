@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from liebig.base.errors import ModelError
 from liebig.base.records import Passage, Title
 from liebig.base.rng import key
-from liebig.methods.batching import Sampler
+from liebig.methods.samplers import Sampler
 from liebig.model.loading import check_folder, quiet, readable
 from liebig.model.packed import Packed
 from liebig.queries.decoders import T5_FAMILIES, BertDecoder, PlainDecoder, T5Decoder

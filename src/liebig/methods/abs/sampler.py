@@ -35,9 +35,9 @@ from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
-from liebig.methods.batching import Batching, LabelledRun, Sampler, steps_of
 from liebig.methods.labelled import Examples, Texts
 from liebig.methods.retrieval import Retriever
+from liebig.methods.samplers import Batching, LabelledRun, Sampler, steps_of
 from liebig.train.distributed import World
 from liebig.train.loop import LoopConfig
 

@@ -28,10 +28,10 @@ from liebig.formats.items import Where
 from liebig.formats.rows import text_lines
 from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
-from liebig.methods.batching import Sampler
 from liebig.methods.dev_evaluation import too_small
 from liebig.methods.finetune_objective import FinetuneObjective, Run
 from liebig.methods.labelled import Texts
+from liebig.methods.samplers import Sampler
 from liebig.model.encoder import Encoder
 from liebig.text.layout import RoleLayout
 from liebig.train.batch import Batch, Side
