@@ -103,9 +103,3 @@ def test_no_two_modules_share_a_name():
     loss_and_method = {"contrastive.py", "mlm.py"}
     twice = {name for name in names if names.count(name) > 1} - commands - loss_and_method
     assert twice == set()
-
-
-def test_files_of_tests_have_names_of_their_own():
-    """pytest imports them by name alone."""
-    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
-    assert sorted(name for name in set(names) if names.count(name) > 1) == []

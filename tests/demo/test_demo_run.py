@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from report_commands import understood_commands
 
 from liebig import encoders
 from liebig.base import pipeline
@@ -17,6 +16,7 @@ from liebig.export.card import card
 from liebig.export.exported import Target
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import read, write
+from tests.worlds.report_commands import understood_commands
 
 FEW = "stdlib:heapq,shlex,statistics,bisect"
 

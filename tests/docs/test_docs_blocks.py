@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from docs_pages import LANGUAGES, NOT_RUN, ROOT, Block, blocks, name_of, pages, shortened
-from docs_world import make_world
 from typer.testing import CliRunner
 
 from liebig import encoders
 from liebig.cli import make_app
+from tests.worlds.docs import make_world
+from tests.worlds.docs_pages import LANGUAGES, NOT_RUN, ROOT, Block, blocks, name_of, pages, shortened
 
 PAGES = [path for path in pages() if blocks(path)]
 ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun ")  # understood, not run

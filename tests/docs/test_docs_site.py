@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from docs_pages import ROOT
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+
+from tests.worlds.docs_pages import ROOT
 
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']https?://|<link[^>]+stylesheet[^>]+href=["']https?://"""

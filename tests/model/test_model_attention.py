@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_models import random_row
 from torch import Tensor
 
 from liebig.model import attention
 from liebig.model.packed import MOST_PADDING, Packed
+from tests.worlds.models import random_row
 
 WIDTH = (3, 8)  # heads, head width
 

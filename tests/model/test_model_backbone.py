@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import EXACT, FAMILIES, PACKED, VOCAB, random_row, tiny
 
 from liebig.base.errors import ModelError
 from liebig.losses.mlm import mlm
 from liebig.model.backbone import Backbone, own_attention, own_states, packing_error, padded_inputs
+from tests.worlds.models import EXACT, FAMILIES, PACKED, VOCAB, random_row, tiny
 
 
 def tolerance(family: str) -> float:

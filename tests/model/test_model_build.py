@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 from pydantic import TypeAdapter
-from tiny_models import TEXTS, random_row, tiny, tokenizer
 
 from liebig.base.errors import ModelError
 from liebig.model.backbone import make_backbone
 from liebig.model.encoder import Encoder
 from liebig.model.loading import BackboneConfig
 from liebig.text.tokenizer import Tokenizer
+from tests.worlds.models import TEXTS, random_row, tiny, tokenizer
 
 SMALL = {"kind": "new", "layers": 2, "width": 32, "heads": 4, "max_positions": 40}
 

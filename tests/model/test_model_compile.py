@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import random_row, tiny
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
@@ -18,6 +17,7 @@ from liebig.model import attention
 from liebig.model.backbone import Backbone, own_states
 from liebig.model.kernels import lean, plain
 from liebig.model.packed import Packed
+from tests.worlds.models import random_row, tiny
 
 ROWS = [(3, 5, 9), (20, 1, 7, 8), (2, 2, 2, 2, 2), (64, 64, 64), (33, 4)]
 

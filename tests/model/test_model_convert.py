@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import TEXTS, random_row, tiny, tokenizer
 
 from liebig.base.config import parse
 from liebig.base.errors import ModelError
@@ -21,6 +20,7 @@ from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads
 from liebig.model.heads import CondenserHead
 from liebig.model.loading import quiet
+from tests.worlds.models import TEXTS, random_row, tiny, tokenizer
 
 
 def bert_folder(folder: Path, *, contriever: bool = False) -> Encoder:

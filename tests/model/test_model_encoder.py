@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import TEXTS, tiny, tokenizer
 
 from liebig.base.errors import ModelError
 from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize, by_budget
 from liebig.model.packed import Packed
+from tests.worlds.models import TEXTS, tiny, tokenizer
 
 
 def small(**settings: Any) -> Encoder:

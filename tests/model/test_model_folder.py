@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
 from liebig.base.errors import ModelError
 from liebig.model.backbone import padded_inputs
@@ -19,6 +18,7 @@ from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import load_encoder, load_heads
 from liebig.model.heads import CondenserHead
 from liebig.model.loading import quiet
+from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
 FULL: dict[str, Any] = {
     "pooling": "mean",

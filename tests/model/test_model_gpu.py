@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from tiny_models import PACKED, TEXTS, VOCAB, tiny, tokenizer
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -17,6 +16,7 @@ from liebig.model.backbone import Backbone, own_states
 from liebig.model.encoder import POOLINGS, Encoder, pool
 from liebig.model.packed import Packed
 from liebig.vectors.topk import topk
+from tests.worlds.models import PACKED, TEXTS, VOCAB, tiny, tokenizer
 
 pytestmark = pytest.mark.gpu
 LENGTHS = (40, 1, 128, 17, 300, 64, 5, 90)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import FAMILIES, random_row, tiny
 from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
@@ -14,6 +13,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.folder import HEADS, load_heads, read_kinds, save_heads
 from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder, next_tokens, window_rows
 from liebig.model.packed import Packed
+from tests.worlds.models import FAMILIES, random_row, tiny
 
 
 def spans(packed: Packed) -> list[tuple[int, int]]:

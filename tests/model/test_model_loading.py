@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import FAMILIES, random_row, tiny
 
 from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.loading import quiet
+from tests.worlds.models import FAMILIES, random_row, tiny
 
 
 def saved(folder: Path, family: str = "bert") -> Path:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_models import random_row
 
 from liebig.model.packed import Packed
+from tests.worlds.models import random_row
 
 
 def test_positions_and_sequences_follow_from_the_offsets() -> None:

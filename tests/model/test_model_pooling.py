@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_models import random_row
 
 from liebig.base.errors import ModelError
 from liebig.model.encoder import POOLINGS, pool
 from liebig.model.packed import Packed
+from tests.worlds.models import random_row
 
 
 def by_hand(states: torch.Tensor, kind: str) -> torch.Tensor:

@@ -9,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from queries_worlds import question
 
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import RecipeError, ResourceError
@@ -18,6 +17,7 @@ from liebig.collection.collection import Collection
 from liebig.commands import STAGES
 from liebig.commands.queries_generate import QueriesGenerateConfig, plan
 from liebig.queries.endpoint import Prompts, lines_of
+from tests.worlds.queries import question
 
 STAGE = STAGES["queries generate"]
 

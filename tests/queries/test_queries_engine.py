@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from queries_worlds import passage, tokenizer
 
 from liebig.base import rng
 from liebig.base.errors import ResourceError
@@ -16,6 +15,7 @@ from liebig.queries import sampling as cache
 from liebig.queries.decoders import PlainDecoder
 from liebig.queries.decoding import Engine, Method, by_padded_budget, passage_keys, uniform
 from liebig.queries.generator import Generator, Settings, from_encoder
+from tests.worlds.queries import passage, tokenizer
 
 CPU = torch.device("cpu")
 PASSAGES = [passage(i) for i in range(12)]

@@ -7,8 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from processes import together
-from queries_worlds import passage, question
 from typer.main import get_command
 
 from liebig.base import config as recipes, pipeline
@@ -21,6 +19,8 @@ from liebig.commands.queries_inspect import QueriesInspectConfig
 from liebig.queries.consistency import clean
 from liebig.queries.decoding import Engine
 from liebig.train.distributed import World
+from tests.worlds.processes import together
+from tests.worlds.queries import passage, question
 
 STAGE = STAGES["queries generate"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from queries_worlds import passage, question, tokenizer
 
 from liebig.base import config as recipes, pipeline
 from liebig.collection.lookup import hash_all
@@ -13,6 +12,7 @@ from liebig.commands import STAGES
 from liebig.commands.queries_train import QueriesTrainConfig
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator, Settings, from_encoder
+from tests.worlds.queries import passage, question, tokenizer
 
 pytestmark = pytest.mark.gpu
 PASSAGES = [passage(i) for i in range(40)]

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from queries_worlds import passage, question
 
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, ModelError, RecipeError
@@ -19,6 +18,7 @@ from liebig.queries.consistency import rouge_l
 from liebig.queries.decoding import Engine, Method
 from liebig.queries.generator import Generator, padded
 from liebig.train.distributed import ALONE
+from tests.worlds.queries import passage, question
 
 STAGE = STAGES["queries train"]
 

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from text_world import CHINESE, ENGLISH, every
 
 from liebig.base.rng import below, key, mix, uniform
 from liebig.text.masking import mask_tokens, mask_words
+from tests.worlds.texts import CHINESE, ENGLISH, every
 
 V, MASK = 50, 4
 SPECIAL = np.arange(V) < 5

@@ -2,11 +2,11 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from text_world import ARABIC, CHINESE, ENGLISH, HINDI, JAPANESE, RUSSIAN, every, trained
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.text.passages import Text, by_tokens, by_words, cut_documents
+from tests.worlds.texts import ARABIC, CHINESE, ENGLISH, HINDI, JAPANESE, RUSSIAN, every, trained
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")
 WORLD = Document(

@@ -7,13 +7,13 @@ import pickle
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from text_world import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, trained
 from tokenizers import Tokenizer as Core, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from liebig.base.errors import DataError, ModelError
 from liebig.text import word_cache as memo
 from liebig.text.tokenizer import Loaded, Tokenizer
+from tests.worlds.texts import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, trained
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")
 

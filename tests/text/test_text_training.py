@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from text_world import CHINESE, ENGLISH, TEXTS, trained
 from tokenizers import Tokenizer as Core, models, pre_tokenizers, trainers
 
 from liebig.base.errors import DataError
 from liebig.text import train_tokenizer as training
 from liebig.text.tokenizer import Tokenizer
 from liebig.text.train_tokenizer import learn_merges
+from tests.worlds.texts import CHINESE, ENGLISH, TEXTS, trained
 
 WORDS = [
     "low",
@@ -109,14 +109,14 @@ def test_merges_equal_recounting_after_every_merge():
 
 
 def test_training_gives_the_same_bytes_in_another_process():
-    code = "from text_world import trained\nprint([trained(kind).digest for kind in ('wordpiece', 'bpe')])"
+    code = "from tests.worlds.texts import trained\nprint([trained(kind).digest for kind in ('wordpiece', 'bpe')])"
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
             check=True,
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parents[2],
             env={"PYTHONHASHSEED": str(seed), "PATH": ""},
         ).stdout
         for seed in (1, 2)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from train_toy import groups, spans
 
 from liebig.base.errors import TrainingError
 from liebig.train.batch import cuts, joined, unweave, weave, woven
 from liebig.train.distributed import World
+from tests.worlds.toy import groups, spans
 
 COSTS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from train_toy import VOCABULARY, WIDTH, Toy, spans
 
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import Checkpoints, load_checkpoint
 from liebig.train.loop import LoopConfig, train
 from liebig.train.optim import AdamWConfig
+from tests.worlds.toy import VOCABULARY, WIDTH, Toy, spans
 
 
 class Tied(Toy):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from train_toy import Toy, spans
 
 from liebig.train import clock
 from liebig.train.batch import Batch
@@ -16,6 +15,7 @@ from liebig.train.log import read_log
 from liebig.train.loop import LoopConfig, Trained, train
 from liebig.train.objective import Objective
 from liebig.train.optim import AdamWConfig, ScheduleConfig
+from tests.worlds.toy import Toy, spans
 
 
 class Time:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from processes import together
-from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 from liebig import losses
 from liebig.train.batch import Batch
@@ -19,6 +17,8 @@ from liebig.train.gradients import clip, reduce_gradients, trainable
 from liebig.train.loop import LoopConfig, train
 from liebig.train.optim import ASAMConfig
 from liebig.train.step import OutOfMemory, step
+from tests.worlds.processes import together
+from tests.worlds.toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 CASES = {
     "toy": (Toy, spans, 9),

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_toy import Encoder, assert_equal_gradients, gradients, spans
 
 from liebig.train.step import step
+from tests.worlds.toy import Encoder, assert_equal_gradients, gradients, spans
 
 PAGE = Path(__file__).parents[2] / "docs" / "engine.md"
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 from liebig import losses
 from liebig.base.errors import TrainingError
@@ -17,6 +16,7 @@ from liebig.train.loop import LoopConfig, train
 from liebig.train.objective import Represented
 from liebig.train.optim import AdamWConfig
 from liebig.train.step import step
+from tests.worlds.toy import Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, spans
 
 pytestmark = pytest.mark.gpu
 GPU = World(device=torch.device("cuda", 0))

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
-from train_toy import Toy, spans
 
 from liebig.base.errors import TrainingError
 from liebig.train import optim
@@ -16,6 +15,7 @@ from liebig.train.batch import Batch
 from liebig.train.loop import LoopConfig, train
 from liebig.train.objective import Represented
 from liebig.train.optim import AdamWConfig
+from tests.worlds.toy import Toy, spans
 
 
 class Loud(Toy):

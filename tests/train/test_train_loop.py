@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from train_toy import Local, Toy, spans
 
 from liebig.base.config import parse
 from liebig.base.errors import CorruptError, MissingDependency, RecipeError, TrainingError
@@ -28,6 +27,7 @@ from liebig.train.loop import Epochs, LoopConfig, Trained, train
 from liebig.train.objective import Objective, Represented
 from liebig.train.optim import AdamWConfig, ScheduleConfig, Update
 from liebig.train.step import StepResult
+from tests.worlds.toy import Local, Toy, spans
 
 OPTIM = AdamWConfig(lr=0.01)
 

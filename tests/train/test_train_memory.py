@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from train_toy import Toy, spans
 
 from liebig.base.errors import TrainingError
 from liebig.train import memory
@@ -15,6 +14,7 @@ from liebig.train.distributed import ALONE, World
 from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Represented
 from liebig.train.step import OutOfMemory, step
+from tests.worlds.toy import Toy, spans
 
 
 def test_the_budget_is_halved_until_the_step_fits_and_each_time_it_is_said() -> None:

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from train_toy import Toy, TwoSided, gradients, groups, spans
 
 from liebig.base.errors import TrainingError
 from liebig.train import optim, optim as schedule
@@ -16,6 +15,7 @@ from liebig.train.objective import Objective
 from liebig.train.optim import EMA, AdamWConfig, ASAMConfig, SAMConfig, ScheduleConfig, decay_groups
 from liebig.train.precision import LossScaler
 from liebig.train.step import StepResult, step
+from tests.worlds.toy import Toy, TwoSided, gradients, groups, spans
 
 LR = 0.01
 

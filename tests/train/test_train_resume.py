@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import PATIENCE, start, together
-from train_toy import Toy, spans
 
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
@@ -17,6 +15,8 @@ from liebig.train.distributed import World
 from liebig.train.log import read_log
 from liebig.train.loop import LoopConfig, train
 from liebig.train.optim import AdamWConfig, ASAMConfig
+from tests.worlds.processes import PATIENCE, start, together
+from tests.worlds.toy import Toy, spans
 
 STEPS = 80
 KILLS = 10

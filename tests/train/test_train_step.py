@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from train_toy import Learnt, Local, Toy, TwoSided, assert_equal_gradients, gradients, groups, mean, spans
 
 from liebig.base.rng import key
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
 from liebig.train.objective import Contrast, Objective
 from liebig.train.step import OutOfMemory, step
+from tests.worlds.toy import (
+    Learnt,
+    Local,
+    Toy,
+    TwoSided,
+    assert_equal_gradients,
+    gradients,
+    groups,
+    mean,
+    spans,
+)
 
 ONE_EXAMPLE, THREE_EXAMPLES = 1, 27
 

@@ -1,0 +1,112 @@
+"""The command line: help that teaches, one clear sentence for what a user can fix, pages that match the code."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from liebig import __version__
+from liebig.cli import make_app
+from liebig.commands import STAGES
+
+ROOT = Path(__file__).parents[2]
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(make_app(), list(words))
+
+
+def generated() -> dict[Path, str]:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.pages()
+
+
+def test_the_generated_pages_are_up_to_date():
+    stale = [str(path) for path, text in generated().items() if not path.exists() or path.read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_every_command_teaches_with_an_example():
+    page = generated()[ROOT / "docs" / "cli.md"]
+    for part in page.split("\n## ")[1:]:
+        name = part.splitlines()[0]
+        if "COMMAND [ARGS]" in part:
+            continue
+        assert "Example:" in part, name
+        assert f"{name} " in part.split("Example:")[1], name
+
+
+def test_the_version_is_printed_without_a_command():
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"liebig {__version__}\n"
+
+
+def test_every_field_of_a_stage_says_what_it_is_for():
+    silent = [
+        f"{s.name}.{n}"
+        for s in STAGES.values()
+        for n, f in s.config.model_fields.items()
+        if not f.description
+    ]
+    assert silent == []
+
+
+def test_a_wrong_flag_value_is_one_sentence_and_exit_code_2(tmp_path):
+    result = invoke("prepare", str(tmp_path), "--out", str(tmp_path / "out"), "--processes", "many")
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_input_is_one_sentence_and_exit_code_2(tmp_path):
+    result = invoke("init", str(tmp_path / "nothing"), "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "nothing" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show_fills_in_defaults_and_overrides(tmp_path):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[stages.docs]\nkind = "init"\npaths = ["stdlib:"]\n')
+    result = invoke("show", str(recipe), "stages.docs.limit=7")
+    assert result.exit_code == 0
+    assert "limit = 7" in result.stdout
+
+
+def test_show_schema_is_for_one_stage():
+    assert invoke("show", "--schema", "prepare").stdout.startswith("{")
+    assert invoke("show", "--schema", "prepar").exit_code == 2
+
+
+def test_help_needs_no_torch():
+    code = "import sys; import liebig.cli; liebig.cli.make_app(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_unknown_keys_are_refused_by_every_stage(name, tmp_path):
+    result = invoke(*name.split(), "nonsense_key=1", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stage_without_out_is_one_sentence():
+    result = invoke("init", "stdlib:json")
+    assert result.exit_code == 2
+    assert "--out" in result.stderr
+
+
+def test_plan_prints_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = ROOT / "recipes" / "condenser.toml"
+    result = invoke("run", str(recipe), "--plan")
+    assert result.exit_code == 0
+    assert "steps" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+    assert f"liebig run {recipe} --plan" in invoke("pretrain", str(recipe), "--plan").stderr

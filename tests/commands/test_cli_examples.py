@@ -1,0 +1,63 @@
+"""Every example of the help and every command of the README says something the command line understands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from liebig.base import pipeline
+from liebig.cli import make_app
+from liebig.commands import STAGES
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("build", "update", "export", "doctor", "plan", "serve")  # they need a folder that is there
+
+
+def help_examples() -> list[str]:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    found = re.findall(r"Example:\n\n((?:      .+\n)+)", page)
+    return [" ".join(example.split()) for example in found]
+
+
+def readme_commands() -> list[str]:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("liebig ")]
+
+
+@pytest.mark.parametrize("example", [*help_examples(), *readme_commands()])
+def test_an_example_is_understood(example, tmp_path, monkeypatch):
+    understood = []
+    monkeypatch.setattr(pipeline, "run_stage", lambda stage, config, out: understood.append(config))
+    monkeypatch.setattr(pipeline, "run", lambda planned, say: understood.extend(planned))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "recipe.toml").write_text("")
+    words = shlex.split(example)[1:]
+    if words[0] in FOLDERS:
+        root = typer.main.get_command(make_app())
+        root.get_command(None, words[0]).make_context("liebig", words[1:])
+    elif words[0] not in ("demo", "search"):
+        result = CliRunner().invoke(make_app(), words)
+        left_to_the_recipe = "recipe.toml" in words and " is missing" in result.output
+        assert result.exit_code == 0 or left_to_the_recipe, result.output
+        assert understood or words[0] == "show" or left_to_the_recipe
+
+
+def test_every_stage_has_an_example_that_is_its_own():
+    examples = help_examples()
+    for stage in STAGES.values():
+        assert any(example.startswith(f"liebig {stage.name} ") for example in examples), stage.name
+
+
+def test_the_readme_shows_a_whole_run_and_every_folder():
+    assert 8 <= len(readme_commands()) <= 14
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = [path.parent.name for path in (ROOT / "src" / "liebig").glob("*/__init__.py")]
+    assert [name for name in folders if f"\n  {name}/ " not in readme] == []

@@ -1,0 +1,200 @@
+"""Similarity files, built triplets, candidates, and the search an encoder is evaluated by."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from liebig.base.errors import DataError
+from liebig.base.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
+from liebig.evaluation.encoders import pair_similarities, rank_candidates, search_all, triplet_values
+from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
+from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
+from liebig.measures import evaluator as judgements, parse_all
+from liebig.measures.evaluator import evaluate
+from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, exact
+
+QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
+TEXTS = [Passage(name, text, title) for name, (title, text) in PASSAGES.items()]
+
+
+def test_sts_of_a_year_leaves_out_pairs_without_a_score(tmp_path: Path) -> None:
+    (tmp_path / "STS.input.news.txt").write_text("a b\tc d\ne\tf\ng\th\tx\n")
+    (tmp_path / "STS.gs.news.txt").write_text("4.5\n\n0\n")
+    task = read_task(tmp_path)
+    assert task.kind == "pairs"
+    assert list(task.pairs) == [ScoredPair("a b", "c d", 4.5), ScoredPair("g", "h", 0.0)]
+
+
+def test_sts_of_a_year_needs_its_gold_scores(tmp_path: Path) -> None:
+    (tmp_path / "STS.input.news.txt").write_text("a\tb\n")
+    with pytest.raises(DataError, match="gold scores are missing"):
+        read_task(tmp_path)
+    (tmp_path / "STS.gs.news.txt").write_text("1\n2\n")
+    with pytest.raises(DataError, match="1 pairs and 2 scores"):
+        read_task(tmp_path)
+
+
+def test_sick_and_sts_benchmark_are_read_from_their_own_files(tmp_path: Path) -> None:
+    sick = tmp_path / "SICK_test_annotated.txt"
+    sick.write_text(
+        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n6\ta\tb\t3.3\tNEUTRAL\n"
+    )
+    benchmark = tmp_path / "sts-test.csv"
+    benchmark.write_text("main-captions\tMSRvid\t2012test\t0024\t2.5\tA girl.\tA boy.\n")
+    assert list(read_task(sick).pairs) == [ScoredPair("a", "b", 3.3)]
+    assert read_task(sick).suite is not None
+    assert list(read_task(benchmark).pairs) == [ScoredPair("A girl.", "A boy.", 2.5)]
+
+
+def test_a_sick_file_of_all_sets_gives_the_pairs_of_the_split(tmp_path: Path) -> None:
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tSemEval_set"
+    rows = [f"{n}\ta {n}\tb\t{n}.5\t{name}" for n, name in enumerate(("TRAIN", "TEST", "TRIAL", "TEST"))]
+    path = tmp_path / "SICK.txt"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    assert [pair.score for pair in read_task(path).pairs] == [1.5, 3.5]
+    assert [pair.score for pair in read_task(path, split="dev").pairs] == [2.5]
+    with pytest.raises(DataError, match="no scored pairs of the split 'all'"):
+        read_task(path, split="all")
+
+
+def test_a_wrong_score_of_a_year_is_named_in_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "STS.input.x.txt").write_text("a\tb\nc\td\n")
+    (tmp_path / "STS.gs.x.txt").write_text("1\nwhat\n")
+    with pytest.raises(DataError, match=r"STS\.gs\.x\.txt, line 2"):
+        read_task(tmp_path)
+
+
+def test_pairs_of_the_plain_csv_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "test.csv"
+    path.write_text('"A, b.",C d.,3.0\nE.,F.,1.0\n')
+    assert list(read_task(path).pairs) == [ScoredPair("A, b.", "C d.", 3.0), ScoredPair("E.", "F.", 1.0)]
+
+
+def test_a_file_named_after_its_split_goes_by_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "stsb" / "test.csv"
+    path.parent.mkdir()
+    path.write_text("a,b,3.0\nc,d,1.0\n")
+    assert read_task(path).label == "stsb-test"
+
+
+def document(name: str, *sections: tuple[str, list[str]]) -> Document:
+    return Document(
+        name, name, tuple(Section(heading, tuple(paragraphs)) for heading, paragraphs in sections)
+    )
+
+
+def sentences(*words: str) -> list[str]:
+    return [f"This is a sentence about {word} alone." for word in words]
+
+
+def test_triplets_pair_a_section_with_itself_and_against_another() -> None:
+    first, second = sentences("apples", "pears", "plums"), sentences("cars", "ships", "trains")
+    documents = [document("d", ("Fruit", first), ("Traffic", second), ("References", sentences("x", "y")))]
+    made = list(build(documents, per_document=6, limit=100, seed=1))
+    assert made == list(build(documents, per_document=6, limit=100, seed=1))
+    assert len({(t.anchor, t.positive, t.negatives) for t in made}) == len(made) > 1
+    for triplet in made:
+        home, away = (first, second) if triplet.anchor in first else (second, first)
+        assert triplet.anchor in home
+        assert triplet.positive in home
+        assert triplet.negatives[0] in away
+        assert triplet.anchor != triplet.positive
+
+
+def test_sentences_of_a_triplet_have_5_to_50_words_and_stand_under_a_heading_that_says_something() -> None:
+    kept = [" ".join(["word"] * count) + "." for count in (5, 50)]
+    others = [" ".join(["word"] * count) + "." for count in (4, 51)]
+    for heading, expected in (("History", kept), ("References", []), (" ", [])):
+        assert usable_sentences(Section(heading, (*kept, *others))) == expected
+
+
+def test_documents_without_two_sections_give_no_triplet() -> None:
+    documents = [
+        document("d", ("Fruit", sentences("a", "b"))),
+        document("e", ("", sentences("a")), ("X", ["Short."])),
+    ]
+    assert list(build(documents, per_document=5, limit=10, seed=0)) == []
+
+
+def test_the_limit_and_the_share_of_a_document_hold() -> None:
+    documents = [
+        document(str(i), ("A", sentences("a", "b", "c")), ("B", sentences("d", "e"))) for i in range(9)
+    ]
+    assert len(list(build(documents, per_document=2, limit=7, seed=0))) == 7
+    assert len(list(build(documents[:1], per_document=2, limit=100, seed=0))) <= 2
+
+
+@pytest.mark.parametrize("window", [1, 2, 100])
+def test_searching_in_windows_equals_searching_at_once(window: int) -> None:
+    block = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3, window=window)
+    whole = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3)
+    assert [block.passages(i) for i in range(4)] == [whole.passages(i) for i in range(4)]
+    scores = evaluate([block], judgements.judgements_from_mapping(GRADES), parse_all(["RR@10"]))
+    assert scores.values[:2, 0].tolist() == [1.0, 1.0]
+
+
+def test_a_search_deeper_than_the_collection_gives_what_there_is() -> None:
+    block = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=50)
+    assert np.diff(block.hits.segments).tolist() == [5, 5, 5, 5]
+
+
+def test_candidates_are_ranked_among_themselves() -> None:
+    groups = [Group("q1", ("p1",), ("p5", "p3")), Group("q2", ("p3",), ("p2", "p1"))]
+    block = rank_candidates(bag_of_words, groups, QUESTIONS[:2], TEXTS)
+    task = Task("abs", Path("abs"), "dev", "candidates", groups=groups)
+    scored = score_candidates(task, block, parse_all(["RR@100"]), Bootstrap(samples=100))
+    assert scored.per_query.of("RR@100").tolist() == [1.0, 1 / 3]
+
+
+def test_candidates_are_drawn_from_the_hits_that_are_not_judged() -> None:
+    run = {"q1": {f"d{i}": -float(i) for i in range(50)}, "q2": {"d1": 1.0}, "q3": {"d1": 1.0}}
+    table = judgements.judgements_from_mapping(
+        {"q1": {"d3": 1, "d5": 0, "z": 2}, "q2": {"d9": 1}, "q3": {"d1": 0}}
+    )
+    ranked = {query: sorted(hits, key=lambda name: -hits[name])[:20] for query, hits in run.items()}
+    drawn = [list(draw_groups(ranked, table, count=9, seed=s)) for s in (1, 1, 2)]
+    first, second = drawn[0]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert (first.query, first.positives, len(set(first.negatives))) == ("q1", ("d3",), 9)
+    assert set(first.negatives) <= {f"d{i}" for i in range(20)} - {"d3", "d5"}
+    assert (second.positives, second.negatives) == (("d9",), ("d1",))
+
+
+def test_correlation_is_1_for_the_order_of_the_gold_scores() -> None:
+    pairs = [ScoredPair("a b c d", " ".join("abcd"[:n] + "xyzw"[: 4 - n]), n) for n in range(5)]
+    task = Task("toy", Path("toy"), "test", "pairs", pairs=pairs)
+    scored = score_pairs(
+        task, pair_similarities(bag_of_words, pairs), parse_all(["Spearman", "Pearson"]), Bootstrap()
+    )
+    assert scored.intervals["Spearman"].mean == pytest.approx(1.0)
+    assert scored.extra["gold"] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("gold", "similarities", "what"),
+    [((5.0, 5.0), (0.1, 0.9), "scores of the pairs"), ((1.0, 5.0), (1.0, 1.0), "the model gives")],
+)
+def test_equal_scores_or_similarities_are_said_to_have_no_correlation(
+    gold: tuple[float, ...], similarities: tuple[float, ...], what: str
+) -> None:
+    task = Task("toy", Path("toy"), "test", "pairs", pairs=[ScoredPair("a", "b", score) for score in gold])
+    with pytest.raises(DataError, match=f"all 2 .*{what} are equal"):
+        score_pairs(task, np.array(similarities), parse_all(["Spearman"]), Bootstrap())
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_a_triplet_is_right_where_the_positive_is_nearer(distance: str) -> None:
+    triplets = [Tuple("red green blue", "red green", ("one two",)), Tuple("red", "one two", ("red red",))]
+    assert triplet_values(bag_of_words, triplets, distance).tolist() == [1.0, 0.0]  # type: ignore[arg-type]
+
+
+def test_combinations_of_splits_are_chosen_or_asked_for(tmp_path: Path) -> None:
+    for split, name in itertools.product(["train", "dev"], ["pairs"]):
+        (tmp_path / f"{name}-{split}.csv").write_text("A.,B.,1.0\n")
+    with pytest.raises(DataError, match="which split"):
+        read_task(tmp_path)
+    assert len(read_task(tmp_path, split="dev").pairs) == 1

@@ -1,0 +1,75 @@
+"""The report in a browser: no error, no request, every plot drawn, readable at two widths, accessible."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worlds.report import make_report, make_world
+
+pytestmark = pytest.mark.browser
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VIEWS = [(1280, "light"), (400, "dark")]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("browser")
+    return make_report([make_world(root / "world")], root / "report") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as found:
+        chromium = found.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=VIEWS, ids=["wide and light", "narrow and dark"])
+def page(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Any]:
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.problems, page.requests = [], []
+    page.on("console", lambda message: page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda found: page.requests.append(found.url))
+    page.goto(report.as_uri())
+    yield page
+    context.close()
+
+
+def test_it_opens_without_an_error_or_a_request(page: Any, report: Path) -> None:
+    assert page.problems == []
+    assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
+
+
+def test_every_plot_is_drawn_and_nothing_is_cut_off(page: Any) -> None:
+    sizes = page.eval_on_selector_all(
+        "figure svg", "all => all.map(one => [one.clientWidth, one.clientHeight])"
+    )
+    assert len(sizes) == 5
+    assert all(width > 200 and height > 80 for width, height in sizes)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_text_of_plots_has_the_colour_of_the_page(page: Any) -> None:
+    colour = page.evaluate("getComputedStyle(document.body).color")
+    assert page.eval_on_selector("figure svg text", "one => getComputedStyle(one).fill") == colour
+
+
+def test_it_is_accessible(page: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    found = axe.Axe().run(page).response
+    assert len(found["passes"]) > 10
+    assert [
+        (violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found["violations"]
+    ] == []

@@ -1,0 +1,232 @@
+"""The report: one page that holds everything, needs nothing, and trusts no text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from liebig.base.config import Config, load
+from liebig.base.errors import CorruptError, DataError
+from liebig.evaluation.report import _plots, _single_evaluation, _word, find_stages, inline_svg, mark
+from tests.worlds.report import NASTY, make_report, make_stage, make_world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def report(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_report(
+        [world], tmp_path_factory.mktemp("out") / "report", title="Barley", about="Why we tried it."
+    )
+
+
+@pytest.fixture(scope="module")
+def html(report: Path) -> str:
+    return (report / "report.html").read_text(encoding="utf-8")
+
+
+class Outline(HTMLParser):
+    """Headings, ids and addresses of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.headings: list[int] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        self.scripts += tag == "script"
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href") and value]
+
+
+def test_every_section_is_there(html: str) -> None:
+    titles = [
+        "What was run",
+        "Data",
+        "Training",
+        "Results",
+        "Who beats whom",
+        "Wins and losses",
+        "Generated queries",
+        "Looking inside",
+    ]
+    for title in [*titles, "Commands", "Versions and hashes"]:
+        assert re.search(rf"<h2 id=\"\w+\">{title}</h2>", html), title
+    assert "Why we tried it." in html
+
+
+def test_nothing_is_fetched_and_nothing_runs(html: str) -> None:
+    page = Outline(html)
+    assert page.scripts == 0
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "default-src 'none'" in html
+    assert not re.search(r"@import|url\((?!#|&#34;#|\"#)", html)
+
+
+def test_texts_are_escaped_wherever_they_come_from(html: str) -> None:
+    assert NASTY not in html
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_headings_descend_by_one_and_ids_are_unique(html: str) -> None:
+    page = Outline(html)
+    assert page.headings[0] == 1
+    assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:]))
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+
+
+def test_results_stand_with_their_intervals_and_the_best_is_bold(html: str) -> None:
+    assert html.count('<strong class="best">') == 1
+    assert re.search(r"\d\.\d{4} to \d\.\d{4}", html)
+    assert "a note" in html
+
+
+def test_systems_on_one_task_are_tested_against_each_other(html: str) -> None:
+    assert ">-0.3000, worse</span>" in html
+    assert ">+0.3000, better</span>" in html
+
+
+def test_words_of_the_query_are_marked(html: str) -> None:
+    assert "<mark>Barley</mark> grows." in html
+    assert "nothing found" in html
+
+
+def test_generated_queries_stand_beside_their_passages_with_the_labels_behind_them(html: str) -> None:
+    section = html[html.index('id="queries"') : html.index('id="analysis"')]
+    assert "squad, train: 9 pairs" in section
+    assert '<td class="n">0.625</td>' in section
+    assert "<li>what grows</li>" in section
+
+
+def test_plots_are_inline_and_saved_as_files(report: Path, html: str) -> None:
+    files = sorted(path.name for path in (report / "plots").iterdir())
+    expected = ["attention-attention.svg", "errors-errors.svg", "recall-cities-test.svg"]
+    assert set(expected) <= set(files)
+    assert html.count('role="img"') == len(files) == 5
+    for path in (report / "plots").iterdir():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_the_same_folders_give_the_same_page(world: Path, report: Path, tmp_path: Path) -> None:
+    again = make_report([world], tmp_path / "again", title="Barley", about="Why we tried it.")
+    assert (again / "report.html").read_bytes() == (report / "report.html").read_bytes()
+
+
+def test_stages_come_in_the_order_they_ran_and_reports_are_left_out(world: Path, tmp_path: Path) -> None:
+    make_report([world], world / "old-report")
+    names = [stage.name for stage in find_stages([world])]
+    assert len(names) == 9
+    assert "old-report" not in names
+    assert "train/mlm" in names
+
+
+def test_a_command_gives_back_the_recipe(world: Path) -> None:
+    stage = next(stage for stage in find_stages([world]) if stage.name == "train/mlm")
+    words = shlex.split(stage.command)
+    assert words[:2] == ["liebig", "pretrain"]
+    assert words[-2:] == ["--out", "train/mlm"]
+
+    class Nested(Config):
+        on: bool
+
+    class Store(Config):
+        path: str
+        weight: float | None = None
+
+    class Recipe(Config):
+        name: str
+        number: str
+        sizes: tuple[int, ...]
+        stores: tuple[Store, ...]
+        nested: Nested
+
+    assert load(Recipe, overrides=words[2:-2]) == Recipe(
+        name="it's",
+        number="12",
+        sizes=(1, 2),
+        stores=(Store(path="runs/store"), Store(path="b", weight=0.5)),
+        nested=Nested(on=True),
+    )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_papers_figures_stand_beneath_results_on_the_same_set_only(tmp_path: Path, same: bool) -> None:
+    suite = {"suite": "beir/scifact", "same_as_published": same}
+    make_stage(tmp_path / "in" / "a", "evaluate", {}, values=np.linspace(0, 1, 9), system="a", **suite)
+    page = (make_report([tmp_path / "in"], tmp_path / "out") / "report.html").read_text(encoding="utf-8")
+    assert ("contriever, table" in page.lower()) == same
+
+
+def test_evaluations_by_different_measures_stand_in_one_table_without_a_test(tmp_path: Path) -> None:
+    for name, measure in (("a", "nDCG@10"), ("b", "RR@10")):
+        values = np.linspace(0, 1, 9)
+        make_stage(tmp_path / "in" / name, "evaluate", {}, values=values, system=name, measure=measure)
+    page = (make_report([tmp_path / "in"], tmp_path / "out") / "report.html").read_text(encoding="utf-8")
+    assert "nDCG@10" in page
+    assert "RR@10" in page
+    assert "Who beats whom</h2>" not in page
+
+
+@pytest.mark.parametrize("name", ["errors/errors.json", "bm25/results.json", "train/mlm/log.jsonl"])
+def test_a_file_that_is_not_what_its_stage_wrote_is_refused(tmp_path: Path, name: str) -> None:
+    world = make_world(tmp_path / "in")
+    (world / name).write_bytes(b"\xff[]")
+    with pytest.raises(CorruptError, match="does not match the manifest"):
+        make_report([world], tmp_path / "out")
+
+
+def test_a_folder_without_stages_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no stage"):
+        find_stages([tmp_path])
+
+
+def test_a_page_of_one_stage_has_no_empty_sections(world: Path, tmp_path: Path) -> None:
+    html = (make_report([world / "data"], tmp_path / "small") / "report.html").read_text()
+    assert 'id="results"' not in html
+    assert 'id="training"' not in html
+    assert "2 passages without any text" in html
+
+
+@pytest.mark.parametrize(
+    "svg", ["<svg><script>1</script></svg>", '<svg><image href="x"/></svg>', '<svg onload="x()"></svg>']
+)
+def test_a_plot_that_could_do_something_is_refused(svg: str) -> None:
+    with pytest.raises(DataError, match="script or points outside"):
+        inline_svg(svg, "bad")
+
+
+def test_marking_takes_whole_words_in_any_case() -> None:
+    assert str(mark("Barley, barleys & malt", ["barley"])) == "<mark>Barley</mark>, barleys &amp; malt"
+    assert str(mark("a <b>", [])) == "a &lt;b&gt;"
+
+
+def test_a_difference_counts_only_with_a_small_p() -> None:
+    assert [_word(0.1, 0.01), _word(-0.1, 0.01), _word(0.1, 0.2), _word(0.0, 0.01)] == [
+        "better",
+        "worse",
+        "no significant difference",
+        "no significant difference",
+    ]
+
+
+def test_a_single_evaluation_is_said_and_two_are_drawn() -> None:
+    lines = [{"step": step, "evaluation": {"accuracy": 0.25 * step}} for step in (1, 2)]
+    assert _single_evaluation(lines[:1]) == ["step 1: evaluation accuracy 0.25"]
+    assert _single_evaluation(lines) == []
+    assert [len(_plots("x", lines[:count])) for count in (1, 2)] == [0, 1]

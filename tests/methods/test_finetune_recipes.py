@@ -1,0 +1,42 @@
+"""Recipes of fine-tuning: every one parses, and smoke ones run; the papers' values are in test_recipe_values.py."""
+
+from pathlib import Path
+
+import pytest
+
+from liebig.base import pipeline
+from liebig.base.pipeline import Stage
+from liebig.commands import STAGES
+from liebig.commands.finetune import run
+from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
+from liebig.commands.rerank_train import RerankTrainConfig, run as run_train
+from liebig.methods.finetuning import FinetuneConfig
+
+ROOT = Path(__file__).parents[2]
+TABLE = {
+    **STAGES,
+    "finetune": Stage("finetune", FinetuneConfig, run, "", ""),
+    "rerank train": Stage("rerank train", RerankTrainConfig, run_train, "", ""),
+    "rerank score": Stage("rerank score", RerankScoreConfig, run_score, "", ""),
+}
+SMOKE = [ROOT / "recipes" / "smoke" / f"{name}.toml" for name in ("finetune", "finetune-abs", "rerank")]
+FULL = sorted((ROOT / "recipes" / "finetune").glob("*.toml"))
+
+
+def stages(name):
+    planned = pipeline.plan(TABLE, ROOT / "recipes" / "finetune" / f"{name}.toml", [], Path("runs"))
+    return {p.name: p.config for p in planned}
+
+
+@pytest.mark.parametrize("path", SMOKE, ids=lambda path: path.stem)
+def test_a_smoke_recipe_runs(path, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    out = tmp_path_factory.getbasetemp() / "smoke-finetune"
+    pipeline.run(pipeline.plan(TABLE, path, [], out), lambda said: None)
+    assert (out / "model" / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
+def test_a_recipe_parses(path):
+    assert "description = " in path.read_text()
+    assert any(isinstance(c, FinetuneConfig | RerankTrainConfig) for c in stages(path.stem).values())

@@ -1,0 +1,250 @@
+"""What a recipe says reaches the objective, the masks and the source: every option, none at its default."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from liebig.base.config import parse
+from liebig.base.errors import RecipeError
+from liebig.collection.collection import Collection
+from liebig.commands.pretrain import read, start
+from liebig.methods import building as build, pretraining as presets, sources
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.sources import Noisy
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
+from liebig.train.distributed import ALONE
+from tests.worlds.pretraining import backbone
+
+HEAD = {"skip_from": 1, "late_mlm": False, "mlm_reduction": "sum"}
+CONTRAST = {"temperature": 0.7, "similarity": "cosine"}
+VIEWS = {
+    "crops": {"window": 40, "shortest": 0.2, "longest": 0.4},
+    "cloze": {"keep": 0.3, "shortest": 0.2, "longest": 0.4},
+}
+
+
+def recipe(smoke, objective, source, **rest):
+    """A resolved recipe on the store of the smoke recipes."""
+    tables = {
+        "model": {"kind": "new", "layers": 4, "width": 16, "heads": 2},
+        "stores": [{"path": smoke / "store"}],
+        "loop": {"batch": 8, "steps": 1},
+        "max_length": 48,
+    }
+    return presets.resolve(parse(PretrainConfig, tables | {"objective": objective, "source": source} | rest))
+
+
+def built(smoke, objective, source="spans"):
+    return build.objective(recipe(smoke, objective, {"kind": source}), backbone(), {}).objective
+
+
+def test_a_condenser_is_the_one_asked_for(smoke):
+    made = built(smoke, {"kind": "condenser", "n_head_layers": 3, **HEAD}, "blocks")
+    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 3)
+    assert made.weights["head"] == 1.0
+    assert "late" not in made.weights
+
+
+def test_a_cocondenser_is_the_one_asked_for(smoke):
+    asked = {"kind": "cocondenser", "n_head_layers": 1, "mlm_weight": 3.0, **HEAD, **CONTRAST}
+    made = built(smoke, asked)
+    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 1)
+    assert (made.temperature, made.similarity, made.weights["head"]) == (0.7, "cosine", 3.0)
+    assert made.mlm
+    assert not made.distinct_documents
+    other = built(smoke, {"kind": "cocondenser", "mlm": False, "distinct_documents": True})
+    assert not other.mlm
+    assert other.distinct_documents
+
+
+def test_a_decoder_of_cotmae_is_the_one_asked_for(smoke):
+    made = built(
+        smoke, {"kind": "cotmae", "n_decoder_layers": 3, "decoder_weight": 0.5, "mlm_reduction": "sum"}
+    )
+    assert (len(made.decoder.layers), made.weights["decoder"], made.reduction) == (3, 0.5, "sum")
+    causal = built(smoke, {"kind": "cotmae", "decoder": "causal", "window": 5, "n_decoder_layers": 2})
+    assert causal.decoder.describe() == {"kind": "causal", "layers": 2, "window": 5}
+
+
+@pytest.mark.parametrize(
+    "asked, other",
+    [({"n_decoder_layers": 2}, {"n_decoder_layers": 3}), ({"decoder": "causal"}, {"window": 5})],
+)
+def test_a_decoder_of_the_start_that_is_not_the_one_asked_for_is_refused(smoke, asked, other):
+    config = recipe(smoke, {"kind": "cotmae", **asked}, {"kind": "spans"})
+    made = build.objective(config, backbone(), {})
+    assert build.objective(config, backbone(), made.heads).heads == made.heads
+    changed = recipe(smoke, {"kind": "cotmae", **asked, **other}, {"kind": "spans"})
+    with pytest.raises(RecipeError, match=next(iter(other))):
+        build.objective(changed, backbone(), made.heads)
+
+
+def test_a_fresh_head_that_nothing_trains_is_not_kept(smoke):
+    alone = recipe(smoke, {"kind": "cocondenser", "mlm": False}, {"kind": "spans"})
+    assert not build.objective(alone, backbone(), {}).heads
+    trained = build.objective(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}), backbone(), {}).heads
+    assert build.objective(alone, backbone(), trained).heads == trained
+
+
+def test_simclr_and_moco_are_the_ones_asked_for(smoke):
+    simclr = built(smoke, {"kind": "simclr", "pooling": "cls", "distinct_documents": True, **CONTRAST})
+    assert (simclr.temperature, simclr.similarity, simclr.pooling) == (0.7, "cosine", "cls")
+    assert simclr.distinct_documents
+    rest = {"momentum": 0.9, "pooling": "cls", "key_dropout": False, "label_smoothing": 0.1}
+    moco = built(smoke, {"kind": "moco", "queue": 24, **rest, **CONTRAST})
+    assert len(moco.queue) == 24
+    assert {name: getattr(moco, name) for name in rest | CONTRAST} == rest | CONTRAST
+
+
+def test_a_queue_that_the_batch_does_not_divide_is_refused_before_anything_is_trained(smoke):
+    with pytest.raises(RecipeError, match="use a queue of 96 or 104"):
+        built(smoke, {"kind": "moco", "queue": 100})
+
+
+@pytest.mark.parametrize("asked, rate", [({}, 0.1), ({"dropout": 0.3}, 0.3)])
+def test_dropout_is_the_models_own_or_the_one_asked_for(smoke, store, asked, rate):
+    made = start(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}, **asked), store.tokenizer)
+    layers = (made.backbone.body.encoder.layer[0], made.built.objective.head.layers[0])
+    assert [layer.output.dropout.p for layer in layers] == [rate, rate]
+    assert made.backbone.body.embeddings.dropout.p == rate
+
+
+@pytest.mark.parametrize("kind", ["mlm", "simclr", "moco"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_model_is_saved_with_the_pooling_asked_for(smoke, store, kind, pooling):
+    asked = {"kind": kind, "pooling": pooling} | ({"queue": 16} if kind == "moco" else {})
+    config = recipe(smoke, asked, {"kind": "blocks" if kind == "mlm" else "spans"})
+    made = build.objective(config, backbone(), {})
+    assert made.pooling == pooling
+    assert getattr(made.objective, "pooling", pooling) == pooling
+
+
+def test_vectors_are_compared_as_they_were_trained(smoke):
+    for asked in ({"kind": "cocondenser"}, {"kind": "simclr"}, {"kind": "moco", "queue": 16}):
+        for similarity in ("dot", "cosine"):
+            config = recipe(smoke, {**asked, "similarity": similarity}, {"kind": "spans"})
+            made = build.objective(config, backbone(), {})
+            assert (made.similarity, made.objective.similarity) == (similarity, similarity)
+    assert (
+        build.objective(recipe(smoke, {"kind": "cocondenser"}, {"kind": "spans"}), backbone(), {}).pooling
+        == "cls"
+    )
+
+
+def test_masks_have_the_rates_asked_for(smoke, store):
+    asked = {"kind": "cotmae", "encoder_rate": 0.2, "decoder_rate": 0.6}
+    both = build.shape(recipe(smoke, asked, {"kind": "spans"}).objective, store.tokenizer)
+    assert (both.encoder_rate, both.decoder_rate) == (0.2, 0.6)
+    asked = {"kind": "mlm", "mask_rate": 0.4, "whole_words": False}
+    single = build.shape(recipe(smoke, asked, {"kind": "blocks"}).objective, store.tokenizer)
+    assert single.rate == 0.4
+    assert not single.masker.continues.any()
+
+
+def sources_of(smoke, store, source, monkeypatch, objective="simclr"):
+    """The sources that a recipe opens, before anything is held out of them."""
+    opened = []
+    divide = sources.divide
+    monkeypatch.setattr(sources, "divide", lambda found, share: opened.extend(found) or divide(found, share))
+    config = recipe(smoke, {"kind": objective}, source)
+    read(config, [store], store.tokenizer, ALONE, lambda _: None)
+    return [one.source for one in opened]
+
+
+@pytest.mark.parametrize("choice", ["random", "nearby", "overlap", "window", "mixed"])
+def test_spans_lie_where_the_recipe_says(smoke, store, monkeypatch, choice):
+    (found,) = sources_of(smoke, store, {"kind": "spans", "choice": choice, "short": 0.3}, monkeypatch)
+    assert (found.kind, found.short, found.limit) == (choice, 0.3, 46)
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_are_cut_and_spoilt_as_the_recipe_says(smoke, store, monkeypatch, kind):
+    noise = {"delete": 0.1, "replace": 0.2, "mask": 0.3}
+    (found,) = sources_of(smoke, store, {"kind": kind, **VIEWS[kind], **noise}, monkeypatch)
+    assert isinstance(found, Noisy)
+    assert {name: getattr(found, name) for name in noise} == noise
+    assert found.source.ratio == (0.2, 0.4)
+    exact = {name: getattr(found.source, name) for name in VIEWS[kind] if name in ("window", "keep")}
+    assert exact.items() <= VIEWS[kind].items()
+
+
+def test_a_span_may_always_stay_in_its_block(smoke, store, monkeypatch):
+    asked = {"kind": "cloze", "keep": 1.0, "shortest": 0.1, "longest": 0.3, "delete": 0.0}
+    (found,) = sources_of(smoke, store, asked, monkeypatch)
+    row = found.draw(np.arange(20), 0, 0)
+    texts = [row.tokens[a:b].tolist() for a, b in pairwise(row.offsets)]
+    for query, block in zip(texts[::2], texts[1::2]):
+        inside = query[1:-1]  # without its special tokens
+        assert any(block[i : i + len(inside)] == inside for i in range(len(block)))
+
+
+OPENED = [
+    ("mlm", {"kind": "blocks", "short": 0.6}, lambda store: BlockSource(store, 46, short=0.6)),
+    ("simclr", {"kind": "cloze", "short": 0.6}, lambda store: ClozeSource(store, 46, short=0.6)),
+    ("mlm", {"kind": "spans", "single": "once"}, lambda store: SpanSource(store, 46, once=True)),
+    (
+        "mlm",
+        {"kind": "crops", "window": 60, "across": True},
+        lambda store: CropSource(store, 60, ratio=(0.1, 0.5), across=True),
+    ),
+]
+
+
+@pytest.mark.parametrize("objective, asked, made", OPENED, ids=lambda case: getattr(case, "get", str)("kind"))
+def test_a_source_is_the_one_asked_for(smoke, store, monkeypatch, objective, asked, made):
+    (found,), expected = sources_of(smoke, store, asked, monkeypatch, objective), made(store)
+    assert len(found) == len(expected)
+    ours, theirs = (source.draw(np.arange(20), 0, 0) for source in (found, expected))
+    assert np.array_equal(ours.tokens, theirs.tokens)
+    assert np.array_equal(ours.offsets, theirs.offsets)
+
+
+def test_pairs_are_those_of_the_split_and_as_many_a_passage_as_asked_for(smoke, store):
+    asked = {"kind": "queries", "collection": smoke / "collection", "split": "generated"}
+    config = {"stores": [], "tokenizer": smoke / "tokenizer"}
+    partners = [
+        len(
+            sources.build(recipe(smoke, {"kind": "simclr"}, asked | most, **config), [], store.tokenizer)[
+                0
+            ].source.partners
+        )
+        for most in ({}, {"per_passage": 1})
+    ]
+    passages = len({j.passage for j in Collection(smoke / "collection").judgements("generated")})
+    assert partners[0] > partners[1] == passages
+
+
+def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, store):
+    asked = recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=4)
+    examples = read(asked, [store], store.tokenizer, ALONE, lambda _: None).batches.rows.examples(0)
+    assert (np.diff(examples.reshape(2, 4)) == 1).all()
+    alone, near = (
+        recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=n, evaluation={"share": 0.2})
+        for n in (1, 4)
+    )
+    objective = start(alone, store.tokenizer).built.objective
+    judged = [read(one, [store], store.tokenizer, ALONE, lambda _: None).evaluate for one in (alone, near)]
+    assert judged[0](objective) == judged[1](objective), "what is held out is judged alike"
+    with pytest.raises(RecipeError, match="keeps them from it"):
+        recipe(smoke, {"kind": "simclr", "distinct_documents": True}, {"kind": "cloze"}, neighbours=4)
+
+
+@pytest.mark.parametrize(
+    ("objective", "source", "sentence"),
+    [
+        ({"kind": "mlm"}, {"kind": "blocks"}, "are not of the batch"),
+        ({"kind": "cotmae"}, {"kind": "spans"}, "are not of the batch"),
+        ({"kind": "moco", "queue": 8}, {"kind": "cloze"}, "those of moco are not of the batch"),
+        ({"kind": "simclr"}, {"kind": "pairs", "collection": "collection"}, "its own negative"),
+    ],
+)
+def test_neighbours_are_refused_where_they_would_be_no_negatives_or_false_ones(
+    smoke, objective, source, sentence
+):
+    given = {key: smoke / value if key == "collection" else value for key, value in source.items()}
+    rest = {"stores": [], "tokenizer": smoke / "tokenizer"} if "collection" in source else {}
+    with pytest.raises(RecipeError, match=sentence):
+        recipe(smoke, objective, given, neighbours=2, **rest)

@@ -1,0 +1,199 @@
+"""Whole runs of distillation: the folder gives the trained vectors everywhere, runs resume, mistakes are named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from liebig.base import pipeline
+from liebig.base.errors import DataError, RecipeError
+from liebig.commands import STAGES
+from liebig.commands.pretrain import masks, pretrain, start
+from liebig.methods import pretraining as presets
+from liebig.methods.held_out import hold_out
+from liebig.methods.objective_configs import CocondenserConfig, MlmConfig, MocoConfig, SimclrConfig
+from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.simclr import SimCLR
+from liebig.methods.source_configs import CropsConfig
+from liebig.methods.teacher import Taught, TextSource, vectors_of
+from liebig.model.encoder import Encoder
+from liebig.model.packed import Packed
+from liebig.store.store import TokenStore
+from liebig.text.tokenizer import Tokenizer
+from liebig.train import loop as loops
+from liebig.train.batch import Batch, Side, unweave
+from liebig.train.distributed import ALONE
+from tests.worlds.smoke import ROOT, run
+
+
+@pytest.fixture(scope="module")
+def world(smoke: Path) -> Path:
+    """All stages of the smoke recipe, with few steps."""
+    return run("vectors", smoke, "stages.model.loop.steps=2").parent
+
+
+def recipe(world: Path, *overrides: str) -> PretrainConfig:
+    planned = pipeline.plan(STAGES, ROOT / "recipes" / "smoke" / "vectors.toml", overrides, world)
+    assert isinstance(planned[-1].config, PretrainConfig)
+    return planned[-1].config
+
+
+def test_an_example_is_a_text_with_its_own_vector(world):
+    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    taught.check(store)
+    source = TextSource(store, taught, 20)
+    numbers = np.array([3, 700, 41])
+    row = source.draw(numbers, 0, 0)
+    for place, number in enumerate(numbers.tolist()):
+        wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
+        assert row.sequence(place).tolist() == wanted
+    every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
+    assert np.array_equal(vectors_of(source, numbers), every[numbers][:, None])
+
+
+def test_an_example_may_be_several_neighbours(world):
+    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    alone, grouped = TextSource(store, taught, 20), TextSource(store, taught, 20, group=3)
+    assert len(grouped) == len(store) // 3
+    one, row = alone.draw(np.array([6, 7, 8, 0, 1, 2]), 0, 0), grouped.draw(np.array([2, 0]), 0, 0)
+    assert np.array_equal(one.tokens, row.tokens)
+    assert row.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.array_equal(grouped.vectors(np.array([2]))[0], alone.vectors(np.array([6, 7, 8]))[:, 0])
+    train, held = hold_out(grouped, 0.1)
+    seen = {int(i) for part in (train, held) for i in part.examples(np.arange(len(part)))}
+    assert seen == set(range(len(grouped)))
+
+
+def _chunks(path: Path):
+    from liebig.vectors.vector_folder import Vectors
+
+    return Vectors.open(path).chunks(512)
+
+
+def test_the_folder_gives_the_vectors_of_the_objective_here_and_in_sentence_transformers(world):
+    from sentence_transformers import SentenceTransformer
+
+    folder = world / "model" / "model"
+    texts = ["where is the harbour", "a longer text about families that live by the sea"]
+    ours = Encoder.load(folder)
+    assert (ours.width, ours.similarity) == (256, "cosine")
+    found = ours.encode_texts(texts)
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(found, theirs, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
+    folder = world / "model" / "model"
+    built = start(recipe(world, f"stages.model.model.path={folder}"), Tokenizer.from_folder(folder)).built
+    kept = load_file(folder / "2_Dense" / "model.safetensors")
+    assert torch.equal(built.tail[0].linear.weight, kept["linear.weight"])
+
+
+def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, capsys):
+    folder = world / "model" / "model"
+    kept = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
+    pretrain(kept, tmp_path / "same", ALONE)
+    assert "is left out" not in capsys.readouterr().err
+    other = kept.model_copy(
+        update={"objective": SimclrConfig(pooling="cls"), "source": CropsConfig(window=16)}
+    )
+    pretrain(other, tmp_path / "other", ALONE)
+    assert "the start's 2_Dense is left out" in capsys.readouterr().err
+    assert not (tmp_path / "other" / "model" / "2_Dense").exists()
+
+
+def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(world, tmp_path, capsys):
+    for folder, warned in ((world / "model" / "model", True), (world / "start" / "model", False)):
+        short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
+        config = short.model_copy(update={"objective": MlmConfig(), "source": CropsConfig(window=16)})
+        pretrain(config, tmp_path / str(warned), ALONE)
+        assert ("may no longer fit" in capsys.readouterr().err) == warned
+    assert masks(CocondenserConfig())
+    assert not masks(CocondenserConfig(mlm=False))
+
+
+@pytest.mark.parametrize("wanted", [SimclrConfig(similarity="cosine"), MocoConfig(queue=8, momentum=0.5)])
+def test_a_contrast_starts_from_the_encoders_own_vectors_and_trains_its_projection(
+    world, tmp_path, capsys, wanted
+):
+    folder = world / "model" / "model"
+    short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=2, batch=4}")
+    config = short.model_copy(update={"objective": wanted, "source": CropsConfig(window=16)})
+    encoder = Encoder.load(folder)
+    made = start(presets.resolve(config), encoder.tokenizer).built.objective
+    row = Packed.from_lists(encoder.tokenize(["where is the harbour", "families live by the sea"]))
+    batch = Batch({side: Side(row, torch.arange(2)) for side in ("query", "key")}, 2)
+    with torch.no_grad():
+        found = made.represent(batch).vectors
+        queries = unweave(batch, found, ("query", "key"))["query"] if isinstance(made, SimCLR) else found
+        torch.testing.assert_close(queries, encoder(row))
+    pretrain(config, tmp_path / "trained", ALONE)
+    assert "is left out" not in capsys.readouterr().err
+    before, after = (
+        load_file(place / "2_Dense" / "model.safetensors")["linear.weight"]
+        for place in (folder, tmp_path / "trained" / "model")
+    )
+    assert before.shape == after.shape
+    assert not torch.equal(before, after)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monkeypatch):
+    config = recipe(world, "stages.model.loop={steps=4, batch=32, checkpoint_every=2, workers=0}")
+    pretrain(config, tmp_path / "whole", ALONE)
+    real = loops.Feed.get
+
+    def broken(self, step, until):
+        if step == 3:
+            raise Interrupted
+        return real(self, step, until)
+
+    monkeypatch.setattr(loops.Feed, "get", broken)
+    with pytest.raises(Interrupted):
+        pretrain(config, tmp_path / "parts", ALONE)
+    monkeypatch.undo()
+    pretrain(config, tmp_path / "parts", ALONE)
+    whole, parts = (
+        load_file(tmp_path / name / "checkpoints" / "step-00000004" / "objective.safetensors")
+        for name in ("whole", "parts")
+    )
+    assert all(torch.equal(parts[name], value) for name, value in whole.items())
+
+
+def test_vectors_of_other_texts_are_refused(world, tmp_path):
+    taught = Taught.open(world / "teacher")
+    with pytest.raises(DataError, match="not those of the texts"):
+        taught.check(TokenStore.open(world / "store"))
+    shutil.copytree(world / "text_store", tmp_path / "store")
+    ids = np.load(tmp_path / "store" / "ids.npy")
+    ids[0] += 1
+    np.save(tmp_path / "store" / "ids.npy", ids)
+    with pytest.raises(DataError, match="not those of the texts"):
+        taught.check(TokenStore.open(tmp_path / "store", hashes=False))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["stages.model.objective={kind='mlm'}"], "a teacher's vectors are learnt from its texts"),
+        (["stages.model.source={kind='blocks'}"], "a teacher's vectors are learnt from its texts"),
+        (["stages.model.loop={}", "stages.model.batch_tokens=500"], "their number is fixed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(world, overrides, said):
+    with pytest.raises(RecipeError, match=said):
+        recipe(world, *overrides)
+
+
+def test_a_student_of_another_width_needs_the_projection(world, tmp_path):
+    with pytest.raises(RecipeError, match="256 numbers, the student's 64"):
+        pretrain(recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE)

@@ -1,0 +1,443 @@
+"""Encoding: the vectors of the encoder itself, whatever the windows, shards, interruptions and processes."""
+
+import io
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from liebig.base import workspace
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Document, Passage, Query, Section
+from liebig.commands.encode import EncodeConfig, run
+from liebig.indexes import open_index
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder, Normalize
+from liebig.search import embed as rows
+from liebig.search.embed import Frame, Item, Window, Wish, Workers, items, lines, store_items
+from liebig.store.write import write_store
+from liebig.text.layout import RoleLayout
+from liebig.text.tokenizer import Tokenizer
+from liebig.vectors.vector_folder import Vectors
+from tests.worlds.processes import together
+
+WORDS = (
+    "soil barley nutrient law of the minimum chemistry agriculture corpus condenses retriever fox dog lazy"
+)
+WORDS = WORDS.split(" ")
+
+
+def sentences(n, seed=0, longest=30):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, longest))) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A tiny encoder with a query prompt, in a folder."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer.train(sentences(50), vocab_size=120, max_length=32)
+    backbone = Backbone.create(
+        layers=2, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
+    )
+    Encoder(backbone, tokenizer, pooling="mean", prompts={"query": "law: "}, max_length=24).save(folder)
+    return folder
+
+
+@pytest.fixture
+def collection(tmp_path):
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    rows = [{"id": f"p{i}", "title": "soil" if i % 3 else "", "text": t} for i, t in enumerate(sentences(50))]
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    queries = [{"id": f"q{i}", "text": text} for i, text in enumerate(sentences(7, seed=1, longest=5))]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    return folder
+
+
+def encoded(out, **values):
+    with workspace.stage(
+        out, kind="encode", recipe={}, inputs={}, resume=values.pop("resume", False)
+    ) as folder:
+        run(EncodeConfig.model_validate({"device": "cpu", "type": "fp32", **values}), folder)
+    return whole(out)
+
+
+def whole(path):
+    """Ids and vectors of a folder."""
+    ids, parts = [], []
+    for names, vectors in Vectors.open(path).chunks(1000):
+        ids += names
+        parts.append(vectors)
+    return ids, np.concatenate(parts)
+
+
+def texts_of(collection, what):
+    return list(items(collection, Wish(what)))
+
+
+@pytest.mark.parametrize("what, prompt", [("passages", "passage"), ("queries", "query")])
+def test_vectors_are_the_encoders_own(tmp_path, model, collection, what, prompt):
+    ids, vectors = encoded(tmp_path / "v", source=collection, model=model, what=what)
+    wanted = texts_of(collection, what)
+    assert ids == [item.id for item in wanted]
+    direct = Encoder.load(model).encode_texts([item.record for item in wanted], prompt=prompt)
+    np.testing.assert_allclose(vectors, direct, atol=2e-6)
+
+
+def test_windows_shards_and_budgets_change_nothing(tmp_path, model, collection):
+    one = encoded(tmp_path / "a", source=collection, model=model)
+    for number, (shard, window, budget) in enumerate([(7, 3, 40), (10, 100, 1), (16, 8, 4096)]):
+        other = encoded(
+            tmp_path / f"b{number}", source=collection, model=model, shard=shard, window=window, budget=budget
+        )
+        assert other[0] == one[0]
+        np.testing.assert_allclose(other[1], one[1], atol=2e-6)
+        assert len(list((tmp_path / f"b{number}" / "shards").iterdir())) == -(-50 // shard)
+
+
+@pytest.mark.parametrize("kind, error", [("fp16", 1e-3), ("int8", 1e-2)])
+def test_types_round_within_their_error(tmp_path, model, collection, kind, error):
+    exact = encoded(tmp_path / "a", source=collection, model=model, unit=True)[1]
+    assert (
+        np.abs(encoded(tmp_path / "b", source=collection, model=model, unit=True, type=kind)[1] - exact).max()
+        < error
+    )
+    np.testing.assert_allclose(np.linalg.norm(exact, axis=1), 1, rtol=1e-5)
+
+
+def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
+    from liebig.commands import encode as module
+
+    wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
+    written = []
+
+    def stop(path, *rest):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, *rest)
+
+    write = module.write_shard
+    monkeypatch.setattr(module, "write_shard", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(tmp_path / "v", source=collection, model=model, shard=10)
+    assert len(written) == 3
+    monkeypatch.setattr(module, "write_shard", lambda path, *rest: (written.append(path), write(path, *rest)))
+    got = encoded(tmp_path / "v", source=collection, model=model, shard=10, resume=True)
+    assert len(written) == 5
+    assert got[0] == wanted[0]
+    np.testing.assert_allclose(got[1], wanted[1], atol=1e-6)
+
+
+def encode_shared(world, out, collection, model):
+    config = EncodeConfig(source=collection, model=model, device="cpu", type="fp32", shard=8)
+    if world.rank == 0:
+        with workspace.stage(out, kind="encode", recipe={}, inputs={}, resume=False) as folder:
+            run(config, folder)
+    else:
+        run(config, workspace.Folder(out.with_name(out.name + ".partial"), out, False))
+
+
+def test_two_processes_equal_one(tmp_path, model, collection):
+    wanted = encoded(tmp_path / "one", source=collection, model=model, shard=8)
+    together(encode_shared, 2, tmp_path / "processes", tmp_path / "two", collection, model)
+    ids, vectors = whole(tmp_path / "two")
+    assert ids == wanted[0]
+    np.testing.assert_allclose(vectors, wanted[1], atol=1e-6)
+
+
+def test_workers_tokenise_the_same(tmp_path, model, collection):
+    one = encoded(tmp_path / "a", source=collection, model=model, window=8)
+    two = encoded(tmp_path / "b", source=collection, model=model, window=8, workers=1)
+    assert one[0] == two[0]
+    np.testing.assert_allclose(one[1], two[1], atol=1e-6)
+
+
+def test_long_texts_become_pieces_that_fold(tmp_path, model, collection):
+    ids, vectors = encoded(
+        tmp_path / "v", source=collection, model=model, long="max", max_length=12, overlap=2
+    )
+    assert len(ids) > 50
+    assert {id.rpartition("#")[0] for id in ids} == {f"p{i}" for i in range(50)}
+    first = encoded(tmp_path / "f", source=collection, model=model, long="first", max_length=12)[1]
+    firsts = [i for i, id in enumerate(ids) if id.endswith("#0")]
+    np.testing.assert_allclose(vectors[firsts], first, atol=2e-6)
+    mean = encoded(tmp_path / "m", source=collection, model=model, long="mean", max_length=12, overlap=2)
+    assert mean[0] == [f"p{i}" for i in range(50)]
+    of_p0 = [i for i, id in enumerate(ids) if id.startswith("p0#")]
+    np.testing.assert_allclose(mean[1][0], vectors[of_p0].mean(0), atol=2e-6)
+    assert open_index(tmp_path / "v").about["pieces"] is True
+
+
+FRAME = Frame(np.array([101], np.int32), np.array([102], np.int32), np.array([7], np.int32), 8)
+
+
+def test_pieces_cover_every_token_with_the_overlap_asked_for():
+    window = Window(np.arange(30, dtype=np.int32), np.array([0, 5, 25, 25, 30]))
+    pieces = rows.all_pieces(window, FRAME, overlap=2, most=None)
+    assert pieces.text.tolist() == [0, 1, 1, 1, 1, 1, 1, 2, 3]
+    of_long = [(int(s), int(s + n)) for t, s, n in zip(pieces.text, pieces.start, pieces.size) if t == 1]
+    assert of_long == [(5, 11), (9, 14), (12, 17), (15, 20), (18, 23), (21, 25)]
+    assert rows.lengths(pieces, FRAME).max() <= FRAME.length
+    assert rows.all_pieces(window, FRAME, 2, most=2).text.tolist() == [0, 1, 1, 2, 3]
+
+
+def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
+    window = Window(np.arange(1, 11, dtype=np.int32), np.array([0, 10]))
+    pieces = rows.all_pieces(window, FRAME, overlap=0, most=None)
+    tokens, offsets = rows.row(window, pieces, FRAME, np.array([1, 0]))
+    assert tokens.tolist() == [101, 7, 7, 8, 9, 10, 102, 101, 1, 2, 3, 4, 5, 6, 102]
+    assert offsets.tolist() == [0, 7, 15]
+
+
+def test_budgets_hold_and_longest_come_first():
+    sizes = np.array([3, 9, 4, 4, 1])
+    groups = rows.by_budget(sizes, 8)
+    assert [group.tolist() for group in groups] == [[1], [2, 3], [0, 4]]
+
+
+def test_a_token_store_gives_its_documents(tmp_path, model):
+    tokenizer = Tokenizer.from_folder(model)
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
+    write_store(tmp_path / "store", documents, tokenizer)
+    ids, vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model)
+    assert ids == [f"d{i}" for i in range(9)]
+    direct = Encoder.load(model).encode_texts(sentences(9), prompt="")
+    np.testing.assert_allclose(vectors, direct, atol=2e-6)
+
+
+def test_the_prompt_stands_before_the_tokens_of_a_store_too(tmp_path, model):
+    texts = sentences(9, longest=60)
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(texts)]
+    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
+    vectors = encoded(tmp_path / "v", source=tmp_path / "store", model=model, prompt="query")[1]
+    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(texts, prompt="query"), atol=2e-6)
+
+
+def test_a_store_of_another_tokenizer_is_refused(tmp_path, model):
+    other = Tokenizer.train(["a b c d e f g"] * 3, vocab_size=40)
+    write_store(tmp_path / "store", [Document("d", "", (Section("", ("a b",)),))], other)
+    with pytest.raises(DataError, match="another tokenizer"):
+        encoded(tmp_path / "v", source=tmp_path / "store", model=model)
+
+
+def test_passages_of_a_store_are_numbered_in_their_documents():
+    class Store:
+        ids = ["a", "b"]
+        passages = np.array([[0, 3], [3, 5], [5, 6]])
+        tokens = np.arange(6, dtype=np.uint16)
+
+        def __len__(self):
+            return 2
+
+        def token_ranges(self, documents):
+            return np.array([0, 5]), np.array([5, 6])
+
+    found = list(store_items(Store()))
+    assert [item.id for item in found] == ["a#0", "a#1", "b#0"]
+    assert found[1].tokens.tolist() == [3, 4]
+
+
+def test_any_file_and_standard_input_are_read(tmp_path, model):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
+    (found,) = items(tmp_path / "corpus.jsonl", Wish())
+    assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
+    found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), Wish()))
+    assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]
+
+
+@pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
+def test_a_line_of_standard_input_that_is_no_text_is_named(row):
+    with pytest.raises(DataError, match="line 2"):
+        list(lines(io.StringIO(f"plain\n{row}\n"), Wish()))
+
+
+@pytest.mark.parametrize(
+    "wish, record", [(Wish(), Passage("x", "law", "Soil")), (Wish("queries"), Query("x", "law"))]
+)
+def test_titles_of_standard_input_are_those_of_passages(wish, record):
+    (found,) = lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), wish)
+    assert found.record == record
+
+
+def test_an_id_that_occurs_twice_is_refused(tmp_path, model):
+    (tmp_path / "c.jsonl").write_text('{"_id": "x", "text": "law"}\n' * 1 + '{"_id": "y", "text": "soil"}\n')
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    (folder / "passages.jsonl").write_text('{"id": "x", "text": "law"}\n{"id": "x", "text": "soil"}\n')
+    with pytest.raises(DataError, match="twice"):
+        encoded(tmp_path / "v", source=folder, model=model, shard=1)
+
+
+def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
+    tokenizer = Tokenizer.train(sentences(50), vocab_size=120, max_length=32)
+    backbone = Backbone.create(layers=1, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32)
+    Encoder(backbone, tokenizer, tail=[Normalize()], similarity="cosine").save(tmp_path / "m")
+    vectors = encoded(tmp_path / "v", source=collection, model=tmp_path / "m")[1]
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "xlm-roberta"])
+def test_the_lean_forward_computes_what_the_backbone_computes(family):
+    import torch
+
+    from liebig.model.packed import Packed
+    from liebig.search.embed_cpu import LeanForward, supports
+
+    backbone = Backbone.create(
+        layers=3, width=32, heads=4, vocab_size=90, max_positions=40, family=family, initializer_range=0.2
+    ).eval()
+    for name, parameter in backbone.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)  # they are zero at first, and would not be missed
+    random = np.random.default_rng(0)
+    packed = Packed.from_lists([random.integers(5, 90, n).tolist() for n in (9, 1, 17, 9, 30)])
+    assert supports(backbone)
+    with torch.inference_mode():
+        forward = LeanForward(backbone)
+        for _ in range(2):
+            torch.testing.assert_close(forward(packed), backbone(packed).last, atol=2e-5, rtol=1e-5)
+
+
+def test_other_families_and_activations_keep_their_own_forward():
+    from liebig.search.embed_cpu import supports
+
+    small = {"layers": 1, "width": 32, "heads": 4, "vocab_size": 90, "max_positions": 40}
+    assert not supports(Backbone.create(family="modernbert", **small))
+    other = Backbone.create(family="bert", **small)
+    other.config.hidden_act = "relu"
+    assert not supports(other)
+
+
+def test_a_device_that_is_not_there_is_a_recipe_error(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="no such device"):
+        encoded(tmp_path / "v", source=collection, model=model, device="banana")
+    assert not (tmp_path / "v.partial").exists()
+
+
+def test_an_overlap_as_long_as_a_piece_is_refused(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="room for 10 tokens"):
+        encoded(tmp_path / "v", source=collection, model=model, long="max", max_length=12, overlap=10)
+
+
+def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("soil\nbarley\nlaw\n"))
+    with workspace.stage(tmp_path / "v", kind="encode", recipe={}, inputs={}) as folder:
+        run(EncodeConfig(model=model, device="cpu", type="fp32", shard=2), folder)
+    os.replace(tmp_path / "v", tmp_path / "v.partial")
+    (tmp_path / "v.partial" / ".intent.json").write_text('{"kind": "encode", "recipe": {}, "inputs": {}}')
+    (tmp_path / "v.partial" / ".lock").touch()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("fox\n"))
+    ids, vectors = encoded(tmp_path / "v", source=None, model=model, shard=2, resume=True)
+    assert ids == ["1"]
+    np.testing.assert_allclose(vectors, Encoder.load(model).encode_texts(["fox"]), atol=2e-6)
+
+
+def test_standard_input_that_is_empty_or_no_text_is_said():
+    with pytest.raises(DataError, match="nothing to encode"):
+        list(lines(io.StringIO(""), Wish()))
+    with pytest.raises(DataError, match="nothing to encode"):
+        list(lines(io.StringIO("\n  \n"), Wish()))
+    with pytest.raises(DataError, match="input: is not UTF-8"):
+        list(
+            lines(
+                io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True),
+                Wish(),
+            )
+        )
+
+
+def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "what is barley?"}\n')
+    with pytest.raises(DataError, match="--what queries"):
+        list(items(tmp_path / "queries.jsonl", Wish("documents")))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_workers_are_gone_when_they_are_left(tmp_path, count):
+    tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
+    tokenizer.save(tmp_path)
+    groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
+    with Workers(tokenizer, tmp_path, count) as workers:
+        found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+    assert [batch.ids for batch in found] == [["1"], ["2"], ["3"]]
+    assert [batch.window.tokens_T.tolist() for batch in found] == [
+        tokenizer.encode(g[0].record) for g in groups
+    ]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+
+
+def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
+    from liebig.commands import encode as module
+
+    fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
+    encoded(tmp_path / "whole", **fields)
+    monkeypatch.setattr(module, "PART_SECONDS", -1.0)
+    written, plain = [], module.write_shard
+
+    def stop(path, *rest):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        plain(path, *rest)
+
+    monkeypatch.setattr(module, "write_shard", stop)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(tmp_path / "v", **fields)
+    assert [path.parent.parent.name for path in written] == ["parts"] * 3
+    monkeypatch.setattr(module, "write_shard", plain)
+    texts, windows = [], Workers.windows
+    monkeypatch.setattr(
+        Workers,
+        "windows",
+        lambda self, groups, layout: windows(self, (texts.extend(g) or g for g in groups), layout),
+    )
+    encoded(tmp_path / "v", resume=True, **fields)
+    assert [item.id for item in texts] == [f"p{i}" for i in range(15, 50)]
+    assert not (tmp_path / "v" / "parts").exists()
+    for name in ("00000/vectors.npy", "00000/scales.npy", "00000/shard.json", "00001/vectors.npy"):
+        paths = [tmp_path / run / "shards" / name for run in ("whole", "v")]
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_texts_that_were_cut_are_counted_and_the_way_out_is_named(tmp_path, model, collection, capsys):
+    encoded(tmp_path / "a", source=collection, model=model, max_length=12, shard=7)
+    lengths = [
+        len(Tokenizer.from_folder(model).encode(_joined_text(i))) for i in texts_of(collection, "passages")
+    ]
+    lost = [n - 10 for n in lengths if n > 10]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"{len(lost)} of 50 texts")
+    assert f"{sum(lost) / len(lost):,.0f} tokens on average, {max(lost)} at most" in said
+    assert "max_length=32 (now 12), or long=max" in said
+    encoded(tmp_path / "b", source=collection, model=model, max_length=32)
+    assert "cut off" not in capsys.readouterr().err
+    encoded(tmp_path / "c", source=collection, model=model, max_length=12, overlap=2, long="max")
+    assert "cut off" not in capsys.readouterr().err
+    encoded(
+        tmp_path / "d", source=collection, model=model, max_length=12, overlap=2, long="max", most_pieces=1
+    )
+    assert "most_pieces above 1" in capsys.readouterr().err
+
+
+def _joined_text(item):
+    return f"{item.record.title} {item.record.text}".strip()
+
+
+def test_a_length_past_the_positions_is_refused(tmp_path, model, collection):
+    with pytest.raises(RecipeError, match="max_length = 33 is more than the model's 32 positions"):
+        encoded(tmp_path / "v", source=collection, model=model, max_length=33)
+
+
+def test_the_total_is_known_from_the_start(tmp_path, model, collection, capsys):
+    encoded(tmp_path / "v", source=collection, model=model)
+    assert "encode: 50/50 texts" in capsys.readouterr().err
+    (tmp_path / "d").mkdir()
+    documents = [Document(f"d{i}", "", (Section("", (text,)),)) for i, text in enumerate(sentences(9))]
+    write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
+    encoded(tmp_path / "s", source=tmp_path / "store", model=model)
+    assert "encode: 9/9 texts" in capsys.readouterr().err

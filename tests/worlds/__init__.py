@@ -1,0 +1,1 @@
+"""Small worlds that tests share: models, collections, stores, recipes and processes, made in milliseconds."""

@@ -1,0 +1,56 @@
+"""Run smoke recipes, and read the curve a run logs; `python -m tests.worlds.smoke` writes the golden ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from liebig.base import pipeline
+from liebig.commands import STAGES
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "recipes" / "smoke").glob("*.toml"))
+GOLDEN = ROOT / "tests" / "methods" / "golden"
+
+
+def pretrains(recipe: Path) -> bool:
+    """Whether a recipe ends in a pre-training."""
+    *_, last = tomllib.loads(recipe.read_text())["stages"].values()
+    return bool(last.get("kind") == "pretrain")
+
+
+NAMES = [recipe.stem for recipe in RECIPES if pretrains(recipe)]
+
+
+def run(name: str, out: Path, *overrides: str) -> Path:
+    """The folder of the recipe's last stage; what other recipes have made in `out` is not made again."""
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        stages = pipeline.plan(STAGES, ROOT / "recipes" / "smoke" / f"{name}.toml", overrides, out)
+        pipeline.run(stages, lambda _: None)
+    finally:
+        os.chdir(before)
+    return stages[-1].out
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    """Step, losses and held-out values of every line of the log, events left out."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [
+        {"step": line["step"], "losses": {k: v for k, v in line["losses"].items() if "accuracy" not in k}}
+        for line in lines
+        if "losses" in line
+    ]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[1:] or NAMES:
+            text = json.dumps(curve(run(name, Path(folder))), indent=1)
+            (GOLDEN / f"{name}.json").write_text(text + "\n")
