@@ -24,7 +24,6 @@ import torch
 
 from liebig.methods.condenser import Condenser
 from liebig.model.backbone import Backbone
-from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
@@ -92,7 +91,7 @@ def ours(size: str, dropout: float) -> Callable[[Work], torch.Tensor]:
     backbone = Backbone.create(
         shape["layers"], shape["width"], shape["heads"], shape["vocab"], dropout=dropout, seed=0
     )
-    objective = Condenser(backbone, CondenserHead(backbone, 2)).to(CUDA).train()
+    objective = Condenser(Condenser.Config(), backbone).to(CUDA).train()
     backbone.compile()
     parameters = list(objective.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=1e-4, fused=True)

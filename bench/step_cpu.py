@@ -25,7 +25,6 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, 
 from liebig.methods.condenser import Condenser
 from liebig.methods.mlm import MaskedLM
 from liebig.model.backbone import Backbone
-from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
 from liebig.train.loop import LoopConfig, train
@@ -127,7 +126,9 @@ def packed_batch(data: list[Row], step: int) -> Batch:
 def our_seconds(condenser: bool, data: list[Row], folder: Path) -> float:
     """Seconds a step of our loop."""
     backbone = Backbone.create(LAYERS, WIDTH, HEADS, VOCAB)
-    objective = Condenser(backbone, CondenserHead(backbone)) if condenser else MaskedLM(backbone)
+    objective = (
+        Condenser(Condenser.Config(), backbone) if condenser else MaskedLM(MaskedLM.Config(), backbone)
+    )
     loop = LoopConfig(steps=STEPS, batch=BATCH, log_every=1, checkpoint_every=10_000, workers=0)
     train(objective, lambda step: packed_batch(data, step), folder, loop=loop)
     lines = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]

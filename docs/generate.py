@@ -1,6 +1,7 @@
-"""Write the pages that are made from the code: docs/cli.md, the tables of docs/formats.md, and the recipes' schemas.
+"""Write what is generated from the code: docs/cli.md, the tables of docs/formats.md, the JSON schemas of the recipes.
 
-`make docs` runs it; a test fails when what it would write differs from what is checked in.
+`make docs` runs it. The pages are tracked, and a test fails if they are out of date. docs/schema/ is not tracked;
+editors can complete and check recipes with it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ def cli_page() -> str:
 
 
 def _pages(name: str, command: Any) -> list[str]:
-    """A command's help and that of the commands below it."""
-    made = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
+    """The help of a command and of its subcommands."""
+    parts = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
     for below in sorted(command.list_commands(None)) if isinstance(command, TyperGroup) else ():
-        made += _pages(f"{name} {below}", command.get_command(None, below))
-    return made
+        parts += _pages(f"{name} {below}", command.get_command(None, below))
+    return parts
 
 
 def _block(name: str, command: Any) -> str:
@@ -72,14 +73,19 @@ def _example(format: Format) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every generated file and its contents."""
-    made = {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page()}
-    for name, stage in STAGES.items():
-        made[HERE / "schema" / f"{name.replace(' ', '-')}.json"] = config.schema(stage.config)
-    return made
+    """The tracked pages."""
+    return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page()}
+
+
+def schemas() -> dict[Path, str]:
+    """The JSON schema of every stage."""
+    return {
+        HERE / "schema" / f"{name.replace(' ', '-')}.json": config.schema(stage.config)
+        for name, stage in STAGES.items()
+    }
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
+    for path, text in {**pages(), **schemas()}.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

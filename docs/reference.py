@@ -1,11 +1,14 @@
-"""Pages of the site that are made while it is built: the API from docstrings, the recipes from their descriptions.
+"""What mkdocs does while it builds the site: the API page, the table of recipes, and the equations.
 
-A hook of mkdocs (see mkdocs.yml). Sources are parsed, never imported, so a page costs milliseconds and needs no torch.
+A hook (see mkdocs.yml). The API page comes from docstrings and the recipes from their descriptions; sources are parsed
+and never imported, so the site needs no torch. Blocks marked `math` hold LaTeX, as on GitHub, and become MathML, which
+browsers draw without a script.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,26 +18,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 MODULES = {
-    "Searching": ("retriever.retriever", "search.systems", "search.fuse", "search.fold", "lexical.bm25"),
-    "Vectors": (
-        "model.encoder",
-        "model.packed",
-        "model.pooling",
-        "index.base",
-        "index.opening",
-        "index.exact",
-    ),
-    "Data": ("records", "data.collection", "data.store", "text.tokenizer", "text.passages", "text.views"),
-    "Evaluation": ("measures", "measures.engine", "measures.names", "statistics"),
-    "Training": (
-        "train.objective",
-        "train.batch",
-        "train.step",
-        "losses",
-        "losses.contrastive",
-        "losses.mlm",
-    ),
-    "Running": ("pipeline", "config", "workspace", "progress", "rng", "errors", "encoders"),
+    "Searching": ("search.retriever", "search.systems", "bm25.search", "indexes.base", "indexes.exact"),
+    "Vectors": ("model.encoder", "model.packed", "vectors.vector_folder"),
+    "Data": ("base.records", "collection.collection", "store.store"),
+    "Text": ("text.tokenizer", "text.layout", "text.passages", "text.sentences"),
+    "Evaluation": ("measures", "measures.evaluator", "measures.names", "base.statistics"),
+    "Training": ("train.objective", "train.batch", "train.step", "losses"),
+    "Running": ("base.pipeline", "base.config", "base.workspace", "base.rng", "base.errors", "encoders"),
 }
 RECIPES = {
     "Pre-training": "recipes/*.toml",
@@ -43,22 +33,24 @@ RECIPES = {
     "The bundled encoders": "recipes/encoders/*.toml",
     "In seconds on a CPU": "recipes/smoke/*.toml",
 }
+MATH = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 API_HEAD = """# API
 
-What the modules offer, from their docstrings. Names that begin with an underscore, and modules that are not listed, are
-Liebig's own business and may change. Most people need one class, [`Retriever`](#retrieverretriever).
+This page lists the public classes and functions with their docstrings. Names that begin with an underscore, and modules
+that are not listed, may change without notice. Most users need one class, [`Retriever`](#searchretriever).
 """
 RECIPES_HEAD = """# Recipes
 
-Whole runs as TOML: a table a stage, `"@name"` for the folder that an earlier stage writes. `liebig show RECIPE` prints
-a recipe with every default, `liebig run RECIPE --plan` what it would take, `liebig run RECIPE KEY=VALUE` runs it with a
-change. Run again, it skips what is up to date and takes up what was interrupted. The papers' recipes name data folders
-that you fill; those in `smoke/` bring their own.
+A recipe is a whole run as a TOML file. Each table is a stage; `"@name"` stands for the folder that an earlier stage
+writes. `liebig show RECIPE` prints a recipe with every default, `liebig run RECIPE --plan` estimates its steps, memory
+and time, and `liebig run RECIPE KEY=VALUE` runs it with a change. When you run a recipe again, it skips stages that are
+up to date and resumes an interrupted one. The papers' recipes name data folders that you fill; those in `smoke/` bring
+their own data.
 """
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the made pages to the site's files."""
+    """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
     for name, text in {"api.md": api_page(), "recipes.md": recipes_page()}.items():
@@ -66,8 +58,20 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Turn blocks marked `math` into MathML."""
+    return MATH.sub(lambda block: f'<div class="equation">{mathml(block[1])}</div>', markdown)
+
+
+def mathml(latex: str) -> str:
+    """A displayed equation, on one line so that Markdown leaves it alone."""
+    from latex2mathml.converter import convert
+
+    return convert(" ".join(latex.split()), display="block")
+
+
 def recipes_page() -> str:
-    """A table a folder of recipes."""
+    """One table per folder of recipes."""
     parts = [RECIPES_HEAD]
     for title, pattern in RECIPES.items():
         rows = [_recipe_row(path) for path in sorted(ROOT.glob(pattern))]
@@ -82,7 +86,7 @@ def _recipe_row(path: Path) -> str:
 
 
 def api_page() -> str:
-    """The listed modules, with their public classes and functions."""
+    """The listed modules with their public classes and functions."""
     parts = [API_HEAD]
     for title, names in MODULES.items():
         parts.append(f"\n## {title}\n")
@@ -92,7 +96,7 @@ def api_page() -> str:
 
 def _module(name: str) -> str:
     tree = ast.parse(_source(name).read_text(encoding="utf-8"))
-    head = f"\n### {name} {{ #{name.replace('.', '')} }}\n\n`liebig.{name}`: {_told(tree)}\n"
+    head = f"\n### {name} {{ #{name.replace('.', '')} }}\n\n`liebig.{name}`: {_docstring(tree)}\n"
     return head + "".join(_member(node, "") for node in tree.body)
 
 
@@ -107,7 +111,7 @@ def _member(node: ast.stmt, owner: str) -> str:
         "_"
     ):
         return ""
-    text = _told(node)
+    text = _docstring(node)
     if isinstance(node, ast.ClassDef):
         inner = "".join(_member(child, f"{node.name}.") for child in node.body)
         return f"\n#### class {node.name}\n\n{text}\n{inner}" if text or inner else ""
@@ -123,7 +127,7 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return f"({', '.join(own)}){returns}"
 
 
-def _told(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     return ast.get_docstring(node) or ""
 
 

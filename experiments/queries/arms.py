@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 
 from liebig.base import config as recipes
 from liebig.base.rng import key
-from liebig.methods import building as build, pretraining as presets, sources
+from liebig.methods import methods, pretraining as presets, sources
+from liebig.methods.base import Start
+from liebig.methods.collection_pairs import PairSource, Texts
 from liebig.methods.contrastive import InfoNCE
+from liebig.methods.cotmae import EncoderDecoderOrder
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever
 from liebig.methods.samplers import random_batches
 from liebig.methods.shapes import Maker
-from liebig.methods.sources import Arranged, PairSource, Texts, Weighted
+from liebig.methods.sources import Weighted
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.store.pair_sources import Frame
@@ -138,7 +141,7 @@ def examples(bench: Bench, arm: str) -> list[Weighted]:
     found = []
     if kind != "spans":
         pairs = first_only(bench.asked) if kind == "one-query" else bench.asked
-        source = Arranged(pairs, symmetric=False) if objective == "cotmae" else pairs
+        source = EncoderDecoderOrder(pairs, symmetric=False) if objective == "cotmae" else pairs
         found.append(Weighted(source, 1.0, kind))
     if kind in ("spans", "mixed"):
         config = recipe(bench, f"{objective}-spans", 0)
@@ -168,14 +171,14 @@ def pretrain(bench: Bench, arm: str, seed: int, steps: int | None = None) -> Tra
     backbone = bench.backbone()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(seed, 1) >> 1))
-        built = build.objective(config, backbone, {})
+        method = methods()[config.objective.kind].build(config, backbone, Start(bench.tokenizer))
     world = World(device=bench.device)
     rows = sources.batches(found, told.batch, seed, config.mix or "batch")
     folder = _empty(bench.work / "pretraining")
     loop = _loop(steps=steps, batch=told.batch, seed=seed, log_every=max(1, steps // 20))
     began, processor = time.monotonic(), time.process_time()
     done = train(
-        built.objective, Maker(rows, build.shape(config.objective, bench.tokenizer), world), folder,
+        method, Maker(rows, config.objective.shape(bench.tokenizer), world), folder,
         loop=loop, optim=AdamWConfig(lr=told.lr), schedule=ScheduleConfig(), world=world, label=f"{arm} {seed}",
     )  # fmt: skip
     about = {

@@ -1,9 +1,11 @@
 """The command line: help that teaches, one clear sentence for what a user can fix, pages that match the code."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -19,20 +21,28 @@ def invoke(*words: str):
     return CliRunner().invoke(make_app(), list(words))
 
 
-def generated() -> dict[Path, str]:
+def generator() -> ModuleType:
+    """docs/generate.py as a module."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.pages()
+    return module
 
 
 def test_the_generated_pages_are_up_to_date():
-    stale = [str(path) for path, text in generated().items() if not path.exists() or path.read_text() != text]
-    assert stale == [], "run `make docs`"
+    for path, page in generator().pages().items():
+        assert path.read_text(encoding="utf-8") == page, "run `make docs`"
+
+
+def test_every_stage_has_a_schema_and_none_is_tracked():
+    schemas = generator().schemas()
+    assert {path.stem for path in schemas} == {name.replace(" ", "-") for name in STAGES}
+    assert all(json.loads(text)["type"] == "object" for text in schemas.values())
+    assert "docs/schema/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_every_command_teaches_with_an_example():
-    page = generated()[ROOT / "docs" / "cli.md"]
+    page = generator().cli_page()
     for part in page.split("\n## ")[1:]:
         name = part.splitlines()[0]
         if "COMMAND [ARGS]" in part:

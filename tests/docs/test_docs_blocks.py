@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from latex2mathml.converter import convert
 from typer.testing import CliRunner
 
 from liebig import encoders
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
-from tests.worlds.docs_pages import LANGUAGES, NOT_RUN, ROOT, Block, blocks, name_of, pages, shortened
+from tests.worlds.docs_pages import LANGUAGES, ROOT, Block, blocks, name_of, pages, shortened
 
 PAGES = [path for path in pages() if blocks(path)]
 ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun ")  # understood, not run
@@ -92,6 +93,8 @@ def run_block(block: Block, folder: Path) -> None:
         tomllib.loads(text)
     elif block.language == "json":
         json.loads(text)
+    elif block.language == "math":
+        assert "<mtext>\\" not in convert(text)  # how an unknown command comes out
     if block.title:
         (folder / block.title).write_text(text, encoding="utf-8")
 
@@ -104,8 +107,9 @@ def test_there_are_pages_with_blocks():
 def test_every_block_says_its_language_and_why_it_is_not_run(path):
     wrong = [block.place for block in blocks(path) if block.language not in LANGUAGES]
     assert wrong == [], f"say one of {sorted(LANGUAGES)} behind the backticks"
-    silent = [b.place for b in blocks(path) if not b.is_run and len(b.text.split("\n")[0]) < len(NOT_RUN) + 5]
+    silent = [block.place for block in blocks(path) if block.not_run is not None and len(block.not_run) < 5]
     assert silent == [], "say why the block is not run"
+    assert "not run here" not in path.read_text(encoding="utf-8"), "mark blocks with <!-- not run: WHY -->"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)

@@ -1,8 +1,9 @@
-"""The site: built without a warning, without the network, and without anything fetched by its pages."""
+"""The site: builds without a warning, fetches nothing from elsewhere, and its search works without a server."""
 
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from mkdocs.commands.build import build
@@ -13,6 +14,7 @@ from tests.worlds.docs_pages import ROOT
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']https?://|<link[^>]+stylesheet[^>]+href=["']https?://"""
 )
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +52,29 @@ def test_the_api_page_has_the_retriever_and_the_recipes_page_every_recipe(site):
     assert "Retriever.from_folder" in api
     shipped = [path.relative_to(ROOT).as_posix() for path in (ROOT / "recipes").rglob("*.toml")]
     assert [name for name in shipped if name not in recipes] == []
+
+
+def test_equations_are_mathml(site):
+    for path in (site / "methods").glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert '<div class="equation"><math' in text, path.name
+        assert r"\begin{align" not in text, path.name
+        assert "images/" in text, path.name
+
+
+@pytest.mark.browser
+def test_search_works_on_files_and_commands_wrap(site):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto((site / "example.html").as_uri())
+        cut = "[...document.querySelectorAll('pre > code')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
+        assert page.evaluate(cut) == 0
+        page.click(".md-search__input")
+        page.keyboard.type("momentum queue")
+        playwright.expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=60_000)
+        assert "Contriever" in page.locator(".md-search-result__list").inner_text()
+        browser.close()

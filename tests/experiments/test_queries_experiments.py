@@ -12,8 +12,8 @@ import torch
 
 from liebig import encoders
 from liebig.collection.collection import Collection
+from liebig.methods.collection_pairs import PairSource
 from liebig.methods.labelled import Ragged, Texts
-from liebig.methods.sources import read_pairs
 from liebig.store.pair_sources import Frame
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ def test_the_comparison_draws_the_pairs_that_the_recipe_would(home, tmp_path, mo
 
     write_generated(tmp_path)
     tokenizer = Tokenizer.from_folder(encoders.folder())
-    usual = read_pairs(Collection(tmp_path), "generated", tokenizer, 126, anchor="passage", most=most)
+    usual = PairSource.read(Collection(tmp_path), "generated", tokenizer, 126, anchor="passage", most=most)
     made = arms.read_pairs(tmp_path / "passages.jsonl", tmp_path / "generated.jsonl", tokenizer)
     arms.save_pairs(made, tmp_path / "pairs.npz", "abc", ["some labels"])
     kept = arms.load_pairs(tmp_path / "pairs.npz", Frame.of(tokenizer))

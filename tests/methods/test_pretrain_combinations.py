@@ -11,10 +11,10 @@ from liebig.base.config import parse
 from liebig.commands.pretrain import read, start
 from liebig.methods import pretraining as presets
 from liebig.methods.cocondenser import CoCondenser
+from liebig.methods.condenser import CondenserHead
+from liebig.methods.held_out import evaluate
 from liebig.methods.mlm import MaskedLM
 from liebig.methods.pretraining import PretrainConfig
-from liebig.methods.shapes import evaluate
-from liebig.model.heads import CondenserHead
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 from tests.worlds.pretraining import backbone, batch, side, spans
@@ -42,7 +42,7 @@ def recipe(smoke, objective, source, single="skip", **rest):
 
 def taken(config, store):
     """One step of a recipe, and its evaluation."""
-    found = start(config, store.tokenizer).built.objective.train()
+    found = start(config, store.tokenizer).train()
     data = read(config, [store] if config.stores else [], store.tokenizer, ALONE, lambda _: None)
     result = step(found, data.batches(0), chunk_tokens=200)
     found.after_step()
@@ -98,7 +98,7 @@ def test_a_mixture_draws_a_source_for_each_batch_or_each_example_as_often_as_ask
 
 
 def test_runs_with_other_seeds_are_evaluated_on_the_same_masks_and_pairs(smoke, store):
-    found = start(recipe(smoke, "cocondenser", "spans"), store.tokenizer).built.objective.eval()
+    found = start(recipe(smoke, "cocondenser", "spans"), store.tokenizer).eval()
     measured = []
     for seed in (1, 2):
         loop = {"batch": 8, "steps": 1, "seed": seed}
@@ -111,7 +111,10 @@ def test_runs_with_other_seeds_are_evaluated_on_the_same_masks_and_pairs(smoke, 
 def test_evaluation_counts_as_the_step_does(chunk_tokens):
     model = backbone()
     pairs = batch(4, text=side(spans(8), 2))
-    for objective in (MaskedLM(model), CoCondenser(model, CondenserHead(model).double())):
+    for objective in (
+        MaskedLM(MaskedLM.Config(), model),
+        CoCondenser(CoCondenser.Config(), model, CondenserHead(model).double()),
+    ):
         objective.eval()
         result = step(objective, pairs)
         measured = evaluate(objective, lambda _: pairs, 2, ALONE, chunk_tokens=chunk_tokens)
@@ -122,7 +125,7 @@ def test_evaluation_counts_as_the_step_does(chunk_tokens):
 
 def test_the_first_measure_is_the_one_to_choose_a_checkpoint_by():
     model = backbone()
-    objective = CoCondenser(model, CondenserHead(model).double()).eval()
+    objective = CoCondenser(CoCondenser.Config(), model, CondenserHead(model).double()).eval()
     measured = evaluate(objective, lambda _: batch(4, text=side(spans(8), 2)), 1, ALONE)
     assert next(iter(measured)) == "partner_accuracy"
     assert json.dumps(measured)

@@ -5,8 +5,7 @@ import torch
 
 from liebig.base.errors import RecipeError
 from liebig.methods.cocondenser import CoCondenser
-from liebig.methods.condenser import Condenser
-from liebig.model.heads import CondenserHead
+from liebig.methods.condenser import Condenser, CondenserHead
 from liebig.train.batch import Batch
 from liebig.train.step import step
 from tests.worlds import plain
@@ -44,7 +43,7 @@ def test_condenser_equals_the_plain_form(family, late_mlm, reduction):
     rows = spans(6)
     expected = plain.condenser(reference, plain_head, rows, 2, late_mlm, reduction)
     expected.backward()
-    objective = Condenser(model, head, late_mlm=late_mlm, reduction=reduction)
+    objective = Condenser(Condenser.Config(late_mlm=late_mlm, mlm_reduction=reduction), model, head)
     found = step(objective, batch(6, text=side(rows)), chunk_tokens=30)
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
     assert_equal(model, head, reference, plain_head)
@@ -57,7 +56,7 @@ def test_cocondenser_equals_the_plain_form_whole_and_cached(family, chunk_tokens
     rows = spans(8)
     expected = plain.cocondenser(reference, plain_head, rows, 2, mlm_weight=2.0, temperature=3.0)
     expected.backward()
-    objective = CoCondenser(model, head, mlm_weight=2.0, temperature=3.0)
+    objective = CoCondenser(CoCondenser.Config(mlm_weight=2.0, temperature=3.0), model, head)
     found = step(objective, batch(4, text=side(rows, 2)), chunk_tokens=chunk_tokens)
     assert (found.chunks > 1) == (chunk_tokens is not None)
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
@@ -69,7 +68,9 @@ def test_the_contrast_alone_is_equation_6():
     rows = spans(8)
     expected = plain.span_contrast(reference.states(rows)[-1][:, 0])
     expected.backward()
-    found = step(CoCondenser(model, head, mlm=False), batch(4, text=side(rows, 2)), chunk_tokens=40)
+    found = step(
+        CoCondenser(CoCondenser.Config(mlm=False), model, head), batch(4, text=side(rows, 2)), chunk_tokens=40
+    )
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
     assert_same_gradients(gradients(model.model), gradients(reference.model))
     assert not gradients(head)
@@ -84,7 +85,7 @@ def test_a_span_without_a_partner_has_masked_terms_only():
     paired = [rows[i] for i in (0, 1, 3, 4)]
     expected = expected + plain.span_contrast(reference.states(paired)[-1][:, 0])
     pairs = Batch({"text": type(text)(text.packed, owner, text.targets, text.labels)}, 3)
-    found = step(CoCondenser(model, head, singles=True), pairs, chunk_tokens=30)
+    found = step(CoCondenser(CoCondenser.Config(), model, head), pairs, chunk_tokens=30)
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
 
 
@@ -92,7 +93,7 @@ def test_spans_of_one_document_are_no_negatives_on_request():
     model, head, reference, _ = both("bert")
     rows = spans(6)
     pairs = Batch({"text": side(rows, 2)}, 3, {"document": torch.tensor([5, 6, 5])})
-    found = step(CoCondenser(model, head, mlm=False, distinct_documents=True), pairs)
+    found = step(CoCondenser(CoCondenser.Config(mlm=False, distinct_documents=True), model, head), pairs)
     vectors = reference.states(rows)[-1][:, 0]
     scores = vectors @ vectors.T
     same = torch.tensor([0, 0, 1, 1, 0, 0])
@@ -119,7 +120,8 @@ def test_the_late_layers_reach_the_head_through_cls_alone():
     texts = batch(6, text=side(spans(6)))
     heads = (head, Tampered(head, at_cls=True), Tampered(head, at_cls=False))
     as_is, cls_changed, tokens_changed = (
-        float(step(Condenser(model, h, late_mlm=False), texts).losses["head"]) for h in heads
+        float(step(Condenser(Condenser.Config(late_mlm=False), model, h), texts).losses["head"])
+        for h in heads
     )
     assert abs(cls_changed - as_is) > 1e-3
     assert tokens_changed == as_is
@@ -128,4 +130,4 @@ def test_the_late_layers_reach_the_head_through_cls_alone():
 def test_a_split_without_late_layers_is_refused():
     model, head, _, _ = both("bert")
     with pytest.raises(RecipeError, match="1 to 3"):
-        Condenser(model, head, skip_from=4)
+        Condenser(Condenser.Config(skip_from=4), model, head)

@@ -6,7 +6,7 @@ import pytest
 
 from liebig.base.config import dump, load, parse
 from liebig.base.errors import RecipeError
-from liebig.methods.pretraining import PretrainConfig, resolve, said
+from liebig.methods.pretraining import PretrainConfig, describe_preset, resolve
 
 NEW = {"kind": "new", "layers": 2, "width": 16, "heads": 2}
 MIXTURE = {"kind": "mixture", "parts": [{"source": {"kind": "spans"}}, {"source": {"kind": "crops"}}]}
@@ -86,7 +86,7 @@ def test_what_is_said_in_the_recipe_stays():
 
 
 def test_the_preset_says_what_it_decided():
-    assert said(recipe("cocondenser", "spans", preset="reference")) == [
+    assert describe_preset(recipe("cocondenser", "spans", preset="reference")) == [
         "preset 'reference'",
         "objective.mlm_weight = 2.0",
     ]
@@ -94,9 +94,11 @@ def test_the_preset_says_what_it_decided():
 
 def test_the_preset_says_how_several_stores_or_sources_are_mixed():
     stores = [{"path": "one"}, {"path": "two"}]
-    assert "mix = batch" in said(recipe("simclr", "crops", stores=stores))
-    assert "mix = example" in said(recipe("simclr", MIXTURE, preset="reference"))
-    assert not any("mix" in line for line in said(recipe("simclr", "crops", stores=stores, mix="batch")))
+    assert "mix = batch" in describe_preset(recipe("simclr", "crops", stores=stores))
+    assert "mix = example" in describe_preset(recipe("simclr", MIXTURE, preset="reference"))
+    assert not any(
+        "mix" in line for line in describe_preset(recipe("simclr", "crops", stores=stores, mix="batch"))
+    )
 
 
 def test_a_smaller_largest_crop_than_the_presets_smallest_is_the_only_size():

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from liebig.methods.cotmae import CotMAE
-from liebig.model.heads import CausalDecoder, CotmaeDecoder
+from liebig.methods.cotmae import CausalDecoder, CotMAE, CotmaeDecoder
 from liebig.train.step import step
 from tests.worlds import plain
 from tests.worlds.pretraining import (
@@ -30,7 +29,7 @@ def test_the_mlm_decoder_equals_the_plain_form(family):
     expected = plain.cotmae(reference, plain_decoder, encoded, decoded, 0.7)
     expected.backward()
     pairs = batch(3, encoder=side(encoded, 2), decoder=side(decoded, 2))
-    found = step(CotMAE(model, decoder, decoder_weight=0.7), pairs, chunk_tokens=40)
+    found = step(CotMAE(CotMAE.Config(decoder_weight=0.7), model, decoder), pairs, chunk_tokens=40)
     assert found.chunks > 1
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
     assert_same_gradients(gradients(model.model), gradients(reference.model))
@@ -49,7 +48,9 @@ def test_the_causal_decoder_equals_the_plain_form(family):
         expected, [*reference.model.parameters(), *decoder.parameters()], allow_unused=True
     )
     found = step(
-        CotMAE(model, decoder), batch(5, encoder=side(encoded), decoder=side(decoded)), chunk_tokens=40
+        CotMAE(CotMAE.Config(decoder="causal"), model, decoder),
+        batch(5, encoder=side(encoded), decoder=side(decoded)),
+        chunk_tokens=40,
     )
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
     for ours, plain_gradient in zip([*model.model.parameters(), *decoder.parameters()], theirs, strict=True):

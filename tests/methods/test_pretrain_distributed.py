@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from liebig.methods.cocondenser import CoCondenser
+from liebig.methods.condenser import CondenserHead
 from liebig.methods.moco import MoCo
 from liebig.methods.simclr import SimCLR
 from liebig.model.encoder import Dense, Normalize
-from liebig.model.heads import CondenserHead
 from liebig.train.checkpoint import take_module
 from liebig.train.distributed import ALONE, World, shard
 from liebig.train.step import step
@@ -34,8 +34,8 @@ def contrasted(world: World) -> dict[Any, Any]:
     model = backbone()
     head = CondenserHead(model).double()
     cases = {
-        "cocondenser": (CoCondenser(model, head), batch(5, text=side(spans(10), 2))),
-        "simclr": (SimCLR(model, temperature=0.5), pairs(5, 0)),
+        "cocondenser": (CoCondenser(CoCondenser.Config(), model, head), batch(5, text=side(spans(10), 2))),
+        "simclr": (SimCLR(SimCLR.Config(temperature=0.5), model), pairs(5, 0)),
     }
     for name, (objective, whole) in cases.items():
         for budget in BUDGETS:
@@ -46,7 +46,7 @@ def contrasted(world: World) -> dict[Any, Any]:
 
 def queued(world: World) -> dict[str, Any]:
     """MoCo after five steps of plain gradient descent."""
-    objective = MoCo(backbone(), queue=12, momentum=0.9, temperature=0.5).double().eval()
+    objective = MoCo(MoCo.Config(queue=12, momentum=0.9, temperature=0.5), backbone()).double().eval()
     for number in range(5):
         step(objective, world.slice(pairs(4, number)), world, chunk_tokens=40)
         with torch.no_grad():
@@ -63,8 +63,10 @@ def projected(world: World, divided: bool) -> dict[str, Any]:
     for kind in ("simclr", "moco"):
         torch.manual_seed(3)
         model, tail = backbone(), [Dense(16, 6).double(), Normalize()]
-        made = SimCLR(model, tail) if kind == "simclr" else MoCo(model, tail, queue=12, momentum=0.9)
-        objective = made.double().eval()
+        if kind == "simclr":
+            objective = SimCLR(SimCLR.Config(), model, tail).double().eval()
+        else:
+            objective = MoCo(MoCo.Config(queue=12, momentum=0.9), model, tail).double().eval()
         if divided:
             shard(objective, world)
         optimiser = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=1e-2)

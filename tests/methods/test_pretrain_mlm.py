@@ -25,7 +25,9 @@ def test_loss_and_gradients_equal_the_plain_form(family, reduction):
     reference = plain_of(model)
     expected = plain.mlm(reference, rows, reduction)
     expected.backward()
-    found = step(MaskedLM(model, reduction), batch(7, text=side(rows)), chunk_tokens=30)
+    found = step(
+        MaskedLM(MaskedLM.Config(mlm_reduction=reduction), model), batch(7, text=side(rows)), chunk_tokens=30
+    )
     assert found.chunks > 1
     torch.testing.assert_close(found.losses["mlm"], expected.detach(), rtol=0, atol=1e-9)
     assert_same_gradients(gradients(model.model), gradients(reference.model))
@@ -39,7 +41,7 @@ def test_loss_is_transformers_own():
     for row, span in enumerate(rows):
         labels[row, span.targets] = torch.tensor(span.labels)
     expected = reference.model(ids, attention_mask=mask, labels=labels).loss
-    found = step(MaskedLM(model), batch(5, text=side(rows)))
+    found = step(MaskedLM(MaskedLM.Config(), model), batch(5, text=side(rows)))
     torch.testing.assert_close(found.losses["mlm"], expected.detach(), rtol=0, atol=1e-9)
 
 
@@ -48,6 +50,6 @@ def test_accuracy_is_the_share_of_masked_tokens_guessed_and_is_not_trained_on():
     reference = plain_of(model)
     logits = reference.vocabulary(reference.states(rows)[-1])
     right = [int(logits[r, t].argmax()) == y for r, s in enumerate(rows) for t, y in zip(s.targets, s.labels)]
-    found = step(MaskedLM(model), batch(6, text=side(rows)))
+    found = step(MaskedLM(MaskedLM.Config(), model), batch(6, text=side(rows)))
     assert float(found.losses["mlm_accuracy"]) == pytest.approx(sum(right) / len(right))
     assert float(found.loss) == float(found.losses["mlm"])

@@ -22,8 +22,9 @@ from tests.worlds.pretraining import (
 QUEUE = 12
 
 
-def moco(model, **options):
-    return MoCo(model, queue=QUEUE, temperature=0.5, **options).double().train()
+def moco(model, tail=(), seed=0, **options):
+    config = MoCo.Config(queue=QUEUE, temperature=0.5, **options)
+    return MoCo(config, model, tail, seed=seed).double().train()
 
 
 def pairs(n, seed):

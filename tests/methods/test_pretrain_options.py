@@ -11,7 +11,8 @@ from liebig.base.config import parse
 from liebig.base.errors import RecipeError
 from liebig.collection.collection import Collection
 from liebig.commands.pretrain import read, start
-from liebig.methods import building as build, pretraining as presets, sources
+from liebig.methods import methods, pretraining as presets, sources
+from liebig.methods.base import Start
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import Noisy
 from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
@@ -37,35 +38,51 @@ def recipe(smoke, objective, source, **rest):
     return presets.resolve(parse(PretrainConfig, tables | {"objective": objective, "source": source} | rest))
 
 
-def built(smoke, objective, source="spans"):
-    return build.objective(recipe(smoke, objective, {"kind": source}), backbone(), {}).objective
+def build(config, store, heads=None):
+    """The method of a resolved recipe on a tiny backbone."""
+    start = Start(store.tokenizer, heads=heads or {})
+    return methods()[config.objective.kind].build(config, backbone(), start)
 
 
-def test_a_condenser_is_the_one_asked_for(smoke):
-    made = built(smoke, {"kind": "condenser", "n_head_layers": 3, **HEAD}, "blocks")
-    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 3)
+@pytest.fixture
+def built(smoke, store):
+    """Build a method from its table."""
+    return lambda objective, source="spans": build(recipe(smoke, objective, {"kind": source}), store)
+
+
+def test_a_condenser_is_the_one_asked_for(built):
+    made = built({"kind": "condenser", "n_head_layers": 3, **HEAD}, "blocks")
+    assert (made.skip_from, made.config.late_mlm, made.reduction, len(made.head.layers)) == (
+        1,
+        False,
+        "sum",
+        3,
+    )
     assert made.weights["head"] == 1.0
     assert "late" not in made.weights
 
 
-def test_a_cocondenser_is_the_one_asked_for(smoke):
+def test_a_cocondenser_is_the_one_asked_for(built):
     asked = {"kind": "cocondenser", "n_head_layers": 1, "mlm_weight": 3.0, **HEAD, **CONTRAST}
-    made = built(smoke, asked)
-    assert (made.skip_from, made.late_mlm, made.reduction, len(made.head.layers)) == (1, False, "sum", 1)
-    assert (made.temperature, made.similarity, made.weights["head"]) == (0.7, "cosine", 3.0)
-    assert made.mlm
-    assert not made.distinct_documents
-    other = built(smoke, {"kind": "cocondenser", "mlm": False, "distinct_documents": True})
-    assert not other.mlm
-    assert other.distinct_documents
-
-
-def test_a_decoder_of_cotmae_is_the_one_asked_for(smoke):
-    made = built(
-        smoke, {"kind": "cotmae", "n_decoder_layers": 3, "decoder_weight": 0.5, "mlm_reduction": "sum"}
+    made = built(asked)
+    assert (made.skip_from, made.config.late_mlm, made.reduction, len(made.head.layers)) == (
+        1,
+        False,
+        "sum",
+        1,
     )
+    assert (made.config.temperature, made.config.similarity, made.weights["head"]) == (0.7, "cosine", 3.0)
+    assert made.config.mlm
+    assert not made.config.distinct_documents
+    other = built({"kind": "cocondenser", "mlm": False, "distinct_documents": True})
+    assert not other.config.mlm
+    assert other.config.distinct_documents
+
+
+def test_a_decoder_of_cotmae_is_the_one_asked_for(built):
+    made = built({"kind": "cotmae", "n_decoder_layers": 3, "decoder_weight": 0.5, "mlm_reduction": "sum"})
     assert (len(made.decoder.layers), made.weights["decoder"], made.reduction) == (3, 0.5, "sum")
-    causal = built(smoke, {"kind": "cotmae", "decoder": "causal", "window": 5, "n_decoder_layers": 2})
+    causal = built({"kind": "cotmae", "decoder": "causal", "window": 5, "n_decoder_layers": 2})
     assert causal.decoder.describe() == {"kind": "causal", "layers": 2, "window": 5}
 
 
@@ -73,41 +90,45 @@ def test_a_decoder_of_cotmae_is_the_one_asked_for(smoke):
     "asked, other",
     [({"n_decoder_layers": 2}, {"n_decoder_layers": 3}), ({"decoder": "causal"}, {"window": 5})],
 )
-def test_a_decoder_of_the_start_that_is_not_the_one_asked_for_is_refused(smoke, asked, other):
+def test_a_decoder_of_the_start_that_is_not_the_one_asked_for_is_refused(smoke, store, asked, other):
     config = recipe(smoke, {"kind": "cotmae", **asked}, {"kind": "spans"})
-    made = build.objective(config, backbone(), {})
-    assert build.objective(config, backbone(), made.heads).heads == made.heads
+    heads = build(config, store).saved().heads
+    assert build(config, store, heads).saved().heads == heads
     changed = recipe(smoke, {"kind": "cotmae", **asked, **other}, {"kind": "spans"})
     with pytest.raises(RecipeError, match=next(iter(other))):
-        build.objective(changed, backbone(), made.heads)
+        build(changed, store, heads)
 
 
-def test_a_fresh_head_that_nothing_trains_is_not_kept(smoke):
+def test_a_fresh_head_that_nothing_trains_is_not_kept(smoke, store):
     alone = recipe(smoke, {"kind": "cocondenser", "mlm": False}, {"kind": "spans"})
-    assert not build.objective(alone, backbone(), {}).heads
-    trained = build.objective(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}), backbone(), {}).heads
-    assert build.objective(alone, backbone(), trained).heads == trained
+    assert not build(alone, store).saved().heads
+    trained = build(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}), store).saved().heads
+    assert build(alone, store, trained).saved().heads == trained
 
 
-def test_simclr_and_moco_are_the_ones_asked_for(smoke):
-    simclr = built(smoke, {"kind": "simclr", "pooling": "cls", "distinct_documents": True, **CONTRAST})
-    assert (simclr.temperature, simclr.similarity, simclr.pooling) == (0.7, "cosine", "cls")
-    assert simclr.distinct_documents
+def test_simclr_and_moco_are_the_ones_asked_for(built):
+    simclr = built({"kind": "simclr", "pooling": "cls", "distinct_documents": True, **CONTRAST})
+    assert (simclr.config.temperature, simclr.config.similarity, simclr.config.pooling) == (
+        0.7,
+        "cosine",
+        "cls",
+    )
+    assert simclr.config.distinct_documents
     rest = {"momentum": 0.9, "pooling": "cls", "key_dropout": False, "label_smoothing": 0.1}
-    moco = built(smoke, {"kind": "moco", "queue": 24, **rest, **CONTRAST})
+    moco = built({"kind": "moco", "queue": 24, **rest, **CONTRAST})
     assert len(moco.queue) == 24
-    assert {name: getattr(moco, name) for name in rest | CONTRAST} == rest | CONTRAST
+    assert {name: getattr(moco.config, name) for name in rest | CONTRAST} == rest | CONTRAST
 
 
-def test_a_queue_that_the_batch_does_not_divide_is_refused_before_anything_is_trained(smoke):
+def test_a_queue_that_the_batch_does_not_divide_is_refused_before_anything_is_trained(built):
     with pytest.raises(RecipeError, match="use a queue of 96 or 104"):
-        built(smoke, {"kind": "moco", "queue": 100})
+        built({"kind": "moco", "queue": 100})
 
 
 @pytest.mark.parametrize("asked, rate", [({}, 0.1), ({"dropout": 0.3}, 0.3)])
 def test_dropout_is_the_models_own_or_the_one_asked_for(smoke, store, asked, rate):
     made = start(recipe(smoke, {"kind": "condenser"}, {"kind": "blocks"}, **asked), store.tokenizer)
-    layers = (made.backbone.body.encoder.layer[0], made.built.objective.head.layers[0])
+    layers = (made.backbone.body.encoder.layer[0], made.head.layers[0])
     assert [layer.output.dropout.p for layer in layers] == [rate, rate]
     assert made.backbone.body.embeddings.dropout.p == rate
 
@@ -117,29 +138,24 @@ def test_dropout_is_the_models_own_or_the_one_asked_for(smoke, store, asked, rat
 def test_the_model_is_saved_with_the_pooling_asked_for(smoke, store, kind, pooling):
     asked = {"kind": kind, "pooling": pooling} | ({"queue": 16} if kind == "moco" else {})
     config = recipe(smoke, asked, {"kind": "blocks" if kind == "mlm" else "spans"})
-    made = build.objective(config, backbone(), {})
-    assert made.pooling == pooling
-    assert getattr(made.objective, "pooling", pooling) == pooling
+    assert build(config, store).saved().pooling == pooling
 
 
-def test_vectors_are_compared_as_they_were_trained(smoke):
+def test_vectors_are_compared_as_they_were_trained(smoke, store):
     for asked in ({"kind": "cocondenser"}, {"kind": "simclr"}, {"kind": "moco", "queue": 16}):
         for similarity in ("dot", "cosine"):
             config = recipe(smoke, {**asked, "similarity": similarity}, {"kind": "spans"})
-            made = build.objective(config, backbone(), {})
-            assert (made.similarity, made.objective.similarity) == (similarity, similarity)
-    assert (
-        build.objective(recipe(smoke, {"kind": "cocondenser"}, {"kind": "spans"}), backbone(), {}).pooling
-        == "cls"
-    )
+            assert build(config, store).saved().similarity == similarity
+    cocondenser = build(recipe(smoke, {"kind": "cocondenser"}, {"kind": "spans"}), store)
+    assert cocondenser.saved().pooling == "cls"
 
 
 def test_masks_have_the_rates_asked_for(smoke, store):
     asked = {"kind": "cotmae", "encoder_rate": 0.2, "decoder_rate": 0.6}
-    both = build.shape(recipe(smoke, asked, {"kind": "spans"}).objective, store.tokenizer)
+    both = recipe(smoke, asked, {"kind": "spans"}).objective.shape(store.tokenizer)
     assert (both.encoder_rate, both.decoder_rate) == (0.2, 0.6)
     asked = {"kind": "mlm", "mask_rate": 0.4, "whole_words": False}
-    single = build.shape(recipe(smoke, asked, {"kind": "blocks"}).objective, store.tokenizer)
+    single = recipe(smoke, asked, {"kind": "blocks"}).objective.shape(store.tokenizer)
     assert single.rate == 0.4
     assert not single.masker.continues.any()
 
@@ -225,7 +241,7 @@ def test_as_many_neighbours_come_together_as_asked_for_in_training_alone(smoke, 
         recipe(smoke, {"kind": "simclr"}, {"kind": "cloze"}, neighbours=n, evaluation={"share": 0.2})
         for n in (1, 4)
     )
-    objective = start(alone, store.tokenizer).built.objective
+    objective = start(alone, store.tokenizer)
     judged = [read(one, [store], store.tokenizer, ALONE, lambda _: None).evaluate for one in (alone, near)]
     assert judged[0](objective) == judged[1](objective), "what is held out is judged alike"
     with pytest.raises(RecipeError, match="keeps them from it"):

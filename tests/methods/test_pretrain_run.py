@@ -15,7 +15,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.commands import STAGES
-from liebig.commands.pretrain import NO_HEAD, find_tokenizer, pretrain, start
+from liebig.commands.pretrain import find_tokenizer, pretrain, start
+from liebig.methods.cocondenser import NO_HEAD
 from liebig.methods.cost import plan
 from liebig.methods.pretraining import PretrainConfig
 from liebig.text.tokenizer import Tokenizer
@@ -87,7 +88,7 @@ def test_the_folder_says_how_its_vectors_are_made(condenser):
 def test_cocondenser_goes_on_with_the_head_of_its_condenser(condenser, smoke):
     folder = condenser / "model"
     config = recipe("cocondenser", smoke, f"stages.model.model.path={folder}")
-    head = start(config, Tokenizer.from_folder(folder)).built.heads["condenser"]
+    head = start(config, Tokenizer.from_folder(folder)).saved().heads["condenser"]
     kept = load_file(folder / "heads.safetensors")
     for name, value in head.state_dict().items():
         assert torch.equal(kept[f"condenser.{name}"], value)
@@ -96,7 +97,7 @@ def test_cocondenser_goes_on_with_the_head_of_its_condenser(condenser, smoke):
 def test_a_start_from_the_hub_brings_its_head(condenser, smoke, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(condenser / "model"))
     config = recipe("cocondenser", smoke, "stages.model.model={kind='hub', name='someone/condenser'}")
-    assert not start(config, Tokenizer.from_folder(condenser / "model")).lacks_head
+    assert not start(config, Tokenizer.from_folder(condenser / "model")).warnings()
 
 
 def test_a_model_whose_tokenizer_is_a_list_of_words_is_held_against_the_store(

@@ -8,11 +8,14 @@ import torch
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.collection.collection import Collection
+from liebig.methods.collection_pairs import PairSource, grouped
+from liebig.methods.cotmae import EncoderDecoder, EncoderDecoderOrder
 from liebig.methods.held_out import documents_of, hold_out
-from liebig.methods.shapes import EncoderDecoder, Maker, MaskedText, Masker, TwoViews
-from liebig.methods.sources import Arranged, Noisy, grouped, read_pairs, shares
+from liebig.methods.mlm import MaskedText, Masker
+from liebig.methods.shapes import Maker
+from liebig.methods.simclr import two_views
+from liebig.methods.sources import Blocks, Cloze, Crops, Noisy, Spans, shares
 from liebig.store.batches import Batches, MixedBatches
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 from liebig.train.distributed import ALONE, World
 
 LIMIT = 40
@@ -20,12 +23,14 @@ LIMIT = 40
 
 @pytest.fixture(scope="module")
 def spans(store):
-    return SpanSource(store, LIMIT)
+    return Spans(store, LIMIT)
 
 
 @pytest.fixture(scope="module")
 def queries(store, smoke):
-    return read_pairs(Collection(smoke / "collection"), "generated", store.tokenizer, LIMIT, anchor="passage")
+    return PairSource.read(
+        Collection(smoke / "collection"), "generated", store.tokenizer, LIMIT, anchor="passage"
+    )
 
 
 def drawn(source, n=12, epoch=0, seed=3):
@@ -45,10 +50,10 @@ def unmasked(side):
 
 def sources(store, queries):
     return {
-        "blocks": BlockSource(store, LIMIT),
-        "spans": SpanSource(store, LIMIT),
-        "crops": CropSource(store, 30),
-        "cloze": Noisy(ClozeSource(store, LIMIT), store.tokenizer, delete=0.1),
+        "blocks": Blocks(store, LIMIT),
+        "spans": Spans(store, LIMIT),
+        "crops": Crops(store, 30),
+        "cloze": Noisy(Cloze(store, LIMIT), store.tokenizer, delete=0.1),
         "queries": queries,
     }
 
@@ -90,7 +95,7 @@ def test_masked_text_is_the_drawn_row_under_masks(store, spans):
 
 def test_two_views_are_the_two_sequences_of_each_example(spans):
     row = drawn(spans)
-    batch = TwoViews()(row)
+    batch = two_views(row)
     query, key = (batch.sides[name].packed for name in ("query", "key"))
     assert [part.tolist() for part in query.tokens.split(query.lengths.tolist())] == sequences(row)[0::2]
     assert [part.tolist() for part in key.tokens.split(key.lengths.tolist())] == sequences(row)[1::2]
@@ -98,7 +103,7 @@ def test_two_views_are_the_two_sequences_of_each_example(spans):
 
 def test_symmetric_pairs_go_both_ways_through_encoder_and_decoder(store, spans):
     plain = sequences(drawn(spans))
-    row = drawn(Arranged(spans, symmetric=True))
+    row = drawn(EncoderDecoderOrder(spans, symmetric=True))
     batch = EncoderDecoder(Masker.of(store.tokenizer), 0.3, 0.45)(row)
     encoder, decoder = (unmasked(batch.sides[name]) for name in ("encoder", "decoder"))
     first, second = plain[0::2], plain[1::2]
@@ -108,13 +113,15 @@ def test_symmetric_pairs_go_both_ways_through_encoder_and_decoder(store, spans):
 
 
 def test_one_text_is_masked_differently_for_encoder_and_decoder(store, spans):
-    batch = EncoderDecoder(Masker.of(store.tokenizer), 0.3, 0.3)(drawn(Arranged(spans, symmetric=True)))
+    batch = EncoderDecoder(Masker.of(store.tokenizer), 0.3, 0.3)(
+        drawn(EncoderDecoderOrder(spans, symmetric=True))
+    )
     encoder, decoder = (batch.sides[name].packed for name in ("encoder", "decoder"))
     assert encoder.slice(0, 1).tokens.tolist() != decoder.slice(1, 2).tokens.tolist()
 
 
 def test_of_passage_and_query_the_passage_is_encoded_and_the_query_decoded(store, queries):
-    row = drawn(Arranged(queries, symmetric=False))
+    row = drawn(EncoderDecoderOrder(queries, symmetric=False))
     batch = EncoderDecoder(Masker.of(store.tokenizer), 0.3, None)(row)
     query_texts, passage_texts = sequences(drawn(queries))[0::2], sequences(drawn(queries))[1::2]
     assert unmasked(batch.sides["encoder"]) == passage_texts
@@ -145,11 +152,11 @@ def test_a_passage_keeps_at_most_so_many_partners():
 
 def test_a_split_without_pairs_is_a_sentence(store, smoke):
     with pytest.raises(DataError, match="no split 'train'"):
-        read_pairs(Collection(smoke / "collection"), "train", store.tokenizer, LIMIT, anchor="query")
+        PairSource.read(Collection(smoke / "collection"), "train", store.tokenizer, LIMIT, anchor="query")
 
 
 def test_noise_deletes_a_share_and_leaves_the_frame(store):
-    source = CropSource(store, 80, ratio=(0.5, 0.5))
+    source = Crops(store, 80, ratio=(0.5, 0.5))
     plain, noisy = drawn(source), drawn(Noisy(source, store.tokenizer, delete=0.3))
     assert len(noisy.tokens) == pytest.approx(0.7 * len(plain.tokens), rel=0.15)
     assert [s[0] for s in sequences(noisy)] == [store.tokenizer.cls] * len(noisy)
@@ -157,7 +164,7 @@ def test_noise_deletes_a_share_and_leaves_the_frame(store):
 
 
 def test_noise_hides_and_replaces_in_place(store):
-    source = CropSource(store, 80, ratio=(0.5, 0.5))
+    source = Crops(store, 80, ratio=(0.5, 0.5))
     plain = drawn(source)
     hidden = drawn(Noisy(source, store.tokenizer, mask=0.3)).tokens
     replaced = drawn(Noisy(source, store.tokenizer, replace=0.3)).tokens
@@ -177,10 +184,10 @@ def test_two_processes_make_the_batch_of_one(store, spans):
 
 
 def test_the_document_of_each_example_goes_along_on_request(store, queries):
-    batch = Maker(Batches(queries, 8, seed=0), TwoViews(), ALONE, frozenset({"document"}))(0)
+    batch = Maker(Batches(queries, 8, seed=0), two_views, ALONE, frozenset({"document"}))(0)
     assert batch.extras["document"].shape == (8,)
     with pytest.raises(RecipeError, match="single source"):
-        Maker(MixedBatches([queries, queries], [1, 1], 8, 0), TwoViews(), ALONE, frozenset({"document"}))(0)
+        Maker(MixedBatches([queries, queries], [1, 1], 8, 0), two_views, ALONE, frozenset({"document"}))(0)
 
 
 def test_shares_follow_weights_or_sizes():

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from liebig import losses
-from liebig.methods.teacher import TaughtVectors
+from liebig.methods.teacher import TeacherVectors
 from liebig.model.encoder import Dense
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
@@ -62,7 +62,7 @@ def test_loss_and_gradients_equal_the_plain_form(family, weight, chunk_tokens):
     reference, copy = plain_of(model), projection()
     expected = plainly(copy.linear(plain.mean_vectors(reference, rows)), teacher, weight, 0.5)
     expected.backward()
-    objective = TaughtVectors(model, dense, similarity_weight=weight, temperature=0.5)
+    objective = TeacherVectors(TeacherVectors.Config(similarity_weight=weight, temperature=0.5), model, dense)
     found = step(objective, batch, chunk_tokens=chunk_tokens)
     torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
     assert_same_gradients(gradients(model.model), gradients(reference.model))
@@ -72,7 +72,9 @@ def test_loss_and_gradients_equal_the_plain_form(family, weight, chunk_tokens):
 def test_without_a_projection_the_pooled_states_are_the_vectors():
     model, (batch, rows, _) = backbone(), world_of()
     teacher = torch.randn(N, 16, dtype=torch.float64)
-    found = step(TaughtVectors(model, None), Batch(batch.sides, N, {"teacher": teacher}))
+    found = step(
+        TeacherVectors(TeacherVectors.Config(), model, None), Batch(batch.sides, N, {"teacher": teacher})
+    )
     expected = plainly(plain.mean_vectors(plain_of(model), rows), teacher, 0.0, 1.0)
     torch.testing.assert_close(found.losses["distance"], expected.detach(), rtol=0, atol=1e-9)
     torch.testing.assert_close(found.losses["cosine"], 1 - expected.detach() / 2, rtol=0, atol=1e-9)
@@ -97,7 +99,11 @@ def test_several_texts_an_example_are_as_many_examples_of_one():
     rows = spans(8, seed=1, masked=False)
     grouped = Batch({"text": side(rows, 4)}, 2, {"teacher": teacher.view(2, 4, WIDTH)})
     found = [
-        step(TaughtVectors(backbone(), projection(), similarity_weight=0.7), one, chunk_tokens=30)
+        step(
+            TeacherVectors(TeacherVectors.Config(similarity_weight=0.7), backbone(), projection()),
+            one,
+            chunk_tokens=30,
+        )
         for one in (batch, grouped)
     ]
     for name, value in found[0].losses.items():
@@ -106,7 +112,7 @@ def test_several_texts_an_example_are_as_many_examples_of_one():
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     model, dense, (batch, _, _) = backbone(), projection(), world_of()
-    objective = TaughtVectors(model, dense, similarity_weight=1.0)
+    objective = TeacherVectors(TeacherVectors.Config(similarity_weight=1.0), model, dense)
     with torch.no_grad():
         own = objective.vectors(batch)
     found = step(objective, Batch(batch.sides, N, {"teacher": 3 * own}))
@@ -121,7 +127,9 @@ def taught(world: World) -> dict[Any, Any]:
     batch, _, _ = world_of()
     for weight in (0.0, 0.7):
         for budget in (None, 30):
-            objective = TaughtVectors(backbone(), projection(), similarity_weight=weight)
+            objective = TeacherVectors(
+                TeacherVectors.Config(similarity_weight=weight), backbone(), projection()
+            )
             result = step(objective, world.slice(batch), world, chunk_tokens=budget)
             found[weight, budget] = gradients(objective), {**result.losses, **result.metrics}
     return found

@@ -13,14 +13,16 @@ from safetensors.torch import load_file
 from liebig.base import pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.commands import STAGES
-from liebig.commands.pretrain import masks, pretrain, start
+from liebig.commands.pretrain import pretrain, start
 from liebig.methods import pretraining as presets
+from liebig.methods.cocondenser import CoCondenser
 from liebig.methods.held_out import hold_out
-from liebig.methods.objective_configs import CocondenserConfig, MlmConfig, MocoConfig, SimclrConfig
+from liebig.methods.mlm import MaskedLM
+from liebig.methods.moco import MoCo
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.simclr import SimCLR
-from liebig.methods.source_configs import CropsConfig
-from liebig.methods.teacher import Taught, TextSource, vectors_of
+from liebig.methods.sources import Crops
+from liebig.methods.teacher import Teacher, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.store.store import TokenStore
@@ -44,7 +46,7 @@ def recipe(world: Path, *overrides: str) -> PretrainConfig:
 
 
 def test_an_example_is_a_text_with_its_own_vector(world):
-    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    store, taught = TokenStore.open(world / "text_store"), Teacher.open(world / "teacher")
     taught.check(store)
     source = TextSource(store, taught, 20)
     numbers = np.array([3, 700, 41])
@@ -53,11 +55,11 @@ def test_an_example_is_a_text_with_its_own_vector(world):
         wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
         assert row.sequence(place).tolist() == wanted
     every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
-    assert np.array_equal(vectors_of(source, numbers), every[numbers][:, None])
+    assert np.array_equal(source.vectors(numbers), every[numbers][:, None])
 
 
 def test_an_example_may_be_several_neighbours(world):
-    store, taught = TokenStore.open(world / "text_store"), Taught.open(world / "teacher")
+    store, taught = TokenStore.open(world / "text_store"), Teacher.open(world / "teacher")
     alone, grouped = TextSource(store, taught, 20), TextSource(store, taught, 20, group=3)
     assert len(grouped) == len(store) // 3
     one, row = alone.draw(np.array([6, 7, 8, 0, 1, 2]), 0, 0), grouped.draw(np.array([2, 0]), 0, 0)
@@ -90,9 +92,9 @@ def test_the_folder_gives_the_vectors_of_the_objective_here_and_in_sentence_tran
 
 def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
     folder = world / "model" / "model"
-    built = start(recipe(world, f"stages.model.model.path={folder}"), Tokenizer.from_folder(folder)).built
+    made = start(recipe(world, f"stages.model.model.path={folder}"), Tokenizer.from_folder(folder))
     kept = load_file(folder / "2_Dense" / "model.safetensors")
-    assert torch.equal(built.tail[0].linear.weight, kept["linear.weight"])
+    assert torch.equal(made.saved().tail[0].linear.weight, kept["linear.weight"])
 
 
 def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, capsys):
@@ -101,7 +103,7 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
     pretrain(kept, tmp_path / "same", ALONE)
     assert "is left out" not in capsys.readouterr().err
     other = kept.model_copy(
-        update={"objective": SimclrConfig(pooling="cls"), "source": CropsConfig(window=16)}
+        update={"objective": SimCLR.Config(pooling="cls"), "source": Crops.Config(window=16)}
     )
     pretrain(other, tmp_path / "other", ALONE)
     assert "the start's 2_Dense is left out" in capsys.readouterr().err
@@ -111,22 +113,22 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
 def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(world, tmp_path, capsys):
     for folder, warned in ((world / "model" / "model", True), (world / "start" / "model", False)):
         short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
-        config = short.model_copy(update={"objective": MlmConfig(), "source": CropsConfig(window=16)})
+        config = short.model_copy(update={"objective": MaskedLM.Config(), "source": Crops.Config(window=16)})
         pretrain(config, tmp_path / str(warned), ALONE)
         assert ("may no longer fit" in capsys.readouterr().err) == warned
-    assert masks(CocondenserConfig())
-    assert not masks(CocondenserConfig(mlm=False))
+    assert CoCondenser.Config().masks
+    assert not CoCondenser.Config(mlm=False).masks
 
 
-@pytest.mark.parametrize("wanted", [SimclrConfig(similarity="cosine"), MocoConfig(queue=8, momentum=0.5)])
+@pytest.mark.parametrize("wanted", [SimCLR.Config(similarity="cosine"), MoCo.Config(queue=8, momentum=0.5)])
 def test_a_contrast_starts_from_the_encoders_own_vectors_and_trains_its_projection(
     world, tmp_path, capsys, wanted
 ):
     folder = world / "model" / "model"
     short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=2, batch=4}")
-    config = short.model_copy(update={"objective": wanted, "source": CropsConfig(window=16)})
+    config = short.model_copy(update={"objective": wanted, "source": Crops.Config(window=16)})
     encoder = Encoder.load(folder)
-    made = start(presets.resolve(config), encoder.tokenizer).built.objective
+    made = start(presets.resolve(config), encoder.tokenizer)
     row = Packed.from_lists(encoder.tokenize(["where is the harbour", "families live by the sea"]))
     batch = Batch({side: Side(row, torch.arange(2)) for side in ("query", "key")}, 2)
     with torch.no_grad():
@@ -170,7 +172,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monk
 
 
 def test_vectors_of_other_texts_are_refused(world, tmp_path):
-    taught = Taught.open(world / "teacher")
+    taught = Teacher.open(world / "teacher")
     with pytest.raises(DataError, match="not those of the texts"):
         taught.check(TokenStore.open(world / "store"))
     shutil.copytree(world / "text_store", tmp_path / "store")

@@ -16,9 +16,10 @@ from liebig.base.config import parse
 from liebig.base.errors import ModelError
 from liebig.base.workspace import stage
 from liebig.commands.import_ import ImportConfig, import_checkpoint, run
+from liebig.methods import head_classes
+from liebig.methods.condenser import CondenserHead
 from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads
-from liebig.model.heads import CondenserHead
 from liebig.model.loading import quiet
 from tests.worlds.models import TEXTS, random_row, tiny, tokenizer
 
@@ -47,7 +48,7 @@ def test_a_condenser_keeps_its_head_and_is_pooled_by_cls(tmp_path: Path) -> None
     loaded = Encoder.load(tmp_path / "out")
     assert np.array_equal(loaded.encode_texts(TEXTS), original.encode_texts(TEXTS))
     hidden, packed = original.backbone(random_row(), layers=(2,)), random_row()
-    again = load_heads(tmp_path / "out", loaded.backbone)["condenser"]
+    again = load_heads(tmp_path / "out", loaded.backbone, head_classes())["condenser"]
     ours = again(loaded.backbone, hidden.last, hidden.layers[2], packed)
     assert torch.equal(ours, head(original.backbone, hidden.last, hidden.layers[2], packed))
 

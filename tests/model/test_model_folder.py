@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from liebig.base.errors import ModelError
+from liebig.methods import head_classes
+from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import load_encoder, load_heads
-from liebig.model.heads import CondenserHead
 from liebig.model.loading import quiet
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
@@ -250,7 +251,7 @@ def test_heads_lie_apart_and_come_back(tmp_path: Path) -> None:
     head = CondenserHead(encoder.backbone)
     encoder.save(tmp_path, heads={"condenser": head})
     assert not any("condenser" in name for name in load_file(tmp_path / "model.safetensors"))
-    loaded = load_heads(tmp_path, Encoder.load(tmp_path).backbone)["condenser"].state_dict()
+    loaded = load_heads(tmp_path, Encoder.load(tmp_path).backbone, head_classes())["condenser"].state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in head.state_dict().items())
 
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
+from liebig.methods import head_classes
+from liebig.methods.condenser import CondenserHead
+from liebig.methods.cotmae import CausalDecoder, CotmaeDecoder, window_rows
 from liebig.model.backbone import Backbone
 from liebig.model.folder import HEADS, load_heads, read_kinds, save_heads
-from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder, next_tokens, window_rows
 from liebig.model.packed import Packed
 from tests.worlds.models import FAMILIES, random_row, tiny
 
@@ -103,14 +105,6 @@ def test_a_window_never_holds_a_position_twice_or_another_sequences() -> None:
         assert all(a <= row < b for row in rows[t].tolist())
 
 
-def test_next_tokens_are_every_token_but_the_first_of_each_sequence() -> None:
-    packed = random_row((1, 4, 1, 3, 1))
-    rows, labels = next_tokens(packed)
-    expected = [t for a, b in spans(packed) for t in range(a, b - 1)]
-    assert rows.tolist() == expected
-    assert labels.tolist() == packed.tokens[[t + 1 for t in expected]].tolist()
-
-
 def test_the_causal_decoder_begins_as_gpt2_does() -> None:
     decoder = CausalDecoder(tiny("bert", width=64), layers=2)
     for layer in decoder.layers:
@@ -133,7 +127,7 @@ def test_saved_heads_are_the_heads(family: str, tmp_path: Path) -> None:
     backbone = tiny(family)
     heads = all_heads(backbone)
     save_heads(tmp_path / HEADS, heads)
-    loaded = load_heads(tmp_path, backbone)
+    loaded = load_heads(tmp_path, backbone, head_classes())
     assert {name: type(head) for name, head in loaded.items()} == {
         name: type(head) for name, head in heads.items()
     }
@@ -145,10 +139,10 @@ def test_saved_heads_are_the_heads(family: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_heads_has_none(tmp_path: Path) -> None:
-    assert load_heads(tmp_path, tiny("bert")) == {}
+    assert load_heads(tmp_path, tiny("bert"), head_classes()) == {}
 
 
 def test_heads_of_another_size_are_refused(tmp_path: Path) -> None:
     save_heads(tmp_path / HEADS, {"condenser": CondenserHead(tiny("bert"))})
     with pytest.raises(ModelError, match="cannot be read"):
-        load_heads(tmp_path, tiny("bert", width=16))
+        load_heads(tmp_path, tiny("bert", width=16), head_classes())

@@ -9,10 +9,13 @@ import pytest
 from liebig.base import pipeline
 from liebig.base.config import parse
 from liebig.commands import STAGES
-from liebig.methods import cost as plans, pretraining as presets
+from liebig.methods import cost as plans
+from liebig.methods.cocondenser import MLM_WEIGHT
 from liebig.methods.cost import plan
-from liebig.methods.objective_configs import MlmConfig, SimclrConfig
-from liebig.methods.pretraining import PretrainConfig, resolve
+from liebig.methods.cotmae import DECODER_LAYERS
+from liebig.methods.mlm import MaskedLM
+from liebig.methods.pretraining import MIX, PretrainConfig, resolve
+from liebig.methods.simclr import DELETION, SimCLR
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
@@ -50,7 +53,7 @@ def test_a_full_size_recipe_plans(path):
 def test_a_contrast_alone_costs_no_head_and_no_vocabulary():
     both = config_of("cocondenser-msmarco")
     alone = both.model_copy(update={"objective": both.objective.model_copy(update={"mlm": False})})
-    simclr = both.model_copy(update={"objective": SimclrConfig()})
+    simclr = both.model_copy(update={"objective": SimCLR.Config()})
     assert plan(alone).flop_a_step == plan(simclr).flop_a_step < plan(both).flop_a_step
 
 
@@ -73,11 +76,11 @@ def test_the_preset_covers_what_its_page_says():
     table = page[page.index("| | paper | reference |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[2:4]] for line in table.splitlines()[2:]]
     weight, decoder, deletion, mix = rows
-    assert [float(cell.split()[0]) for cell in weight] == list(presets.MLM_WEIGHT.values())
-    layers = [presets.DECODER_LAYERS[kind] for kind in ("mlm", "causal")]
+    assert [float(cell.split()[0]) for cell in weight] == list(MLM_WEIGHT.values())
+    layers = [DECODER_LAYERS[kind] for kind in ("mlm", "causal")]
     assert [int(cell.split()[0]) for cell in decoder] == layers
-    assert [float(cell.split()[0]) / 100 for cell in deletion] == list(presets.DELETION.values())
-    assert [cell.split()[-1] for cell in mix] == list(presets.MIX.values())
+    assert [float(cell.split()[0]) / 100 for cell in deletion] == list(DELETION.values())
+    assert [cell.split()[-1] for cell in mix] == list(MIX.values())
 
 
 def test_the_work_of_an_objective_in_the_docs_is_the_work_that_is_counted():
@@ -93,7 +96,7 @@ def test_the_work_of_an_objective_in_the_docs_is_the_work_that_is_counted():
         load = plans.Load(1000, 1e5 * (1 - decoded), 1e5 * decoded, 102, None)
         plain = plans.Load(1000, 1e5, 0, 102, None)
         counted = [
-            plans.flop_a_step(objective, size, load) / plans.flop_a_step(MlmConfig(), size, plain)
+            plans.flop_a_step(objective, size, load) / plans.flop_a_step(MaskedLM.Config(), size, plain)
             for size in sizes
         ]
         assert [float(x) for x in said] == pytest.approx(counted, abs=0.05), kind

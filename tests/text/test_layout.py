@@ -329,7 +329,7 @@ def test_a_new_model_is_used_with_the_positions_it_learns(model: Path) -> None:
 
 def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_path: Path) -> None:
     from liebig.collection.collection import Collection
-    from liebig.methods.sources import read_pairs
+    from liebig.methods.collection_pairs import PairSource
 
     rows = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -338,7 +338,7 @@ def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_p
     judged = "".join(f"q\t{p.id}\t1\n" for p in PASSAGES)
     (tmp_path / "judgements" / "train.tsv").write_text(judged)
     encoder = Encoder.load(model).use(title="separator", max_length=40)
-    source = read_pairs(
+    source = PairSource.read(
         Collection(tmp_path), "train", encoder.tokenizer, 38, anchor="passage", title="separator"
     )
     row = source.draw(np.arange(len(PASSAGES)), 0, 0)

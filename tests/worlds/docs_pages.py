@@ -1,10 +1,10 @@
-"""The code blocks of README and docs: which there are, and how each kind is held to what it says.
+"""The code blocks of README and docs, and how each kind is tested.
 
 A block names its language. `bash` blocks are commands: each line is run in a small workspace, in the order of the page.
-A block whose first line is `# not run here: WHY` is not run (it needs a GPU, much data, a network, or does not end),
-but every `liebig` line in it must still be understood by the command line. `python` blocks are run, `toml` and `json`
-are parsed, and written where they have a title="FILE"; `text` is output or a listing and never run. Training in a block
-that is run is cut to two steps (`shortened`).
+A block below the comment `<!-- not run: WHY -->`, which readers do not see, is not run (it needs a GPU, much data, a
+network, or does not end), but the command line must still accept every `liebig` line in it. `python` blocks are run,
+`toml` and `json` are parsed, and written where they have a title="FILE"; `math` is LaTeX and must convert to MathML;
+`text` is output or a listing and never run. Training in a block that is run is cut to two steps (`shortened`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"cli.md", "api.md"}
-LANGUAGES = {"bash", "python", "toml", "json", "text"}
-NOT_RUN = "# not run here: "
-BLOCK = re.compile(r"^( *)```([\w-]*)([^\n]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"bash", "python", "toml", "json", "math", "text"}
+BLOCK = re.compile(
+    r"^(?:<!-- not run: ([^\n]*) -->\n)?( *)```([\w-]*)([^\n]*)\n(.*?)^\2```[ \t]*$", re.MULTILINE | re.DOTALL
+)
 COMMANDS = ("liebig ", "make ", ". .venv", "pip ", "git ")
 SHORTER = {
     r"\bstdlib: ": "stdlib:heapq,shutil,collections,json ",
@@ -33,13 +34,14 @@ COMMENT = re.compile(r"(^|\s)#(\s.*|$)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it stands, its language and its text."""
+    """A fenced block: where it stands, its language, its text, and why it is not run (None: it is)."""
 
     page: str
     line: int
     language: str
     title: str
     text: str
+    not_run: str | None = None
 
     @property
     def place(self) -> str:
@@ -47,7 +49,7 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        return not self.text.lstrip().startswith(NOT_RUN)
+        return self.not_run is None
 
     @property
     def commands(self) -> list[str]:
@@ -72,9 +74,10 @@ def blocks(path: Path) -> list[Block]:
         Block(
             name_of(path),
             text.count("\n", 0, found.start()) + 1,
-            found[2] or guessed(found[4]),
-            "".join(re.findall(r'title="([^"]+)"', found[3])),
-            _unindented(found[4], len(found[1])),
+            found[3] or guessed(found[5]),
+            "".join(re.findall(r'title="([^"]+)"', found[4])),
+            _unindented(found[5], len(found[2])),
+            found[1],
         )
         for found in BLOCK.finditer(text)
     ]

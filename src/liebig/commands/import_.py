@@ -17,10 +17,10 @@ from liebig.base.config import Config, InputPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
+from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize, Similarity
 from liebig.model.folder import load_encoder, save_encoder
-from liebig.model.heads import CondenserHead
 from liebig.model.loading import new_model, read_json, readable
 from liebig.text.tokenizer import Tokenizer
 

@@ -13,27 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import quantity
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
-from liebig.methods import building as build, pretraining as presets, sources
-from liebig.methods.cocondenser import DOCUMENT
+from liebig.methods import head_classes, methods, pretraining as presets, sources
+from liebig.methods.base import Method, Shape, Start
 from liebig.methods.cost import plan
-from liebig.methods.objective_configs import (
-    CocondenserConfig,
-    CotmaeConfig,
-    Masking,
-    Objective as AnyObjective,
-    VectorsConfig,
-    is_local,
-)
+from liebig.methods.held_out import evaluate
 from liebig.methods.pretraining import PretrainConfig
-from liebig.methods.shapes import Maker, evaluate
-from liebig.methods.teacher import TEACHER
+from liebig.methods.shapes import Maker
 from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import length_of_use, load_heads, read_modules
@@ -47,12 +38,6 @@ from liebig.train.objective import Objective
 from liebig.train.precision import DTYPES, choose
 
 MODEL = "model"
-NO_HEAD = (
-    "WARNING: the starting model has no Condenser head, so a fresh one is made. coCondenser starts from a Condenser "
-    "with its head; a random head can harm the backbone. Start from a folder that the objective condenser wrote."
-)
-
-
 WORN_HEAD = (
     "WARNING: the starting model was trained for its vectors, and its masked-LM head may no longer fit its states. "
     "A masked language model is the better start for this objective."
@@ -69,23 +54,23 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
     full = presets.resolve(config)
     say = _speaker(world)
-    say(", ".join(presets.said(config)))
+    say(", ".join(presets.describe_preset(config)))
     # One process compares hashes; the others would only read the same files again.
     stores = [TokenStore.open(store.path, hashes=world.first) for store in full.stores]
     tokenizer = find_tokenizer(full, stores)
-    made = start(full, tokenizer)
-    say(made.backbone.describe())
-    if made.lacks_head:
-        say(NO_HEAD)
-    if is_retriever(full) and masks(full.objective):
+    method = start(full, tokenizer)
+    say(method.backbone.describe())
+    for warning in method.warnings():
+        say(warning)
+    if is_retriever(full) and full.objective.masks:
         say(WORN_HEAD)
-    if left := left_out(full, made.built):
+    if left := left_out(full, method):
         say(
             f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
         )
     data = read(full, stores, tokenizer, world, say)
     trained = train(
-        made.built.objective,
+        method,
         data.batches,
         folder,
         loop=full.loop.model_copy(update={"batch": data.size}),
@@ -98,22 +83,13 @@ def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
     )
     # Held-out masked words or partners are no retrieval, so the end of the run is what is kept, unless the recipe asks.
     if trained.best is not None and (full.loop.best is not None or full.loop.patience is not None):
-        kept = load_checkpoint(made.built.objective, folder)
+        kept = load_checkpoint(method, folder)
         say(f"keeping the weights of step {kept:,}, the best on held-out text")
-    save(made, full, tokenizer, folder / MODEL, world)
+    save(method, full, tokenizer, folder / MODEL, world)
 
 
-@dataclass(frozen=True)
-class Start:
-    """A backbone and the objective on it."""
-
-    backbone: Backbone
-    built: build.Built
-    lacks_head: bool
-
-
-def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
-    """The starting model with the heads it came with; what is fresh is a function of the seed."""
+def start(config: PretrainConfig, tokenizer: Tokenizer) -> Method:
+    """The method on the starting model with the heads it came with; what is fresh is a function of the seed."""
     backbone = make_backbone(config.model, tokenizer, config.seed)
     if config.max_length > backbone.max_positions:
         raise RecipeError(
@@ -123,13 +99,11 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Start:
     use_length(config, backbone)
     if config.dropout is not None:
         backbone.set_dropout(config.dropout)
-    folder = build.start_folder(config)
-    heads: Mapping[str, nn.Module] = {} if folder is None else load_heads(folder, backbone)
+    folder = config.start_folder()
+    heads = {} if folder is None else load_heads(folder, backbone, head_classes())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(config.seed, 1) >> 1))
-        built = build.objective(config, backbone, heads)
-    wanted = isinstance(config.objective, CocondenserConfig) and config.objective.mlm
-    return Start(backbone, built, lacks_head=wanted and "condenser" not in heads)
+        return methods()[config.objective.kind].build(config, backbone, Start(tokenizer, folder, heads))
 
 
 def use_length(config: PretrainConfig, backbone: Backbone) -> int:
@@ -140,35 +114,30 @@ def use_length(config: PretrainConfig, backbone: Backbone) -> int:
     positions = backbone.max_positions
     if config.use_length is not None:
         return checked_length(config.use_length, positions, "use_length")
-    folder = build.start_folder(config)
+    folder = config.start_folder()
     if folder is None:
         return min(positions, config.max_length)
     own = (length_of_use(folder) if has_tokenizer(folder) else None) or positions
     return min(positions, max(config.max_length, min(own, LONGEST_USE)))
 
 
-def masks(objective: AnyObjective) -> bool:
-    """Whether masked words are asked for."""
-    return isinstance(objective, Masking | CotmaeConfig) and getattr(objective, "mlm", True)
-
-
 def is_retriever(config: PretrainConfig) -> bool:
     """Whether something follows the pooling in the starting folder: then vectors, not masked words, were its end."""
-    folder = build.start_folder(config)
+    folder = config.start_folder()
     return folder is not None and (folder / "modules.json").is_file() and len(read_modules(folder)) > 2
 
 
-def left_out(config: PretrainConfig, built: build.Built) -> str:
+def left_out(config: PretrainConfig, method: Method) -> str:
     """What the starting folder has behind its pooling that this objective does not train."""
-    folder = build.start_folder(config)
-    if built.tail or folder is None or not (folder / "modules.json").is_file():
+    folder = config.start_folder()
+    if method.saved().tail or folder is None or not (folder / "modules.json").is_file():
         return ""
     return " and ".join(path.name for name, path in read_modules(folder)[2:] if name == "Dense")
 
 
 def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Tokenizer:
     """The tokenizer of the stores, or the one named, or the model's; all that are there must be the same."""
-    folder = config.tokenizer or build.start_folder(config)
+    folder = config.tokenizer or config.start_folder()
     folders = [folder] if folder is not None and (config.tokenizer or has_tokenizer(folder)) else []
     found = {store.path: store.tokenizer for store in stores}
     found |= {path: Tokenizer.from_folder(path) for path in folders}
@@ -204,29 +173,23 @@ def read(
     say: Callable[[str], None],
 ) -> Data:
     """Sources, what is held out of them, and the batches of both."""
-    found = sources.build(config, stores, tokenizer)
-    for one in found:
+    opened = sources.build(config, stores, tokenizer)
+    for one in opened:
         skipped = f", {one.skipped:,} documents too short and skipped" if one.skipped else ""
         say(f"{one.name}: {len(one.source):,} examples, {one.share:.0%} of the training{skipped}")
-    kept, held = sources.divide(found, config.evaluation.share)
+    kept, held = sources.divide(opened, config.evaluation.share)
     size = batch_size(config, kept)
-    shape = build.shape(config.objective, tokenizer)
+    shape = config.objective.shape(tokenizer)
     per = config.mix or "batch"
     rows = sources.batches(kept, size, config.seed, per, config.neighbours)
     say(f"batches of {size:,} examples, about {quantity(size * sources.tokens_per_example(kept))} tokens")
-    extras = _extras(config)
+    extras = config.objective.extras
     evaluation = _evaluation(config, held, size, shape, world, extras)
     if evaluation is None:
         say(
             f"no evaluation: evaluation.share = {config.evaluation.share:g} holds out too little text for one"
         )
     return Data(Maker(rows, shape, world, extras), size, sources.epoch_steps(kept, size), evaluation)
-
-
-def _extras(config: PretrainConfig) -> frozenset[str]:
-    """What a batch carries besides its sequences."""
-    found = {DOCUMENT} if getattr(config.objective, "distinct_documents", False) else set()
-    return frozenset(found | ({TEACHER} if isinstance(config.objective, VectorsConfig) else set()))
 
 
 def batch_size(config: PretrainConfig, found: Sequence[sources.Weighted]) -> int:
@@ -240,13 +203,13 @@ def _evaluation(
     config: PretrainConfig,
     held: Sequence[sources.Weighted],
     size: int,
-    shape: build.Shape,
+    shape: Shape,
     world: World,
     extras: frozenset[str],
 ) -> Callable[[Objective], Mapping[str, float]] | None:
     smallest = min((len(one.source) for one in held), default=0)
     fitting = min(size, smallest)
-    if fitting < max(world.size, 1 if is_local(config.objective) else 2):
+    if fitting < max(world.size, 1 if config.objective.negatives == "none" else 2):
         return None
     # A fixed seed: runs with other seeds are evaluated on the same masks and pairs of what they hold out.
     make = Maker(sources.batches(held, fitting, 0, config.mix or "batch"), shape, world, extras)
@@ -255,26 +218,26 @@ def _evaluation(
     return lambda objective: evaluate(objective, make, batches, world, dtype)
 
 
-def save(made: Start, config: PretrainConfig, tokenizer: Tokenizer, folder: Path, world: World) -> None:
+def save(method: Method, config: PretrainConfig, tokenizer: Tokenizer, folder: Path, world: World) -> None:
     """Write the model folder; parameters divided over processes are put together first."""
-    if sharded(made.built.objective):
-        whole = take_module(made.built.objective)
-        made = start(config, tokenizer) if world.first else made
+    if sharded(method):
+        whole = take_module(method)
+        method = start(config, tokenizer) if world.first else method
         if world.first:
-            put_module(made.built.objective, whole)
+            put_module(method, whole)
     if not world.first:
         return
-    built = made.built
+    saved = method.saved()
     encoder = Encoder(
-        made.backbone,
+        method.backbone,
         tokenizer,
-        pooling=built.pooling,
-        tail=built.tail,
-        max_length=use_length(config, made.backbone),
-        similarity=built.similarity,
-        layout=Layout(sources.title_of(config), trained_length=config.max_length),
+        pooling=saved.pooling,
+        tail=saved.tail,
+        max_length=use_length(config, method.backbone),
+        similarity=saved.similarity,
+        layout=Layout(config.title_rule(), trained_length=config.max_length),
     )
-    encoder.save(folder, heads=built.heads)
+    encoder.save(folder, heads=saved.heads)
 
 
 def _speaker(world: World) -> Callable[[str], None]:

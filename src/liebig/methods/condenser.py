@@ -4,71 +4,151 @@ The head sees the late CLS state and the early states of all other tokens, so wh
 the text reaches the masked tokens through CLS alone (Eq. 6–9); the late layers' own MLM keeps them a language
 model (Eq. 10–11). The head is kept for the next stage of pre-training and dropped for use.
 Cost: `n_head_layers` more layers than MLM, and the vocabulary twice at masked positions.
+Recipe: `recipes/condenser.toml`. Docs: `docs/methods/condenser.md`. Tests: `tests/pretrain/test_pretrain_condenser.py`.
 
-T packed tokens, D width.
+T packed tokens, B sequences, D width.
 """
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
-from liebig.methods.mlm import MaskedObjective, Reduction, text_of
+from liebig.methods.base import Cost, Load, Saved, Size, Start
+from liebig.methods.mlm import MaskedMethod, MaskedTextConfig, check_splits
+from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone, Hidden
-from liebig.model.heads import CondenserHead
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
 
+if TYPE_CHECKING:
+    from liebig.methods.pretraining import PretrainConfig
+
 HEAD, LATE = "head", "late"
 
 
-class Condenser(MaskedObjective):
+class CondenserHead(nn.Module):
+    """Condenser, Eq. 8: head layers over [late CLS; early states of the other tokens].
+
+    The layers are fresh ones of the backbone's own class; the masked-LM head behind them is the backbone's.
+    """
+
+    def __init__(self, backbone: Backbone, layers: int = 2) -> None:
+        super().__init__()
+        self.layers = backbone.new_layers(layers)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "condenser", "layers": len(self.layers)}
+
+    def forward(self, backbone: Backbone, late_TD: Tensor, early_TD: Tensor, packed: Packed) -> Tensor:
+        """States for the shared masked-LM head, T x D."""
+        late_BD = late_TD.index_select(0, packed.firsts)
+        x_TD = replace_first(early_TD, late_BD, packed)
+        return backbone.finish(backbone.run_layers(list(self.layers), x_TD, packed))
+
+
+def replace_first(x_TD: Tensor, first_BD: Tensor, packed: Packed) -> Tensor:
+    """The row with the first token's state of every sequence replaced."""
+    return x_TD.index_copy(0, packed.firsts, first_BD.to(x_TD.dtype))
+
+
+class Condenser(MaskedMethod):
     """The Condenser head over a backbone's early tokens and late CLS."""
+
+    class Config(MaskedTextConfig):
+        """Masked language modelling through the Condenser head."""
+
+        kind: Literal["condenser"] = "condenser"
+        skip_from: int | None = Field(
+            default=None, ge=1, description="Last early layer [default: half of the layers]."
+        )
+        n_head_layers: int = Field(default=2, ge=1, description="Layers of the head.")
+        late_mlm: bool = Field(
+            default=True, description="Predict the masked tokens from the late layers too."
+        )
+        pairs: ClassVar[bool] = False
+        singles: ClassVar[bool] = True
+
+        @property
+        def negatives(self) -> Literal["none", "batch", "queue"]:
+            return "none"
+
+        def cost(self, size: Size, load: Load) -> Cost:
+            return Cost(
+                head_tokens=load.encoded * self.n_head_layers,
+                predictions=load.encoded * self.mask_rate * (1 + self.late_mlm),
+                head_layers=self.n_head_layers,
+            )
+
+    config: Config
+    head_classes = {"condenser": CondenserHead}
 
     def __init__(
         self,
+        config: Config,
         backbone: Backbone,
-        head: CondenserHead,
+        head: CondenserHead | None = None,
         *,
-        skip_from: int | None = None,
-        late_mlm: bool = True,
-        reduction: Reduction = "mean",
         mlm_weight: float = 1.0,
     ) -> None:
-        super().__init__(backbone, {HEAD: mlm_weight} | ({LATE: mlm_weight} if late_mlm else {}), reduction)
-        self.head = head
-        self.skip_from = early_layer(backbone, skip_from)
-        self.late_mlm = late_mlm
+        terms = {HEAD: mlm_weight} | ({LATE: mlm_weight} if config.late_mlm else {})
+        super().__init__(config, backbone, terms)
+        check_splits(backbone, "the Condenser head")
+        self.skip_from = early_layer(backbone, config.skip_from)
+        self.has_trained_head = head is not None
+        self.head = CondenserHead(backbone, config.n_head_layers) if head is None else head
+
+    @classmethod
+    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> Condenser:
+        """With the head of the starting folder, or a fresh one."""
+        config = recipe.objective
+        assert isinstance(config, Condenser.Config)
+        head = start.heads.get("condenser")
+        if not isinstance(head, CondenserHead):
+            return cls(config, backbone)
+        if len(head.layers) != config.n_head_layers:
+            raise RecipeError(
+                f"the starting folder has a Condenser head of {len(head.layers)} layers, the recipe asks for "
+                f"{config.n_head_layers}",
+                fix=f"set objective.n_head_layers = {len(head.layers)}",
+            )
+        return cls(config, backbone, head)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         side = text_of(batch)
-        late = self.masked_counts(LATE, side) if self.late_mlm else {}
+        late = self.masked_counts(LATE, side) if self.config.late_mlm else {}
         return self.masked_counts(HEAD, side) | late
 
     def represent(self, chunk: Batch) -> Represented:
         side = text_of(chunk)
-        return Represented(terms=self.mlm_terms(self.hidden(side.packed), side))
+        return Represented(terms=self.text_terms(self.hidden(side.packed), side))
 
     def hidden(self, packed: Packed) -> Hidden:
         """Late states, and the early ones the head reads."""
         hidden: Hidden = self.backbone(packed, (self.skip_from,))
         return hidden
 
-    def mlm_terms(self, hidden: Hidden, side: Side) -> dict[str, Tensor]:
+    def text_terms(self, hidden: Hidden, side: Side) -> dict[str, Tensor]:
         """The head's masked-LM loss (Eq. 9), and the late layers' own (Eq. 10)."""
         head_TD = self.head(self.backbone, hidden.last, hidden.layers[self.skip_from], side.packed)
         terms = self.masked_terms(HEAD, head_TD, side)
-        return terms | self.masked_terms(LATE, hidden.last, side) if self.late_mlm else terms
+        return terms | self.masked_terms(LATE, hidden.last, side) if self.config.late_mlm else terms
+
+    def saved(self) -> Saved:
+        return Saved("cls", heads={"condenser": self.head})
 
 
-def early_layer(backbone: Backbone, wanted: int | None) -> int:
+def early_layer(backbone: Backbone, layer: int | None) -> int:
     """The last early layer: half of the layers unless said otherwise; a late one must be left."""
     if backbone.n_layers < 2:
         raise RecipeError(
             "a model of one layer has no early and late layers", fix="use two layers at least, or mlm"
         )
-    layer = backbone.n_layers // 2 if wanted is None else wanted
+    layer = backbone.n_layers // 2 if layer is None else layer
     if not 1 <= layer < backbone.n_layers:
         raise RecipeError(
             f"skip_from = {layer} leaves no early or no late layer of {backbone.n_layers}",

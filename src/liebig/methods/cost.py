@@ -16,61 +16,22 @@ from pathlib import Path
 import torch
 
 from liebig.base.progress import duration
-from liebig.methods import (
-    objective_configs as objectives,
-    pretraining as presets,
-    source_configs as kinds,
-    sources,
-)
-from liebig.methods.moco import check_queue
+from liebig.methods import pretraining as presets, sources
+from liebig.methods.base import Load, Method, Size
 from liebig.methods.pretraining import PretrainConfig
+from liebig.methods.sources import QUERY_TOKENS, CollectionSource
 from liebig.model.loading import FolderBackbone, HubBackbone
 from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.memory import CPU_TOKENS
 
 GIB = 2**30
-FILLED = 0.8  # share of max_length that a block or span of whole sentences has
-QUERY_TOKENS = 10
-TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 BYTES_A_STATE = (
     34  # activations kept for the backward pass, per token, layer and unit of width, in half precision
 )
 CHUNK_TOKENS = {"cuda": 32_768, "cpu": CPU_TOKENS}  # what `chunk_tokens = "auto"` is taken for
 USEFUL = {"cuda": 0.40, "cpu": 0.50}  # share of the matrix rate that training reaches
 BASE = {"num_hidden_layers": 12, "hidden_size": 768, "vocab_size": 30_522, "intermediate_size": 3072}
-
-
-@dataclass(frozen=True)
-class Size:
-    """What work and memory depend on."""
-
-    layers: int
-    width: int
-    intermediate: int
-    vocab: int
-    note: str = ""
-
-    @property
-    def a_layer(self) -> int:
-        """Parameters of a layer."""
-        return 4 * self.width**2 + 2 * self.width * self.intermediate
-
-    @property
-    def parameters(self) -> int:
-        return self.layers * self.a_layer + (self.vocab + 512) * self.width + self.width**2
-
-
-@dataclass(frozen=True)
-class Load:
-    """An update: examples, tokens that are encoded, tokens that are decoded, and an epoch where it is known."""
-
-    examples: int
-    encoded: float
-    decoded: float
-    length: float
-    epoch_steps: int | None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,8 +52,6 @@ class Plan:
 def plan(config: PretrainConfig, run: Path | None = None) -> Plan:
     """The plan of a recipe; its time comes from the speed of an earlier `run` like it, or from counted work."""
     full = presets.resolve(config)
-    if isinstance(full.objective, objectives.MocoConfig):
-        check_queue(full.objective.queue or 0, full.loop.batch)
     stores = [TokenStore.open(s.path, hashes=False) for s in full.stores if s.path.is_dir()]
     size = size_of(full, stores)
     load = measured(full, stores) if _all_there(full) else assumed(full)
@@ -110,7 +69,7 @@ def plan(config: PretrainConfig, run: Path | None = None) -> Plan:
     tokens = None if steps is None else steps * (load.encoded + load.decoded)
     seconds = None if steps is None else steps * a_step
     lines = (
-        f"{', '.join(presets.said(config))}; {full.objective.kind} on {full.source.kind}",
+        f"{', '.join(presets.describe_preset(config))}; {full.objective.kind} on {full.source.kind}",
         f"model   {size.layers} layers of width {size.width}, {big(size.parameters)}parameters{size.note}",
         f"batch   {load.examples:,} examples, {big(load.encoded + load.decoded)}tokens{load.note}",
         f"length  {_length(full, load, steps)}" + ("" if tokens is None else f", {big(tokens)}tokens"),
@@ -141,20 +100,16 @@ def _sizes(found: dict[str, int], note: str) -> Size:
 
 
 def _all_there(config: PretrainConfig) -> bool:
-    collections = [
-        part.collection
-        for part in kinds.parts(config.source)
-        if isinstance(part, kinds.PairsConfig | kinds.QueriesConfig)
-    ]
-    paths: list[Path] = [store.path for store in config.stores] + collections
+    paths: list[Path] = [store.path for store in config.stores]
+    paths += [one.collection for one in config.source.members if isinstance(one, CollectionSource)]
     return all(path.is_dir() for path in paths) and bool(config.stores)
 
 
 def measured(config: PretrainConfig, stores: list[TokenStore]) -> Load:
     """From a sample of what the recipe would draw."""
     tokenizer: Tokenizer = stores[0].tokenizer
-    found = sources.build(config, stores, tokenizer)
-    kept, _ = sources.divide(found, config.evaluation.share)
+    opened = sources.build(config, stores, tokenizer)
+    kept, _ = sources.divide(opened, config.evaluation.share)
     tokens = sources.tokens_per_example(kept)
     examples = _examples(config, tokens)
     sources.batches(
@@ -165,67 +120,41 @@ def measured(config: PretrainConfig, stores: list[TokenStore]) -> Load:
 
 def assumed(config: PretrainConfig) -> Load:
     """From the recipe alone."""
-    tokens = sum(_tokens(part, config) for part in kinds.parts(config.source)) / len(
-        kinds.parts(config.source)
-    )
+    members = config.source.members
+    # A decoder reads each side of a symmetric pair once more.
+    tokens = [
+        one.tokens(config.max_length) * (2 if config.objective.decodes and one.symmetric else 1)
+        for one in members
+    ]
+    mean = sum(tokens) / len(members)
     note = " (lengths assumed: the data is not there yet)"
-    return _load(config, _examples(config, tokens), tokens, None, note)
-
-
-def _tokens(part: kinds.Single, config: PretrainConfig) -> float:
-    """Tokens of an example."""
-    whole = FILLED * config.max_length
-    if isinstance(part, kinds.BlocksConfig):
-        return whole
-    if isinstance(part, kinds.TextsConfig):
-        return part.group * min(TEXT_TOKENS, whole)
-    if isinstance(part, kinds.CropsConfig):
-        mean = part.window * ((part.shortest or 0.0) + part.longest) / 2
-        return 2 * (mean * (1 - (part.delete or 0.0)) + 2)
-    if isinstance(part, kinds.SpansConfig):
-        return (4 if isinstance(config.objective, objectives.CotmaeConfig) else 2) * whole
-    return whole + QUERY_TOKENS
+    return _load(config, _examples(config, mean), mean, None, note)
 
 
 def _examples(config: PretrainConfig, tokens: float) -> int:
     return config.loop.batch if config.batch_tokens is None else max(1, round(config.batch_tokens / tokens))
 
 
-def _sequences(part: kinds.Single) -> int:
-    """Sequences of an example."""
-    return part.group if isinstance(part, kinds.TextsConfig) else 1 if part.kind == "blocks" else 2
-
-
 def _load(
     config: PretrainConfig, examples: int, tokens: float, epoch_steps: int | None, note: str = ""
 ) -> Load:
-    decoder = isinstance(config.objective, objectives.CotmaeConfig)
-    queries = all(isinstance(p, kinds.QueriesConfig | kinds.PairsConfig) for p in kinds.parts(config.source))
-    share = (QUERY_TOKENS / tokens if queries else 0.5) if decoder else 0.0
+    members = config.source.members
+    queries = not any(one.reads_store for one in members)
+    share = (QUERY_TOKENS / tokens if queries else 0.5) if config.objective.decodes else 0.0
     total = examples * tokens
-    length = min(config.max_length, tokens / _sequences(kinds.parts(config.source)[0]))
+    length = min(config.max_length, tokens / members[0].sequences)
     return Load(examples, total * (1 - share), total * share, length, epoch_steps, note)
 
 
-def flop_a_step(objective: objectives.Objective, size: Size, load: Load) -> float:
+def flop_a_step(objective: Method.Config, size: Size, load: Load) -> float:
     """Matrix products, forward and backward (three forward passes' worth), attention and vocabulary included."""
+    cost = objective.cost(size, load)
     encoder = load.encoded * size.layers * _layer(size, load.length)
-    forward, kept = encoder, 0.0
-    forward += load.encoded * head_layers(objective) * _layer(size, load.length)
-    if isinstance(objective, objectives.CotmaeConfig):
-        forward += load.decoded * (objective.n_decoder_layers or 2) * _layer(size, load.length)
-    forward += masked_tokens(objective, load) * 2 * (size.vocab * size.width + size.width**2)
-    if isinstance(objective, objectives.MocoConfig):
-        forward, kept = forward / 2, forward / 2  # keys are half of the tokens, and have no gradient
-    if not objectives.is_local(objective):
-        kept += encoder if not isinstance(objective, objectives.MocoConfig) else encoder / 2
-    return 3 * forward + kept
-
-
-def head_layers(objective: objectives.Objective) -> int:
-    """Layers of the Condenser head that are run; a contrast alone runs none."""
-    alone = isinstance(objective, objectives.CocondenserConfig) and not objective.mlm
-    return objective.n_head_layers if isinstance(objective, objectives.Head) and not alone else 0
+    forward = encoder + cost.head_tokens * _layer(size, load.length)
+    forward += cost.predictions * 2 * (size.vocab * size.width + size.width**2)
+    # A contrast runs the encoder once more without gradient, to fill the cache.
+    cache = 0.0 if objective.negatives == "none" else encoder * (1 - cost.frozen)
+    return 3 * forward * (1 - cost.frozen) + forward * cost.frozen + cache
 
 
 def _layer(size: Size, length: float) -> float:
@@ -233,27 +162,13 @@ def _layer(size: Size, length: float) -> float:
     return 2 * size.a_layer + 4 * size.width * length
 
 
-def masked_tokens(objective: objectives.Objective, load: Load) -> float:
-    """Positions that reach the vocabulary in a step, over all terms."""
-    if isinstance(objective, objectives.CotmaeConfig):
-        share = 1.0 if objective.decoder == "causal" else objective.decoder_rate
-        return load.encoded * objective.encoder_rate + load.decoded * share
-    if isinstance(objective, objectives.Head) and head_layers(objective):
-        return load.encoded * objective.mask_rate * (1 + objective.late_mlm)
-    if isinstance(objective, objectives.MlmConfig):
-        return load.encoded * objective.mask_rate
-    return 0.0
-
-
 def memory_of(config: PretrainConfig, size: Size, load: Load) -> float:
-    """Bytes: weights, gradients and two moments in fp32; what a chunk keeps; a queue and a second encoder."""
-    tokens = _chunk(config, load)
-    share = masked_tokens(config.objective, load) / max(load.encoded + load.decoded, 1.0)
-    fixed = 16.0 * size.parameters
-    fixed += 16.0 * head_layers(config.objective) * size.a_layer
-    if isinstance(config.objective, objectives.MocoConfig):
-        fixed += 4.0 * size.parameters + 4.0 * (config.objective.queue or 0) * size.width
-    return fixed + tokens * (BYTES_A_STATE * size.width * size.layers + 8 * share * size.vocab)
+    """Bytes: weights, gradients and two moments in fp32; what a chunk keeps; and what the method adds."""
+    cost = config.objective.cost(size, load)
+    predicted = cost.predictions / max(load.encoded + load.decoded, 1.0)
+    fixed = 16.0 * (size.parameters + cost.head_layers * size.a_layer) + cost.memory
+    chunk = BYTES_A_STATE * size.width * size.layers + 8 * predicted * size.vocab
+    return fixed + _chunk(config, load) * chunk
 
 
 def device() -> str:
@@ -262,15 +177,10 @@ def device() -> str:
 
 
 def _chunk(config: PretrainConfig, load: Load) -> int:
-    wanted = config.loop.chunk_tokens
-    total = round(load.encoded + load.decoded)
-    return (
-        min(total, wanted)
-        if isinstance(wanted, int)
-        else total
-        if wanted == "whole"
-        else min(total, CHUNK_TOKENS[device()])
-    )
+    budget, total = config.loop.chunk_tokens, round(load.encoded + load.decoded)
+    if budget == "whole":
+        return total
+    return min(total, budget if isinstance(budget, int) else CHUNK_TOKENS[device()])
 
 
 def _steps(config: PretrainConfig, load: Load, a_step: float) -> int | None:

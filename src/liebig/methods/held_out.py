@@ -1,4 +1,4 @@
-"""A share of the documents that is never trained on, for evaluation while training.
+"""A share of the documents that is never trained on, and the evaluation on it while training.
 
 What is held out is a few stretches of neighbouring documents from all over a store, the same ones whatever the
 seed, the source or the objective, so that no later stage trains on what an earlier one was judged by. Examples are
@@ -8,52 +8,46 @@ Cost: a bisection of a short table for each example.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from liebig.base import rng
 from liebig.base.errors import RecipeError
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Row, Source, SpanSource
+from liebig.store.pair_sources import Row, Source
 from liebig.store.store import TokenStore
+from liebig.train.batch import Batch
+from liebig.train.distributed import World
+from liebig.train.objective import Objective
+from liebig.train.precision import autocast
 
-# Which document an example comes from, for sources that know it.
+Ints = NDArray[np.int64]
+STRETCHES = 32
+KEY = rng.key(0)
+CHUNK_TOKENS = 32_768
 
 
 @runtime_checkable
 class KnowsDocuments(Protocol):
-    """A source that says it itself."""
+    """A source that says which document an example comes from."""
 
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
-        """A number for the document of each example."""
+        """A number for the document of each example; numbers of a store rise with the examples'."""
 
 
 def documents_of(source: Source, examples: Ints, epoch: int, seed: int) -> Ints:
-    """A number for the document of each example; numbers of a store rise with the examples'."""
-    if isinstance(source, KnowsDocuments):
-        return source.documents(examples, epoch, seed)
-    if isinstance(source, SpanSource | CropSource) and source._table is not None:
-        return source._table.find(examples).documents
-    if isinstance(source, BlockSource | ClozeSource):
-        blocks = source if isinstance(source, BlockSource) else source._blocks
-        return document_at(source.store, blocks.blocks(examples)[:, 0])
-    if isinstance(source, CropSource):
-        return document_at(source.store, _holder(source.store.sentences, examples * source.window))
-    raise RecipeError(
-        "this source does not say which document its texts come from", fix="set distinct_documents = false"
-    )
-
-
-def document_at(store: TokenStore, sentences: Ints) -> Ints:
-    """The document each sentence lies in: a bisection on every level."""
-    return _holder(store.documents, _holder(store.sections, _holder(store.paragraphs, sentences)))
-
-
-def _holder(offsets: Ints, inner: Ints) -> Ints:
-    """Which of the pieces that begin at `offsets` holds each inner number; an empty piece holds none."""
-    return np.asarray(np.searchsorted(offsets, inner, side="right") - 1, np.int64)
+    """A number for the document of each example."""
+    if not isinstance(source, KnowsDocuments):
+        raise RecipeError(
+            "this source does not say which document its texts come from",
+            fix="set distinct_documents = false",
+        )
+    return source.documents(examples, epoch, seed)
 
 
 def document_count(source: Source) -> int | None:
@@ -63,11 +57,6 @@ def document_count(source: Source) -> int | None:
         return len(store)
     inner = getattr(source, "source", None)
     return None if inner is None else document_count(inner)
-
-
-Ints = NDArray[np.int64]
-STRETCHES = 32
-KEY = rng.key(0)
 
 
 @dataclass(frozen=True)
@@ -100,6 +89,12 @@ class Part:
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
         """The documents of the inner source's examples."""
         return documents_of(self.source, self.examples(examples), epoch, seed)
+
+    def vectors(self, examples: Ints) -> NDArray[np.float32]:
+        """The teacher's vectors of the inner source's examples, where it has them."""
+        inner: Any = self.source
+        found: NDArray[np.float32] = inner.vectors(self.examples(examples))
+        return found
 
 
 def hold_out(source: Source, share: float) -> tuple[Source, Source | None]:
@@ -140,3 +135,70 @@ def first_examples(source: Source, documents: Ints) -> Ints:
         low = np.where(open_ & before, middle + 1, low)
         high = np.where(open_ & ~before, middle, high)
     return low
+
+
+def evaluate(
+    objective: Objective,
+    make: Callable[[int], Batch],
+    batches: int,
+    world: World,
+    dtype: torch.dtype | None = None,
+    chunk_tokens: int = CHUNK_TOKENS,
+) -> dict[str, float]:
+    """The objective's own terms on held-out batches: means over `make(0)`, …, each this process's share of a batch.
+
+    Terms are summed over all batches and processes and divided by their counts; contrastive metrics are averaged over
+    batches. The batches are always the same ones, masks included, so values of different steps can be compared.
+    """
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    for number in range(batches):
+        batch = make(number)
+        mine = objective.counts(batch) | dict.fromkeys(_contrast_names(objective), 1)
+        for name, count in mine.items():
+            counts[name] = counts.get(name, 0) + count
+        for name, value in _batch_sums(objective, batch, world, dtype, chunk_tokens).items():
+            sums[name] = sums[name] + value if name in sums else value
+    totals = world.counts(counts)
+    shared = {name: totals[name] / world.size for name in _contrast_names(objective)}
+    names = sorted(sums, key=_rank)
+    found = world.total(torch.stack([sums[name].double() for name in names]))
+    return {name: float(value) / shared.get(name, totals[name]) for name, value in zip(names, found)}
+
+
+def _rank(name: str) -> tuple[bool, bool, str]:
+    """Partners found first, then accuracies, then losses: the first measure decides which checkpoint is best."""
+    return name != "partner_accuracy", "accuracy" not in name, name
+
+
+def _contrast_names(objective: Objective) -> tuple[str, ...]:
+    return ("contrast", "partner_accuracy") if objective.contrastive else ()
+
+
+@torch.no_grad()
+def _batch_sums(
+    objective: Objective, batch: Batch, world: World, dtype: torch.dtype | None, chunk_tokens: int
+) -> Mapping[str, Tensor]:
+    """Summed terms of this process's share, and its share of the contrastive loss and accuracy."""
+    sums: dict[str, Tensor] = {}
+    vectors, constants = [], []
+    for chunk in batch.chunks(chunk_tokens):
+        on_device = chunk.to(world.device)
+        with autocast(world.device, dtype, cache=False):
+            found = objective(on_device, "represent")
+            fixed = objective(on_device, "constants")
+        for name, term in found.terms.items():
+            sums[name] = sums[name] + term if name in sums else term
+        vectors += [] if found.vectors is None else [_full(found.vectors)]
+        constants += [] if fixed is None else [_full(fixed)]
+    if objective.contrastive:
+        contrast = objective.contrast(
+            torch.cat(vectors), torch.cat(constants) if constants else None, batch.to(world.device), world
+        )
+        assert contrast is not None, "a contrastive objective contrasts"
+        sums |= {"contrast": contrast.loss, "partner_accuracy": contrast.metrics["partner_accuracy"]}
+    return sums
+
+
+def _full(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()

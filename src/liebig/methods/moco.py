@@ -4,7 +4,8 @@ Keys come from a momentum encoder, θ_k ← m θ_k + (1 − m) θ_q, without gra
 processes enter the queue in the order of the batch, and the oldest leave. Other keys of the same batch are no
 negatives. Queue and momentum encoder are part of the state, so they are in every checkpoint, and every process
 holds the same ones: nothing is sent but the new keys. Cost: a forward pass for the keys, a second copy of the
-encoder, and queue x width numbers.
+encoder, and queue x width numbers. Recipes: `recipes/contriever*.toml`. Docs: `docs/methods/contriever.md`.
+Tests: `tests/pretrain/test_pretrain_moco.py`.
 
 n examples, D width, K queue.
 """
@@ -13,63 +14,116 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.base.errors import RecipeError
-from liebig.losses.contrastive import Similarity
+from liebig.methods.base import Cost, Load, Method, Preset, Saved, Size, Start, unset
+from liebig.methods.simclr import TwoViewsConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import pool, through, width_after
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
-from liebig.train.objective import Contrast, Objective, Represented
+from liebig.train.objective import Contrast, Represented
+
+if TYPE_CHECKING:
+    from liebig.methods.pretraining import PretrainConfig
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "zero-shot": {"queue": 131_072, "momentum": 0.9995},
+    "fine-tuned": {"queue": 65_536, "momentum": 0.999},
+}
+SHORTEST_CROP = {"zero-shot": 0.05, "fine-tuned": 0.10}
 
 
-class MoCo(Objective):
+class MoCo(Method):
     """Queries and keys, a momentum encoder and a queue; Contriever, 3.1.3."""
 
+    class Config(TwoViewsConfig):
+        """Two views of a text find each other among a queue of earlier ones (Contriever)."""
+
+        kind: Literal["moco"] = "moco"
+        setting: Literal["zero-shot", "fine-tuned"] = Field(
+            default="zero-shot",
+            description="The paper's model for use as it is, or for fine-tuning: queue, momentum, crops.",
+        )
+        queue: int | None = Field(
+            default=None, ge=1, description="Keys kept [default: the setting's 131,072 or 65,536]."
+        )
+        momentum: float | None = Field(
+            default=None,
+            ge=0.0,
+            le=1.0,
+            description="Of the key encoder [default: the setting's 0.9995 or 0.999].",
+        )
+        key_dropout: bool = Field(
+            default=True, description="Dropout in the key encoder, as in the released code."
+        )
+        label_smoothing: float = Field(
+            default=0.0, ge=0, lt=1, description="Share of the target spread over all candidates."
+        )
+
+        @property
+        def negatives(self) -> Literal["queue"]:
+            return "queue"
+
+        def filled(self) -> Self:
+            """With queue and momentum of the setting where the recipe has none."""
+            return self.model_copy(update=unset(self, SETTINGS[self.setting]))
+
+        def resolve(self, recipe: PretrainConfig) -> Self:
+            full = self.filled()
+            check_queue(full.queue or 0, recipe.loop.batch)
+            return full
+
+        def crop_defaults(self, preset: Preset) -> dict[str, float]:
+            return super().crop_defaults(preset) | {"shortest": SHORTEST_CROP[self.setting]}
+
+        def cost(self, size: Size, load: Load) -> Cost:
+            """Keys are half of the tokens and have no gradient; a second encoder and the queue take memory."""
+            queue = 4.0 * (self.filled().queue or 0) * size.width
+            return Cost(frozen=0.5, memory=4.0 * size.parameters + queue)
+
+    config: Config
     queue: Tensor
     oldest: Tensor
 
     def __init__(
-        self,
-        backbone: Backbone,
-        tail: Sequence[nn.Module] = (),
-        *,
-        queue: int = 131_072,
-        momentum: float = 0.9995,
-        temperature: float = 0.05,
-        similarity: Similarity = "dot",
-        pooling: str = "mean",
-        key_dropout: bool = True,
-        label_smoothing: float = 0.0,
-        seed: int = 0,
+        self, config: Config, backbone: Backbone, tail: Sequence[nn.Module] = (), *, seed: int = 0
     ) -> None:
         super().__init__()
+        self.config = config = config.filled()
+        assert config.queue is not None, "the setting has one"
+        assert config.momentum is not None, "the setting has one"
         self.backbone = backbone
         self.tail = nn.ModuleList(tail)
         self.key_encoder = copy.deepcopy(backbone).requires_grad_(False)
         self.key_tail = copy.deepcopy(self.tail).requires_grad_(False)
-        self.momentum, self.temperature = momentum, temperature
-        self.similarity: Similarity = similarity
-        self.pooling = pooling
-        self.key_dropout = key_dropout
-        self.label_smoothing = label_smoothing
+        self.momentum = config.momentum
         # Random unit rows stand in for keys until real ones have filled the queue, as in the released code.
         random = torch.Generator().manual_seed(seed)
-        rows = normalize(torch.randn(queue, width_after(tail, backbone.width), generator=random), dim=1)
+        rows = normalize(
+            torch.randn(config.queue, width_after(tail, backbone.width), generator=random), dim=1
+        )
         self.register_buffer("queue", rows.to(backbone.dtype))
         self.register_buffer("oldest", torch.zeros((), dtype=torch.long))
         self._fresh: Tensor | None = None
 
+    @classmethod
+    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> MoCo:
+        config = recipe.objective
+        assert isinstance(config, MoCo.Config)
+        return cls(config, backbone, start.tail(config.pooling), seed=recipe.seed)
+
     def train(self, mode: bool = True) -> MoCo:
-        """Dropout of the momentum encoder is on only where asked for."""
+        """Dropout of the momentum encoder is on only with `key_dropout`."""
         super().train(mode)
-        self.key_encoder.train(mode and self.key_dropout)
+        self.key_encoder.train(mode and self.config.key_dropout)
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -79,35 +133,35 @@ class MoCo(Objective):
 
     def represent(self, chunk: Batch) -> Represented:
         packed = chunk.sides["query"].packed
-        return Represented(through(self.tail, pool(self.backbone(packed).last, packed, self.pooling)))
+        return Represented(through(self.tail, pool(self.backbone(packed).last, packed, self.config.pooling)))
 
     def constants(self, chunk: Batch) -> Tensor:
         packed = chunk.sides["key"].packed
-        return through(self.key_tail, pool(self.key_encoder(packed).last, packed, self.pooling))
+        return through(self.key_tail, pool(self.key_encoder(packed).last, packed, self.config.pooling))
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         assert constants is not None, "MoCo's keys are its constants"
         self._fresh = world.gather(constants).rows.detach()
-        found = losses.queued_info_nce(
+        scored = losses.queued_info_nce(
             vectors,
             constants,
             self.queue,
-            temperature=self.temperature,
-            similarity=self.similarity,
+            temperature=self.config.temperature,
+            similarity=self.config.similarity,
             total=len(self._fresh),
         )
-        loss = found.loss
-        if self.label_smoothing:
-            loss = loss + self.label_smoothing * self._smoothing(vectors, constants) / len(self._fresh)
-        return Contrast(loss, {"partner_accuracy": found.accuracy, "alignment": found.alignment})
+        loss = scored.loss
+        if self.config.label_smoothing:
+            loss = loss + self.config.label_smoothing * self._smoothing(vectors, constants) / len(self._fresh)
+        return Contrast(loss, {"partner_accuracy": scored.accuracy, "alignment": scored.alignment})
 
     def _smoothing(self, q_nD: Tensor, k_nD: Tensor) -> Tensor:
         """Σ over queries of (own score − mean score): what smoothed labels add to the cross entropy."""
         q, k, old = (
-            normalize(x, dim=1) if self.similarity == "cosine" else x for x in (q_nD, k_nD, self.queue)
+            normalize(x, dim=1) if self.config.similarity == "cosine" else x for x in (q_nD, k_nD, self.queue)
         )
         mean_nD = (k + old.sum(dim=0)) / (1 + len(old))
-        return (q * (k - mean_nD)).sum() / self.temperature
+        return (q * (k - mean_nD)).sum() / self.config.temperature
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -122,6 +176,9 @@ class MoCo(Objective):
         self._fresh = None
         keys = [*self.key_encoder.parameters(), *self.key_tail.parameters()]
         follow(keys, [*self.backbone.parameters(), *self.tail.parameters()], self.momentum)
+
+    def saved(self) -> Saved:
+        return Saved(self.config.pooling, self.config.similarity, list(self.tail))
 
     def in_order(self) -> Tensor:
         """The queue from the oldest key to the newest."""

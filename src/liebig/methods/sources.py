@@ -1,183 +1,83 @@
-"""From a recipe to what batches are drawn from: every source over every store, with its share.
+"""Where examples come from: blocks, spans, crops, cloze, labelled pairs, generated queries, and mixtures of them.
 
-Several stores and the parts of a mixture end in one flat list of sources; a batch, or each of its examples, comes
-from one of them. Without weights they count by size to the power of a coefficient: 1 gives every example the same
-chance, 0 every source.
+Each source is a class with its `Config` (the table `[source]` of a recipe), which opens it. Several stores and the
+members of a mixture end in one flat list of sources with shares; a batch, or each of its examples, comes from one of
+them. Without weights they count by size to the power of a coefficient: 1 gives every example the same chance, 0 every
+source. A teacher's texts, the one source with vectors, are in `teacher.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from liebig.base import rng
-from liebig.base.errors import DataError, RecipeError
-from liebig.base.progress import track
-from liebig.base.records import Passage, Title
+from liebig.base.config import Config as Recipe, InputPath
+from liebig.base.errors import RecipeError
 from liebig.collection.collection import Collection
-from liebig.methods import source_configs as recipes
-from liebig.methods.building import start_folder
+from liebig.methods.base import DOCUMENT, FILLED, SingleSource, SourceConfig, unset
+from liebig.methods.collection_pairs import PairSource
 from liebig.methods.held_out import documents_of, hold_out
-from liebig.methods.objective_configs import CotmaeConfig, Objective
-from liebig.methods.pretraining import PretrainConfig
-from liebig.methods.teacher import Taught, TextSource
-from liebig.ragged import bounds as offsets_of
+from liebig.methods.teacher import TextSource
 from liebig.store.batches import Batches, MixedBatches, Stepped
-from liebig.store.pair_sources import (
-    BlockSource,
-    ClozeSource,
-    CropSource,
-    Frame,
-    Row,
-    Source,
-    SpanSource,
-    example_keys,
-    packed,
-)
+from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Ints, Row, Source, SpanSource
 from liebig.store.store import TokenStore
-from liebig.text.layout import Layout, Record, RoleLayout
 from liebig.text.masking import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
 
-# Pairs that somebody or something named: labelled queries with their passages, passages with generated
-# queries.
-#
-# The texts of a collection that occur in pairs are tokenised once into one flat row; an example is an
-# anchor (a query, or a passage) and its partner is drawn among those it has, anew at each visit. Sequences
-# come as (query, passage). Cost: the tokens in memory, 4 bytes each, and 1 ns a token to copy.
+if TYPE_CHECKING:
+    from liebig.methods.pretraining import PretrainConfig
 
-Ints = NDArray[np.int64]
-PARTNER = 0  # the numbered draw of an example's key that picks the partner
+QUERY_TOKENS = 10  # of a query, as assumed before the data is there
+SHORTEST_SPAN = 0.10  # of inverse cloze by spans, as a share of the block
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Tokenised texts: text i is tokens[offsets[i]:offsets[i+1]]."""
+class StoreSource(SingleSource):
+    """What sources over token stores share."""
 
-    tokens: NDArray[np.uint32]
-    offsets: Ints
+    reads_store: ClassVar[bool] = True
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+    @abstractmethod
+    def open_store(self, store: TokenStore, limit: int) -> Source:
+        """The source over one store; `limit` is the longest sequence without its special tokens."""
 
-    @classmethod
-    def of(cls, texts: Iterable[Record], tokenizer: Tokenizer, limit: int, title: Title = "space") -> Texts:
-        """Tokenise, and cut every text at `limit` tokens; special tokens come around it in the batch."""
-        parts, sizes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-        for row, offsets in RoleLayout(tokenizer, limit, title=title, bare=True).parts(texts):
-            parts.append(row.astype(np.uint32))
-            sizes.append(np.diff(offsets))
-        return cls(np.concatenate(parts), offsets_of(np.concatenate(sizes)))
+    def open(
+        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+    ) -> list[tuple[str, Source]]:
+        limit = recipe.room(tokenizer)
+        return [(store.path.name, self.open_store(store, limit)) for store in stores]
 
 
-@dataclass(frozen=True)
-class PairSource:
-    """Queries, passages, and for each anchor its partners; `anchor` says which of the two an example is."""
+class Views(SingleSource):
+    """Changes made to every view after it was drawn, word by word (Contriever 3.1.2)."""
 
-    texts: Texts  # all queries, then all passages
-    n_queries: int
-    passage_documents: Ints
-    anchor: Literal["query", "passage"]
-    partners: Ints  # numbers of partners, anchor after anchor
-    bounds: Ints  # where each anchor's partners begin, and the last one's end
-    anchors: Ints  # numbers of the anchors
-    frame: Frame
-
-    def __len__(self) -> int:
-        return len(self.anchors)
-
-    def chosen(self, examples: Ints, epoch: int, seed: int) -> tuple[Ints, Ints]:
-        """The query and the passage of each example at this visit."""
-        first = self.bounds[examples]
-        count = self.bounds[examples + 1] - first
-        pick = rng.integers(example_keys(examples, epoch, seed), PARTNER, count)
-        anchors, partners = self.anchors[examples], self.partners[first + pick]
-        return (anchors, partners) if self.anchor == "query" else (partners, anchors)
-
-    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
-        """The document that each example's passage comes from."""
-        return self.passage_documents[self.chosen(examples, epoch, seed)[1]]
-
-    def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
-        """One row: query and passage of each example in turn."""
-        queries, passages = self.chosen(examples, epoch, seed)
-        texts = np.stack((queries, passages + self.n_queries), axis=1).reshape(-1)
-        spans = np.stack((self.texts.offsets[texts], self.texts.offsets[texts + 1]), axis=1)[:, None]
-        owner = np.repeat(np.arange(len(examples)), 2)
-        return packed(self.texts.tokens, spans, self.frame, owner, example_keys(examples, epoch, seed))
-
-
-def read_pairs(
-    collection: Collection,
-    split: str,
-    tokenizer: Tokenizer,
-    limit: int,
-    *,
-    anchor: Literal["query", "passage"],
-    most: int | None = None,
-    title: Title = "space",
-) -> PairSource:
-    """The relevant pairs of a split; `most` bounds how many partners an anchor keeps, the first ones."""
-    named = list(_named(collection, split))
-    if not named:
-        raise DataError(f"the split {split!r} names no relevant pair", file=collection.path)
-    query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
-    passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
-    queries = {query.id: query for query in collection.queries() if query.id in query_ids}
-    passages, documents = _passages(collection, passage_ids)
-    pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
-    anchors, bounds, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
-    records = [*_in_order(queries, query_ids), *_in_order(passages, passage_ids)]
-    texts = Texts.of(records, tokenizer, limit, title)
-    return PairSource(
-        texts, len(query_ids), documents, anchor, partners, bounds, anchors, Frame.of(tokenizer)
+    delete: float | None = Field(
+        default=None, ge=0, lt=1, description="Probability that a token is left out [default: the preset]."
+    )
+    replace: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a token is replaced by a random one."
+    )
+    mask: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a token is replaced by the mask token."
     )
 
+    @property
+    def sequences(self) -> int:
+        return 2
 
-def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
-    """Anchors, where each one's partners begin and end, and the partners, from (anchor, partner) rows in order."""
-    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
-    begins = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
-    if most is not None:
-        place = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
-        return grouped(pairs[place < most], None)
-    return pairs[begins, 0], np.append(begins, len(pairs)), pairs[:, 1]
+    def resolve(self, recipe: PretrainConfig) -> Self:
+        return self.model_copy(update=unset(self, {"delete": 0.0}))
 
-
-def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
-    """Each (query, passage) once, from judgements and groups."""
-    judged = ((j.query, j.passage) for j in collection.judgements(split) if j.relevance > 0)
-    grouped = ((g.query, p) for g in collection.groups(split) for p in g.positives)
-    yield from dict.fromkeys([*judged, *grouped])
-
-
-def _passages(collection: Collection, wanted: Mapping[str, int]) -> tuple[dict[str, Passage], Ints]:
-    """Passages by id, and a number for each document."""
-    found, names = {}, {}
-    for passage in track(collection.passages(), "reading passages", unit="passages"):
-        if passage.id in wanted:
-            found[passage.id] = passage
-            names[passage.id] = passage.doc or passage.id
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
-    return found, np.array([numbers[names[p]] for p in wanted if p in names], np.int64)
-
-
-def _in_order(records: Mapping[str, Record], wanted: Iterable[str]) -> Iterator[Record]:
-    for name in wanted:
-        if name not in records:
-            raise DataError(f"a pair names {name!r}, which the collection does not have")
-        yield records[name]
-
-
-# Sources around sources: tokens deleted, replaced or hidden, and pairs put in the order an objective reads
-# them.
-#
-# Each is a source itself, so that mixtures and held-out parts need not know. Cost: 5 ns a token for each
-# noise.
+    def wrap(self, source: Source, tokenizer: Tokenizer) -> Source:
+        if not (self.delete or self.replace or self.mask):
+            return source
+        return Noisy(source, tokenizer, self.delete or 0.0, self.replace, self.mask)
 
 
 @dataclass(frozen=True)
@@ -215,31 +115,320 @@ def _other(row: Row, stream: int) -> NDArray[np.uint64]:
     return np.asarray(rng.mix(row.keys, stream), np.uint64)
 
 
-@dataclass(frozen=True)
-class Arranged:
-    """A source of pairs as CoT-MAE reads them: for the encoder, for the decoder, and so on in turn.
+class Blocks(BlockSource):
+    """Blocks of whole sentences that know their documents."""
 
-    A symmetric pair (a, b) goes both ways: a, b, b, a. Of (query, passage) the passage is encoded and the query
-    decoded.
-    """
+    class Config(StoreSource):
+        """Blocks of whole sentences, one sequence an example (Condenser's data)."""
 
-    source: Source
-    symmetric: bool
+        kind: Literal["blocks"] = "blocks"
+        short: float = Field(
+            default=0.1, ge=0, lt=1, description="Share of blocks with a shorter target length."
+        )
+        symmetric: ClassVar[bool] = False
 
-    def __len__(self) -> int:
-        return len(self.source)
+        @property
+        def sequences(self) -> int:
+            return 1
 
-    def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> Row:
-        """The inner source's pairs, put in order."""
-        row = self.source.draw(examples, epoch, seed)
-        order = np.array([0, 1, 1, 0]) if self.symmetric else np.array([1, 0])
-        return row.take((np.arange(0, len(row), 2)[:, None] + order[None, :]).reshape(-1))
+        def check(self, recipe: PretrainConfig) -> None:
+            if recipe.objective.pairs:
+                raise ValueError(
+                    f"{recipe.objective.kind} asks something of a pair, and a block is one text: "
+                    "use spans, crops, cloze, pairs or queries"
+                )
 
-    def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
-        """The documents of the inner source's examples."""
-        return documents_of(self.source, examples, epoch, seed)
+        def tokens(self, max_length: int) -> float:
+            return FILLED * max_length
+
+        def open_store(self, store: TokenStore, limit: int) -> Source:
+            return Blocks(store, limit, short=self.short)
+
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        return document_at(self.store, self.blocks(examples)[:, 0])
 
 
+class Spans(SpanSource):
+    """Pairs of spans that know their documents."""
+
+    class Config(StoreSource):
+        """Two spans of a document (coCondenser, CoT-MAE)."""
+
+        kind: Literal["spans"] = "spans"
+        choice: Literal["random", "nearby", "overlap", "window", "mixed"] = Field(
+            default="random",
+            description="Where the second span lies; mixed is one of nearby, overlap and window.",
+        )
+        short: float = Field(
+            default=0.1, ge=0, lt=1, description="Share of spans with a shorter target length."
+        )
+        single: Literal["skip", "once"] = Field(
+            default="skip", description="A document with one span only is skipped, or its span used alone."
+        )
+        symmetric: ClassVar[bool] = True
+
+        @property
+        def sequences(self) -> int:
+            return 2
+
+        def check(self, recipe: PretrainConfig) -> None:
+            if self.single == "skip":
+                return
+            if not recipe.objective.singles:
+                raise ValueError(f"{recipe.objective.kind} needs both spans: use single = 'skip'")
+            if DOCUMENT in recipe.objective.extras:
+                raise ValueError(
+                    "spans of one document never meet as negatives: distinct_documents has no use here"
+                )
+
+        def tokens(self, max_length: int) -> float:
+            return 2 * FILLED * max_length
+
+        def open_store(self, store: TokenStore, limit: int) -> Source:
+            return Spans(store, limit, kind=self.choice, short=self.short, once=self.single == "once")
+
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        return self._table.find(examples).documents
+
+
+class Crops(CropSource):
+    """Pairs of crops that know their documents."""
+
+    class Config(Views, StoreSource):
+        """Two random crops of a window (Contriever)."""
+
+        kind: Literal["crops"] = "crops"
+        window: int = Field(default=256, ge=4, description="Tokens of the window both crops come from.")
+        shortest: float | None = Field(
+            default=None,
+            gt=0,
+            le=1,
+            description="Smallest crop, as a share of the window [default: the preset].",
+        )
+        longest: float = Field(default=0.5, gt=0, le=1, description="Largest crop, as a share of the window.")
+        across: bool = Field(default=False, description="Windows cross documents, as in the released code.")
+        symmetric: ClassVar[bool] = True
+
+        def resolve(self, recipe: PretrainConfig) -> Self:
+            defaults = recipe.objective.crop_defaults(recipe.preset)
+            # Where the recipe's largest crop is smaller than the default smallest one, all crops have one size.
+            shortest = min(defaults["shortest"], self.longest)
+            return self.model_copy(update=unset(self, defaults | {"shortest": shortest}))
+
+        def check(self, recipe: PretrainConfig) -> None:
+            check_order(self.kind, self.shortest, self.longest)
+
+        def tokens(self, max_length: int) -> float:
+            mean = self.window * ((self.shortest or 0.0) + self.longest) / 2
+            return 2 * (mean * (1 - (self.delete or 0.0)) + 2)
+
+        def open_store(self, store: TokenStore, limit: int) -> Source:
+            longest = int(self.window * self.longest)
+            if longest > limit:
+                special = store.tokenizer.template
+                around = len(special.before) + len(special.after)
+                raise RecipeError(
+                    f"crops of up to {longest} tokens do not fit into max_length = {limit + around}",
+                    fix=f"set max_length = {longest + around}, or a smaller source.window",
+                )
+            ratio = (self.shortest or 0.0, self.longest)
+            return Crops(store, self.window, ratio=ratio, across=self.across)
+
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        """Of windows that cross documents, the one in which the window begins when it is not shifted."""
+        if self._table is None:
+            return document_at(self.store, holder(self.store.sentences, examples * self.window))
+        return self._table.find(examples).documents
+
+
+class Cloze(ClozeSource):
+    """Sentences and the rest of their blocks, which know their documents."""
+
+    class Config(Views, StoreSource):
+        """A sentence of a block and the rest of it (inverse cloze)."""
+
+        kind: Literal["cloze"] = "cloze"
+        keep: float = Field(
+            default=0.1, ge=0, le=1, description="How often the sentence stays in the block as well."
+        )
+        shortest: float | None = Field(
+            default=None,
+            gt=0,
+            le=1,
+            description="With `longest`: a span instead of a sentence, by its share.",
+        )
+        longest: float | None = Field(
+            default=None, gt=0, le=1, description="Largest span, as a share of the block."
+        )
+        short: float = Field(
+            default=0.1, ge=0, lt=1, description="Share of blocks with a shorter target length."
+        )
+        symmetric: ClassVar[bool] = False
+
+        def resolve(self, recipe: PretrainConfig) -> Self:
+            shortest = None if self.longest is None else min(SHORTEST_SPAN, self.longest)
+            return self.model_copy(update=unset(self, {"shortest": shortest, "delete": 0.0}))
+
+        def check(self, recipe: PretrainConfig) -> None:
+            if self.shortest is not None and self.longest is None:
+                raise ValueError(
+                    "shortest is one of two bounds: give longest too, or neither for whole sentences"
+                )
+            check_order(self.kind, self.shortest, self.longest)
+
+        def tokens(self, max_length: int) -> float:
+            return FILLED * max_length + QUERY_TOKENS
+
+        def open_store(self, store: TokenStore, limit: int) -> Source:
+            ratio = None if self.longest is None else (self.shortest or 0.0, self.longest)
+            return Cloze(store, limit, keep=self.keep, ratio=ratio, short=self.short)
+
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        return document_at(self.store, self._blocks.blocks(examples)[:, 0])
+
+
+def check_order(kind: str, shortest: float | None, longest: float | None) -> None:
+    """The smallest share is not above the largest."""
+    if shortest is not None and longest is not None and shortest > longest:
+        raise ValueError(f"of {kind}, shortest = {shortest:g} is more than longest = {longest:g}")
+
+
+def document_at(store: TokenStore, sentences: Ints) -> Ints:
+    """The document each sentence lies in: a bisection on every level."""
+    return holder(store.documents, holder(store.sections, holder(store.paragraphs, sentences)))
+
+
+def holder(offsets: Ints, inner: Ints) -> Ints:
+    """Which of the pieces that begin at `offsets` holds each inner number; an empty piece holds none."""
+    return np.asarray(np.searchsorted(offsets, inner, side="right") - 1, np.int64)
+
+
+class CollectionSource(Views):
+    """What sources over a collection share; a pair is a query and a passage."""
+
+    collection: InputPath = Field(description="A collection folder with queries, passages and judgements.")
+    reads_store: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
+
+    def tokens(self, max_length: int) -> float:
+        return FILLED * max_length + QUERY_TOKENS
+
+    @abstractmethod
+    def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+        """The pairs of the collection."""
+
+    def open(
+        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+    ) -> list[tuple[str, Source]]:
+        return [(self.collection.name, self.read_pairs(recipe, tokenizer))]
+
+
+class Pairs(PairSource):
+    """Labelled pairs: an example is a query, and one of its relevant passages is drawn."""
+
+    class Config(CollectionSource):
+        """Labelled pairs of a collection: a query and one of its relevant passages."""
+
+        kind: Literal["pairs"] = "pairs"
+        split: str = Field(default="train", description="Which judgements.")
+
+        def check(self, recipe: PretrainConfig) -> None:
+            if recipe.neighbours > 1:
+                raise ValueError(
+                    "queries next to each other often have one passage, which neighbours would make its own "
+                    "negative: leave neighbours out, or take the source queries, whose examples are passages"
+                )
+
+        def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+            return Pairs.read(
+                Collection(self.collection),
+                self.split,
+                tokenizer,
+                recipe.room(tokenizer),
+                anchor="query",
+                title=recipe.title_rule(),
+            )
+
+
+class Queries(PairSource):
+    """Generated queries: an example is a passage, and one of its queries is drawn."""
+
+    class Config(CollectionSource):
+        """A passage and one of the queries generated for it (query-as-context)."""
+
+        kind: Literal["queries"] = "queries"
+        collection: InputPath = Field(description="A collection folder with passages and generated queries.")
+        split: str = Field(default="generated", description="Which judgements tie queries to passages.")
+        per_passage: int | None = Field(
+            default=None, ge=1, description="Use at most so many queries a passage [default: all]."
+        )
+
+        def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+            return Queries.read(
+                Collection(self.collection),
+                self.split,
+                tokenizer,
+                recipe.room(tokenizer),
+                anchor="passage",
+                most=self.per_passage,
+                title=recipe.title_rule(),
+            )
+
+
+Single = Annotated[
+    Blocks.Config
+    | Spans.Config
+    | Crops.Config
+    | Cloze.Config
+    | Pairs.Config
+    | Queries.Config
+    | TextSource.Config,
+    Field(discriminator="kind"),
+]
+
+
+class MixturePart(Recipe):
+    """One source of a mixture."""
+
+    source: Single = Field(description="The source.")
+    weight: float | None = Field(
+        default=None, gt=0, description="Its probability, relative to the others [default: size^coef]."
+    )
+
+
+class Mixture(MixedBatches):
+    """Batches of several sources."""
+
+    class Config(SourceConfig):
+        """Several sources, each drawn with its probability."""
+
+        kind: Literal["mixture"] = "mixture"
+        parts: tuple[MixturePart, ...] = Field(description="The sources.", min_length=2)
+
+        @property
+        def members(self) -> tuple[SingleSource, ...]:
+            return tuple(part.source for part in self.parts)
+
+        @property
+        def weights(self) -> tuple[float | None, ...]:
+            return tuple(part.weight for part in self.parts)
+
+        def resolve(self, recipe: PretrainConfig) -> Self:
+            parts = [part.model_copy(update={"source": part.source.resolve(recipe)}) for part in self.parts]
+            return self.model_copy(update={"parts": tuple(parts)})
+
+
+AnySource = Annotated[
+    Blocks.Config
+    | Spans.Config
+    | Crops.Config
+    | Cloze.Config
+    | Pairs.Config
+    | Queries.Config
+    | TextSource.Config
+    | Mixture.Config,
+    Field(discriminator="kind"),
+]
 SAMPLE = 512
 
 
@@ -255,17 +444,31 @@ class Weighted:
 
 def build(config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer) -> list[Weighted]:
     """All sources of a resolved recipe; shares add up to 1."""
-    made = [_part(part, config, stores, tokenizer) for part in recipes.parts(config.source)]
-    given = (
-        [p.weight for p in config.source.parts]
-        if isinstance(config.source, recipes.MixtureConfig)
-        else [None]
-    )
-    outer = shares(given, [sum(len(w.source) for w in part) for part in made], config.coefficient)
+    opened = [_open(member, config, stores, tokenizer) for member in config.source.members]
+    sizes = [sum(len(w.source) for w in member) for member in opened]
+    outer = shares(config.source.weights, sizes, config.coefficient)
     return [
         Weighted(w.source, w.share * share, w.name, w.skipped)
-        for part, share in zip(made, outer)
-        for w in part
+        for member, share in zip(opened, outer)
+        for w in member
+    ]
+
+
+def _open(
+    member: SingleSource, config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+) -> list[Weighted]:
+    """One source of the recipe over all it reads, with its noise, in the order the method reads."""
+    opened = member.open(config, stores, tokenizer)
+    given = [store.weight for store in config.stores] if member.reads_store else [None]
+    inner = shares(given, [len(source) for _, source in opened], config.coefficient)
+    return [
+        Weighted(
+            config.objective.arrange(member.wrap(source, tokenizer), member.symmetric),
+            share,
+            f"{member.kind} of {name}",
+            getattr(source, "skipped", 0),
+        )
+        for (name, source), share in zip(opened, inner)
     ]
 
 
@@ -280,91 +483,10 @@ def shares(given: Sequence[float | None], sizes: Sequence[int], coefficient: flo
     return [float(share) for share in weights / weights.sum()]
 
 
-def _part(
-    part: recipes.Single, config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
-) -> list[Weighted]:
-    """One source of the recipe over all stores it reads."""
-    if isinstance(part, recipes.PairsConfig | recipes.QueriesConfig):
-        made: list[tuple[str, Any]] = [(part.collection.name, _collected(part, config, tokenizer))]
-        given: list[float | None] = [None]
-    else:
-        made = [(store.path.name, _stored(part, config, store)) for store in stores]
-        given = [store.weight for store in config.stores]
-    inner = shares(given, [len(source) for _, source in made], config.coefficient)
-    return [
-        Weighted(
-            _wrapped(source, part, config.objective, tokenizer),
-            share,
-            f"{part.kind} of {name}",
-            getattr(source, "skipped", 0),
-        )
-        for (name, source), share in zip(made, inner)
-    ]
-
-
-def room(config: PretrainConfig, tokenizer: Tokenizer) -> int:
-    """Tokens of a sequence without its special ones."""
-    frame = Frame.of(tokenizer)
-    return config.max_length - len(frame.before) - len(frame.after)
-
-
-def _stored(part: recipes.Single, config: PretrainConfig, store: TokenStore) -> Source:
-    limit = room(config, store.tokenizer)
-    if isinstance(part, recipes.BlocksConfig):
-        return BlockSource(store, limit, short=part.short)
-    if isinstance(part, recipes.TextsConfig):
-        taught = Taught.open(part.vectors)
-        taught.check(store)
-        return TextSource(store, taught, limit, part.group)
-    if isinstance(part, recipes.SpansConfig):
-        return SpanSource(store, limit, kind=part.choice, short=part.short, once=part.single == "once")
-    if isinstance(part, recipes.CropsConfig):
-        return _crops(part, limit, config.max_length, store)
-    assert isinstance(part, recipes.ClozeConfig), "every kind has its branch"
-    ratio = None if part.longest is None else (part.shortest or 0.0, part.longest)
-    return ClozeSource(store, limit, keep=part.keep, ratio=ratio, short=part.short)
-
-
-def _crops(part: recipes.CropsConfig, limit: int, max_length: int, store: TokenStore) -> CropSource:
-    longest = int(part.window * part.longest)
-    if longest > limit:
-        raise RecipeError(
-            f"crops of up to {longest} tokens do not fit into max_length = {max_length}",
-            fix=f"set max_length = {max_length + longest - limit}, or a smaller source.window",
-        )
-    ratio = (0.0 if part.shortest is None else part.shortest, part.longest)
-    return CropSource(store, part.window, ratio=ratio, across=part.across)
-
-
-def _collected(
-    part: recipes.PairsConfig | recipes.QueriesConfig, config: PretrainConfig, tokenizer: Tokenizer
-) -> Source:
-    anchor: Literal["query", "passage"] = "query" if isinstance(part, recipes.PairsConfig) else "passage"
-    most = part.per_passage if isinstance(part, recipes.QueriesConfig) else None
-    collection = Collection(part.collection)
-    limit, title = room(config, tokenizer), title_of(config)
-    return read_pairs(collection, part.split, tokenizer, limit, anchor=anchor, most=most, title=title)
-
-
-def title_of(config: PretrainConfig) -> Title:
-    """What stands between title and text: as said, else as the start was trained."""
-    folder = start_folder(config)
-    return config.title or (Layout() if folder is None else Layout.load(folder)).title
-
-
-def _wrapped(source: Source, part: recipes.Single, objective: Objective, tokenizer: Tokenizer) -> Source:
-    """With its noise, and in the order the objective reads."""
-    if isinstance(part, recipes.Views) and (part.delete or part.replace or part.mask):
-        source = Noisy(source, tokenizer, part.delete or 0.0, part.replace, part.mask)
-    if isinstance(objective, CotmaeConfig):
-        source = Arranged(source, symmetric=isinstance(part, recipes.SpansConfig | recipes.CropsConfig))
-    return source
-
-
-def divide(found: Sequence[Weighted], share: float) -> tuple[list[Weighted], list[Weighted]]:
+def divide(sources: Sequence[Weighted], share: float) -> tuple[list[Weighted], list[Weighted]]:
     """What is trained on, and what is held out."""
     kept, held = [], []
-    for one in found:
+    for one in sources:
         train, rest = hold_out(one.source, share)
         kept.append(Weighted(train, one.share, one.name, one.skipped))
         if rest is not None:
@@ -372,24 +494,24 @@ def divide(found: Sequence[Weighted], share: float) -> tuple[list[Weighted], lis
     return kept, held
 
 
-def tokens_per_example(found: Sequence[Weighted]) -> float:
+def tokens_per_example(sources: Sequence[Weighted]) -> float:
     """Mean tokens of an example, special ones included, measured on a sample from all over each source."""
     total = 0.0
-    for one in found:
+    for one in sources:
         sample = np.linspace(0, len(one.source) - 1, min(SAMPLE, len(one.source))).astype(np.int64)
         total += one.share * len(one.source.draw(sample, 0, 0).tokens) / len(sample)
     return total
 
 
 def batches(
-    found: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"], together: int = 1
+    sources: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"], together: int = 1
 ) -> Stepped:
     """Batches of `size` examples from all sources, `together` of them neighbours."""
-    if len(found) == 1:
-        return Batches(found[0].source, size, seed, together)
-    return MixedBatches([w.source for w in found], [w.share for w in found], size, seed, per, together)
+    if len(sources) == 1:
+        return Batches(sources[0].source, size, seed, together)
+    return Mixture([w.source for w in sources], [w.share for w in sources], size, seed, per, together)
 
 
-def epoch_steps(found: Sequence[Weighted], size: int) -> int:
+def epoch_steps(sources: Sequence[Weighted], size: int) -> int:
     """Steps in which as many examples are seen as there are."""
-    return max(1, sum(len(w.source) for w in found) // size)
+    return max(1, sum(len(w.source) for w in sources) // size)

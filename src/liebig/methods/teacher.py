@@ -4,60 +4,137 @@ The student's pooled states go through a projection to the teacher's width and a
 term is the squared distance to the teacher's vector, text by text. The second, where it has a weight, holds the
 similarities of all texts of the batch to each other against the teacher's. Cost: the encoder on every token; for
 the second term one more pass without gradient when the batch is cut into chunks, and the matrix of similarities.
+Recipe: `recipes/smoke/vectors.toml`. Tests: `tests/pretrain/test_vectors.py`, `test_vectors_run.py`.
 
 n texts of a batch, D width of the vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from liebig import losses
+from liebig.base.config import InputPath
 from liebig.base.errors import DataError, RecipeError
-from liebig.methods.held_out import Part
+from liebig.methods.base import (
+    FILLED,
+    TEACHER,
+    Cost,
+    Load,
+    Method,
+    Pooling,
+    Saved,
+    Shape,
+    SingleSource,
+    Size,
+    Start,
+)
+from liebig.methods.shapes import plain_text
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Dense, pool
+from liebig.model.encoder import Dense, Normalize, pool
+from liebig.model.folder import read_tail
 from liebig.store.pair_sources import Frame, Row, Source, example_keys, packed
 from liebig.store.store import TokenStore
+from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
-from liebig.train.objective import Contrast, Objective, Represented
+from liebig.train.objective import Contrast, Represented
 from liebig.vectors.vector_folder import Shard, Vectors, starts
 
-TEACHER = "teacher"
+if TYPE_CHECKING:
+    from liebig.methods.pretraining import PretrainConfig
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
+TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
 
 
-class TaughtVectors(Objective):
+class TeacherVectors(Method):
     """Distance to the teacher's vectors, and KL of the texts' similarities where `similarity_weight` is not 0."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        dense: Dense | None,
-        *,
-        pooling: str = "mean",
-        similarity_weight: float = 0.0,
-        temperature: float = 0.05,
-    ) -> None:
+    class Config(Method.Config):
+        """The vectors of a teacher, which the source `texts` names, are learnt."""
+
+        kind: Literal["vectors"] = "vectors"
+        pooling: Pooling = Field(default="mean", description="How a text becomes a vector.")
+        dense: bool | None = Field(
+            default=None,
+            description="Project to the teacher's width, saved with the model [default: where widths differ].",
+        )
+        similarity_weight: float = Field(
+            default=0.0,
+            ge=0,
+            description="Weight of the texts' similarities to each other; 0 leaves them out.",
+        )
+        temperature: float = Field(default=0.05, gt=0, description="Those similarities are divided by it.")
+        pairs: ClassVar[bool] = False
+        singles: ClassVar[bool] = True
+
+        @property
+        def negatives(self) -> Literal["none", "batch"]:
+            """Texts meet only in the second term."""
+            return "batch" if self.similarity_weight else "none"
+
+        @property
+        def extras(self) -> frozenset[str]:
+            return frozenset({TEACHER})
+
+        def check(self, recipe: PretrainConfig) -> None:
+            if any(not isinstance(source, TextSource.Config) for source in recipe.source.members):
+                raise ValueError(TOGETHER)
+
+        def shape(self, tokenizer: Tokenizer) -> Shape:
+            return plain_text
+
+        def cost(self, size: Size, load: Load) -> Cost:
+            return Cost()
+
+    config: Config
+
+    def __init__(self, config: Config, backbone: Backbone, dense: Dense | None) -> None:
         super().__init__()
+        self.config = config
         self.backbone = backbone
         self.dense = dense
-        self.pooling = pooling
-        self.temperature = temperature
-        self.weights = {"distance": 1.0, "cosine": 0.0, "contrast": similarity_weight}
+        self.weights = {"distance": 1.0, "cosine": 0.0, "contrast": config.similarity_weight}
+
+    @classmethod
+    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> TeacherVectors:
+        """With a projection where widths differ: that of the starting folder if it fits, else a fresh one."""
+        config = recipe.objective
+        assert isinstance(config, TeacherVectors.Config)
+        assert isinstance(recipe.source, TextSource.Config)
+        width = Teacher.open(recipe.source.vectors, hashes=False).width
+        if config.dense is False and backbone.width != width:
+            raise RecipeError(
+                f"the teacher's vectors have {width} numbers, the student's {backbone.width}",
+                fix="set objective.dense = true, which projects them",
+            )
+        if not config.dense and backbone.width == width:
+            return cls(config, backbone, None)
+        for entry in start.modules()[2:]:
+            dense = read_tail(*entry)
+            if isinstance(dense, Dense):
+                shape = (dense.linear.in_features, dense.linear.out_features)
+                if shape == (backbone.width, width):
+                    return cls(config, backbone, dense)
+        return cls(config, backbone, Dense(backbone.width, width))
 
     @property
     def contrastive(self) -> bool:
         """Texts meet only in the second term."""
-        return self.weights["contrast"] > 0
+        return self.config.negatives == "batch"
 
     def counts(self, batch: Batch) -> dict[str, int]:
         texts = len(batch.sides["text"].packed)
@@ -65,49 +142,42 @@ class TaughtVectors(Objective):
 
     def represent(self, chunk: Batch) -> Represented:
         vectors_nD = self.vectors(chunk)
-        cosine_n = (vectors_nD * taught(chunk, vectors_nD)).sum(dim=1)
+        cosine_n = (vectors_nD * teacher_vectors(chunk, vectors_nD)).sum(dim=1)
         return Represented(vectors_nD, {"distance": (2 - 2 * cosine_n).sum(), "cosine": cosine_n.sum()})
 
     def vectors(self, chunk: Batch) -> Tensor:
         packed = chunk.sides["text"].packed
-        x_nD = pool(self.backbone(packed).last, packed, self.pooling)
+        x_nD = pool(self.backbone(packed).last, packed, self.config.pooling)
         with torch.autocast(x_nD.device.type, enabled=False):
             return normalize(x_nD if self.dense is None else self.dense(x_nD), dim=1)
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
-        teacher = taught(batch, vectors)
+        teacher = teacher_vectors(batch, vectors)
         everyone, teachers = world.gather(vectors), world.gather(teacher).rows
         places = torch.arange(everyone.start, everyone.start + len(vectors))
         loss = losses.kl_similarities(
-            vectors, everyone.rows, teacher, teachers, places, temperature=self.temperature
+            vectors, everyone.rows, teacher, teachers, places, temperature=self.config.temperature
         )
         with torch.no_grad():
-            found = losses.info_nce(vectors.detach(), teachers, places, total=len(teachers))
-        return Contrast(loss, {"partner_accuracy": found.accuracy})
+            scored = losses.info_nce(vectors.detach(), teachers, places, total=len(teachers))
+        return Contrast(loss, {"partner_accuracy": scored.accuracy})
+
+    def saved(self) -> Saved:
+        tail = [Normalize()] if self.dense is None else [self.dense, Normalize()]
+        return Saved(self.config.pooling, "cosine", tail)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """The projection is one product on a row a text: the backbone is all there is to compile."""
         self.backbone.compile(*args, **kwargs)
 
 
-def taught(batch: Batch, like: Tensor) -> Tensor:
+def teacher_vectors(batch: Batch, like: Tensor) -> Tensor:
     """The teacher's vectors of a batch, of length 1."""
     return normalize(batch.extras[TEACHER].to(like.dtype).flatten(0, -2), dim=1)
 
 
-# Texts with a teacher's vectors: every document of a store is a text, and a vector of the same id belongs
-# to it.
-#
-# The vectors are those `liebig encode` wrote for the collection the store was made from; store and vectors
-# must name the same ids in the same order. An example is one text or a few neighbouring ones, which are
-# often related. Both folders are mapped, so a text costs its tokens and one read of its vector.
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
-
 @dataclass(frozen=True)
-class Taught:
+class Teacher:
     """The teacher's vectors, shard after shard."""
 
     shards: tuple[Shard, ...]
@@ -115,7 +185,7 @@ class Taught:
     width: int
 
     @classmethod
-    def open(cls, path: Path, *, hashes: bool = True) -> Taught:
+    def open(cls, path: Path, *, hashes: bool = True) -> Teacher:
         """Map a folder of vectors."""
         found = Vectors.open(path, hashes=hashes)
         if found.type == "binary" or any(len(shard.deleted) for shard in found.shards):
@@ -155,10 +225,53 @@ class Taught:
 
 @dataclass(frozen=True)
 class TextSource:
-    """`group` sequences an example: the first `limit` tokens of each of so many neighbouring texts."""
+    """`group` sequences an example: the first `limit` tokens of each of so many neighbouring texts.
+
+    Every document of a store is a text, and the teacher's vector of the same id belongs to it. The vectors are those
+    `liebig encode` wrote for the collection the store was made from; store and vectors must name the same ids in the
+    same order. Both folders are mapped, so a text costs its tokens and one read of its vector.
+    """
+
+    class Config(SingleSource):
+        """Whole texts of a store, one sequence an example, each with the vector a teacher gave it."""
+
+        kind: Literal["texts"] = "texts"
+        vectors: InputPath = Field(
+            description="What liebig encode wrote for the store's collection, by the teacher."
+        )
+        group: int = Field(
+            default=1,
+            ge=1,
+            description="Neighbouring texts of an example: related ones then meet in a batch.",
+        )
+        reads_store: ClassVar[bool] = True
+        symmetric: ClassVar[bool] = False
+
+        @property
+        def sequences(self) -> int:
+            return self.group
+
+        def check(self, recipe: PretrainConfig) -> None:
+            if TEACHER not in recipe.objective.extras:
+                raise ValueError(TOGETHER)
+            if len(recipe.source.members) > 1 or len(recipe.stores) > 1:
+                raise ValueError(
+                    "texts have one store and one folder of vectors, and are not mixed with others"
+                )
+
+        def tokens(self, max_length: int) -> float:
+            return self.group * min(TEXT_TOKENS, FILLED * max_length)
+
+        def open(
+            self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+        ) -> list[tuple[str, Source]]:
+            (store,) = stores
+            teacher = Teacher.open(self.vectors)
+            teacher.check(store)
+            return [(store.path.name, TextSource(store, teacher, recipe.room(tokenizer), self.group))]
 
     texts: TokenStore
-    taught: Taught
+    teacher: Teacher
     limit: int
     group: int = 1
 
@@ -180,13 +293,4 @@ class TextSource:
     def vectors(self, examples: Ints) -> Floats:
         """The teacher's vectors of each example's texts, n x group x D."""
         numbers = self.numbers(examples)
-        return self.taught.rows(numbers.reshape(-1)).reshape(*numbers.shape, -1)
-
-
-def vectors_of(source: Source, examples: Ints) -> Floats:
-    """The teacher's vectors of these examples' texts, of a source or a part of one; n x group x D."""
-    if isinstance(source, Part):
-        return vectors_of(source.source, source.examples(examples))
-    if isinstance(source, TextSource):
-        return source.vectors(examples)
-    raise RecipeError("this source has no teacher's vectors", fix="use source.kind = 'texts'")
+        return self.teacher.rows(numbers.reshape(-1)).reshape(*numbers.shape, -1)

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize, Similarity
-from liebig.model.heads import CausalDecoder, CondenserHead, CotmaeDecoder
 from liebig.model.loading import local_folder, quiet, read_json, readable
 from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
@@ -37,11 +36,6 @@ from liebig.text.tokenizer import Tokenizer
 # again. No custom class ever goes into a model folder's own weights.
 
 HEADS = "heads.safetensors"
-KINDS: dict[str, Callable[..., nn.Module]] = {
-    "condenser": CondenserHead,
-    "cotmae": CotmaeDecoder,
-    "causal": CausalDecoder,
-}
 
 
 def save_heads(path: Path, heads: Mapping[str, nn.Module]) -> None:
@@ -65,16 +59,18 @@ def read_kinds(folder: Path) -> dict[str, dict[str, Any]]:
     return kinds
 
 
-def load_heads(folder: Path, backbone: Backbone) -> dict[str, nn.Module]:
-    """The heads of a folder, built on the backbone."""
+def load_heads(
+    folder: Path, backbone: Backbone, classes: Mapping[str, Callable[..., nn.Module]]
+) -> dict[str, nn.Module]:
+    """The heads of a folder, built on the backbone; `classes` by kind are those of `methods.head_classes()`."""
     path = folder / HEADS
     heads = {}
     for name, sizes in read_kinds(folder).items():
         kind = sizes.pop("kind", None)
-        if kind not in KINDS:
+        if kind not in classes:
             raise ModelError(f"the head {name!r} is of unknown kind {kind!r}", file=path)
         with readable(path):
-            heads[name] = KINDS[kind](backbone, **sizes)
+            heads[name] = classes[kind](backbone, **sizes)
             load_head(path, name, heads[name])
     return heads
 

@@ -1,0 +1,253 @@
+"""What every pre-training method and every pair source says about itself.
+
+A method is one class in one file: its `Config` (with presets and checks), the shape of its batches, its heads, its cost
+for `--plan`, and the objective itself. Nothing else in Liebig knows which methods exist; the table in `__init__.py`
+names them, and the questions others ask (does it need pairs? where do negatives come from?) are answered by the members
+below. A member without a default here has to be written by every method.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict
+from torch import nn
+
+from liebig.base.config import Config as Recipe
+from liebig.losses.contrastive import Similarity
+from liebig.model.backbone import Backbone
+from liebig.model.folder import read_modules, read_pooling, read_tail
+from liebig.store.pair_sources import Row, Source
+from liebig.store.store import TokenStore
+from liebig.text.tokenizer import Tokenizer
+from liebig.train.batch import Batch
+from liebig.train.objective import Objective
+
+if TYPE_CHECKING:
+    from liebig.methods.pretraining import PretrainConfig
+
+Preset = Literal["paper", "reference"]
+Pooling = Literal["cls", "mean"]
+Shape = Callable[[Row], Batch]
+FILLED = 0.8  # share of max_length that a block or span of whole sentences has
+DOCUMENT, TEACHER = "document", "teacher"  # extras of a batch: the number of a document, a teacher's vector
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a method is built on besides the backbone: the tokenizer, and the starting folder with its heads."""
+
+    tokenizer: Tokenizer
+    folder: Path | None = None
+    heads: Mapping[str, nn.Module] = field(default_factory=dict)
+
+    def modules(self) -> list[tuple[str, Path]]:
+        """The sentence-transformers modules of the starting folder: Transformer, Pooling, and what follows."""
+        listed = self.folder is not None and (self.folder / "modules.json").is_file()
+        return read_modules(self.folder) if listed and self.folder is not None else []
+
+    def tail(self, pooling: str) -> list[nn.Module]:
+        """What follows the pooling in the starting folder; nothing where the method pools in another way."""
+        modules = self.modules()
+        if not modules or read_pooling(modules[1][1])[0] != pooling:
+            return []
+        return [read_tail(*entry) for entry in modules[2:]]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How the trained model makes vectors, and the heads that are kept beside it for the next stage."""
+
+    pooling: str
+    similarity: Similarity = "dot"
+    tail: Sequence[nn.Module] = ()
+    heads: Mapping[str, nn.Module] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of an encoder, on which work and memory depend."""
+
+    layers: int
+    width: int
+    intermediate: int
+    vocab: int
+    note: str = ""
+
+    @property
+    def a_layer(self) -> int:
+        """Parameters of a layer."""
+        return 4 * self.width**2 + 2 * self.width * self.intermediate
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.a_layer + (self.vocab + 512) * self.width + self.width**2
+
+
+@dataclass(frozen=True)
+class Load:
+    """An update: examples, tokens that are encoded, tokens that are decoded, and an epoch where it is known."""
+
+    examples: int
+    encoded: float
+    decoded: float
+    length: float
+    epoch_steps: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs besides the encoder's own layers on its tokens."""
+
+    head_tokens: float = 0.0  # tokens that pass a layer of a head or decoder, layer by layer
+    predictions: float = 0.0  # positions that reach the vocabulary
+    head_layers: int = 0  # fresh layers, with gradients and moments
+    frozen: float = 0.0  # share of the encoder's tokens that need no gradient
+    memory: float = 0.0  # further bytes
+
+
+class Method(Objective):
+    """Base of every pre-training method: an objective that knows its config and builds itself."""
+
+    class Config(Recipe):
+        """The table `[objective]` of a recipe."""
+
+        model_config = ConfigDict(model_title_generator=lambda model: model.__qualname__)
+
+        kind: str
+        pairs: ClassVar[bool]
+        """Whether an example has to come from a source of pairs."""
+        singles: ClassVar[bool]
+        """Whether an example of a single sequence can be used."""
+        decodes: ClassVar[bool] = False
+        """Whether the second sequence of a pair goes to a decoder instead of the encoder."""
+
+        @property
+        @abstractmethod
+        def negatives(self) -> Literal["none", "batch", "queue"]:
+            """Where negatives come from. With "none" sequences do not meet in a loss: a batch may be any size."""
+
+        @property
+        def masks(self) -> bool:
+            """Whether masked words are predicted, which needs a trained masked-LM head."""
+            return False
+
+        @property
+        def extras(self) -> frozenset[str]:
+            """What a batch carries besides its sequences: `DOCUMENT`, `TEACHER`."""
+            return frozenset()
+
+        def resolve(self, recipe: PretrainConfig) -> Self:
+            """The config with every open value set as the recipe's preset says."""
+            return self
+
+        def crop_defaults(self, preset: Preset) -> dict[str, float]:
+            """What random crops use where the recipe is silent."""
+            return {"shortest": 0.10, "delete": 0.0}
+
+        def check(self, recipe: PretrainConfig) -> None:
+            """Raise ValueError where the rest of the recipe does not fit."""
+
+        @abstractmethod
+        def shape(self, tokenizer: Tokenizer) -> Shape:
+            """How a drawn row becomes a batch."""
+
+        def arrange(self, source: Source, symmetric: bool) -> Source:
+            """The source with its sequences in the order that `shape` reads."""
+            return source
+
+        @abstractmethod
+        def cost(self, size: Size, load: Load) -> Cost:
+            """What a step costs, for `--plan`."""
+
+    config: Config
+    backbone: Backbone
+    head_classes: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {}
+    """The kinds of heads in `heads.safetensors` that belong to this method."""
+
+    @classmethod
+    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> Method:
+        """The objective of a resolved recipe."""
+        raise NotImplementedError
+
+    def saved(self) -> Saved:
+        """How the trained model is to be used, and what is kept beside it."""
+        raise NotImplementedError
+
+    def warnings(self) -> list[str]:
+        """What the user should know before the run starts."""
+        return []
+
+
+class SourceConfig(Recipe):
+    """The table `[source]` of a recipe: one source, or a mixture of several."""
+
+    model_config = ConfigDict(model_title_generator=lambda model: model.__qualname__)
+
+    kind: str
+
+    @property
+    @abstractmethod
+    def members(self) -> tuple[SingleSource, ...]:
+        """The sources that examples are drawn from."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> tuple[float | None, ...]:
+        """The weight of each member, where the recipe has one."""
+
+    @abstractmethod
+    def resolve(self, recipe: PretrainConfig) -> Self:
+        """The config with every open value set as the recipe's preset says."""
+
+
+class SingleSource(SourceConfig):
+    """A source that is not a mixture."""
+
+    reads_store: ClassVar[bool]
+    """Whether it reads token stores; if not, it names a collection."""
+    symmetric: ClassVar[bool]
+    """Whether the two sequences of a pair are of one kind, so that either can stand for the other."""
+
+    @property
+    def members(self) -> tuple[SingleSource, ...]:
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float | None, ...]:
+        return (None,)
+
+    @property
+    @abstractmethod
+    def sequences(self) -> int:
+        """Sequences of an example."""
+
+    def resolve(self, recipe: PretrainConfig) -> Self:
+        return self
+
+    def check(self, recipe: PretrainConfig) -> None:
+        """Raise ValueError where the rest of the recipe does not fit."""
+
+    @abstractmethod
+    def tokens(self, max_length: int) -> float:
+        """Tokens of an example, as assumed before the data is there."""
+
+    @abstractmethod
+    def open(
+        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+    ) -> list[tuple[str, Source]]:
+        """The source over each store or collection that it reads, with the name of what it reads."""
+
+    def wrap(self, source: Source, tokenizer: Tokenizer) -> Source:
+        """The opened source with the changes that the recipe wants made to its sequences."""
+        return source
+
+
+def unset(config: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those values whose field is None."""
+    return {name: value for name, value in values.items() if getattr(config, name) is None}
