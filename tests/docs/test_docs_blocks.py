@@ -43,8 +43,9 @@ def understood(words: list[str]) -> None:
     """Parse a command line as far as its options go, without running it."""
     command, rest = typer.main.get_command(make_app()), list(words)
     while hasattr(command, "commands"):
-        assert rest[0] in command.commands, f"liebig {shlex.join(words)}: there is no command {rest[0]}"
-        command, rest = command.commands[rest[0]], rest[1:]
+        below = command.get_command(None, rest[0])
+        assert below is not None, f"liebig {shlex.join(words)}: there is no command {rest[0]}"
+        command, rest = below, rest[1:]
     command.make_context("liebig", rest)
 
 
