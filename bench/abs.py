@@ -1,6 +1,6 @@
 """Adaptive batch scheduling against the plain greedy of the paper, on wiki headings and the paragraphs below them.
 
-    python bench/abs.py [--data ../shared/data/wiki] [--pairs 20000] [--batch 64] [--levels 12 | --whole]
+    python bench/abs.py --data WIKI [--pairs 20000] [--batch 64] [--levels 12 | --whole]
     python bench/abs.py --gpu          (500,000 pairs, batch 2,048, ours alone: seconds, and hardness over random)
 
 Vectors are hashed bags of words under a random projection, so that no model is needed and near texts are near. The
@@ -246,7 +246,12 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/wiki"))
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with articles-*.jsonl.xz: rows with title and sections [{h, p}]",
+    )
     parser.add_argument("--pairs", type=int, help="20,000; with --gpu 500,000")
     parser.add_argument("--batch", type=int, help="64; with --gpu 2,048")
     parser.add_argument("--width", type=int, default=128, help="numbers of a vector")

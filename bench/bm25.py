@@ -1,7 +1,7 @@
-"""BM25 against plain bm25s and rank_bm25: speed of indexing and of queries, and what is found, in one run.
+"""BM25 against bm25s and rank_bm25: indexing speed, query speed and effectiveness, in one run.
 
-    python bench/bm25.py [--data ../shared/data]     SciFact, Cranfield and MedQuAD
-    python bench/bm25.py --wiki                      732,630 Wikipedia passages, NQ test questions, answers in the top k
+    python bench/bm25.py --data DATA           SciFact, Cranfield and MedQuAD
+    python bench/bm25.py --data DATA --wiki    732,630 Wikipedia passages, NQ test questions, answers in the top k
 
 Indexing is from text to an index on disk, a query from text to the top 100; CPU seconds of one thread, the best of
 three passes.
@@ -43,7 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of BEIR folders; for --wiki of wiki and nq"
+    )
     parser.add_argument("--sets", nargs="+", default=["scifact", "cranfield", "medquad"])
     parser.add_argument("--wiki", action="store_true")
     parser.add_argument("--peer", action="store_true", help="with --wiki: index and search with bm25s too")

@@ -1,8 +1,8 @@
 """Encoding from raw text against sentence-transformers, in one run.
 
-    python bench/encode.py --model FOLDER               CPU: fp32 with the same vectors, and int8 by ONNX Runtime
-    python bench/encode.py --model FOLDER --quality     and nDCG@10 on SciFact, fp32 against int8
-    python bench/encode.py --gpu [--model FOLDER]       BERT-base of random weights, and the model given (MiniLM)
+    python bench/encode.py --data DATA --model FOLDER            CPU: fp32 with the same vectors, and int8 by ONNX
+    python bench/encode.py --data DATA --model FOLDER --quality  and nDCG@10 on SciFact, fp32 against int8
+    python bench/encode.py --data DATA --gpu [--model FOLDER]    BERT-base of random weights, and the given model
 
 The peer runs at its best dtype and batch size of those tried. Tokenising is part of both; the tokeniser's own bound
 stands beside it. Processes are started, and code is compiled, before the clock. The last line is `ratio: X`.
@@ -44,7 +44,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, help="a sentence-transformers folder, e.g. MiniLM")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with wiki/articles-*.jsonl.xz, scifact/"
+    )
     parser.add_argument("--texts", type=int, help="how many passages; 500 on a CPU, 200,000 on a GPU")
     parser.add_argument("--quality", action="store_true")
     parser.add_argument("--gpu", action="store_true")

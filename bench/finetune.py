@@ -1,7 +1,7 @@
 """Fine-tuning against sentence-transformers: queries per second with the same loss, batch and lengths.
 
-    python bench/finetune.py [--data ../shared/data/squad] [--steps 60] [--peer loop|trainer] [--peer-compile]
-    python bench/finetune.py --size tiny --setting 8x2x128 --steps 3          (does it run? without a GPU)
+    python bench/finetune.py --data SQUAD [--steps 60] [--peer loop|trainer] [--peer-compile]
+    python bench/finetune.py --data SQUAD --size tiny --setting 8x2x128 --steps 3          (does it run? without a GPU)
 
 A new BERT-base with random weights, made by the script, is trained on the questions of a BEIR folder, each with its
 paragraph and random other ones: InfoNCE over the batch (MultipleNegativesRankingLoss), scale 1, dot product, dropout
@@ -261,7 +261,7 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/squad"))
+    parser.add_argument("--data", type=Path, required=True, help="a BEIR folder with training judgements")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument(
         "--setting", action="append", help=f"queries x passages x tokens, several times {SETTINGS}"

@@ -1,7 +1,7 @@
-"""Five queries a passage, from text to text, against transformers' `model.generate`, in one run.
+"""Five queries per passage, from text to text, against transformers' `model.generate`, in one run.
 
-    python bench/generate.py --model FOLDER --gpu       20,000 passages of Wikipedia, bf16
-    python bench/generate.py --model FOLDER             CPU: 32 passages, fp32
+    python bench/generate.py --model FOLDER --data DATA --gpu   20,000 passages of Wikipedia, bf16
+    python bench/generate.py --model FOLDER --data DATA         CPU: 32 passages, fp32
 
 FOLDER is a trained generator (`liebig queries train`), so that queries end where queries end. Both sides sample with
 top k 25 and top p 0.95, at most 64 tokens. The peer gets passages sorted by length and its best batch size of those
@@ -38,8 +38,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--passages", type=Path, help="passages.jsonl of a collection, instead of --data")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="folder with wiki/articles-*.jsonl.xz")
+    source.add_argument("--passages", type=Path, help="passages.jsonl of a collection, instead of --data")
     parser.add_argument("--texts", type=int, help="how many passages; 32 on a CPU, 20,000 on a GPU")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--budget", type=int, help="padded tokens of a batch")
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def read(args: argparse.Namespace, count: int) -> list[Passage]:
-    """So many passages, of a collection or of the data's Wikipedia."""
+    """The first `count` passages, of a collection or of Wikipedia."""
     if args.passages is None:
         return [Passage(f"w{i}", text) for i, text in enumerate(passages(args.data, count))]
     with args.passages.open(encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """`liebig init` and `liebig prepare` on real text: memory, speed beside `datasets.map`, and batches from the store.
 
-    python bench/prepare.py --data ../shared/data/wiki --parts 1
+    python bench/prepare.py --data WIKI --parts 1
 
 Every stage runs in a process of its own, whose tree is watched: peak memory is the sum of the resident sets of the
 process and its children. Both ways tokenize the same paragraphs with the same tokenizer and number of processes;
@@ -32,6 +32,8 @@ def main() -> None:
     if options.child:
         print(json.dumps(CHILDREN[options.child](**json.loads(options.values))))
         return
+    if options.data is None:
+        raise SystemExit("--data is missing: name a folder of .jsonl or .jsonl.xz files of documents")
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         compare(Path(folder), options)
 
@@ -40,8 +42,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/wiki"))
-    parser.add_argument("--parts", type=int, help="use so many of the files [default: all]")
+    parser.add_argument("--data", type=Path, help="folder of .jsonl or .jsonl.xz files of documents")
+    parser.add_argument("--parts", type=int, help="how many of the files to use [default: all]")
     parser.add_argument(
         "--tokenizer", type=Path, help="a tokenizer's folder [default: learned from the data]"
     )

@@ -1,4 +1,4 @@
-"""Sentence splitters side by side: characters per second on one text, and right answers on the hard list.
+"""Sentence splitters side by side: characters per second on one text, and accuracy on a list of hard cases.
 
     python bench/sentences.py [--text articles.jsonl.xz] [--characters 400000]
 
@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from liebig.base.records import Document
+from liebig.formats.stdlib import read_stdlib
 from liebig.text import sentences
 
 Splitter = Callable[[str, str], list[str]]
@@ -61,18 +63,29 @@ def syntok() -> Splitter | None:
     return split
 
 
-def read(path: Path, characters: int) -> list[str]:
-    """Paragraphs of a .txt or .jsonl file (plain or .xz), until there are enough characters."""
+def read(path: Path | None, characters: int) -> list[str]:
+    """Paragraphs of a file, or of Python's own documentation, until there are enough characters."""
     texts: list[str] = []
-    total = 0
+    for text in standard_library() if path is None else paragraphs(path):
+        texts.append(text)
+        characters -= len(text)
+        if characters < 0:
+            break
+    return texts
+
+
+def standard_library() -> Iterator[str]:
+    for item in read_stdlib("stdlib:"):
+        assert isinstance(item.record, Document)
+        for section in item.record.sections:
+            yield from section.paragraphs
+
+
+def paragraphs(path: Path) -> Iterator[str]:
+    """The texts of a .txt or .jsonl file, plain or .xz."""
     with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as lines:
         for line in lines:
-            new = list(strings(json.loads(line))) if ".jsonl" in path.name else [line]
-            texts += new
-            total += sum(map(len, new))
-            if total > characters:
-                break
-    return texts
+            yield from strings(json.loads(line)) if ".jsonl" in path.name else [line]
 
 
 def strings(record: object) -> Iterator[str]:
@@ -108,13 +121,15 @@ def right(split: Splitter, cases: list[dict[str, str]]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--text", type=Path, default=ROOT / "../shared/data/wiki/articles-0.jsonl.xz")
+    parser.add_argument(
+        "--text", type=Path, help="a .txt or .jsonl file, plain or .xz [default: Python's docs]"
+    )
     parser.add_argument("--characters", type=int, default=400_000)
     args = parser.parse_args()
     texts = read(args.text, args.characters)
     cases = json.loads((ROOT / "tests/text/hard_sentences.json").read_text(encoding="utf-8"))
     latin = [case for case in cases if case["script"] == "Latin" and "language" not in case]
-    print(f"{sum(map(len, texts)):,} characters in {len(texts):,} paragraphs of {args.text.name}")
+    print(f"{sum(map(len, texts)):,} characters in {len(texts):,} paragraphs of {args.text or 'stdlib:'}")
     print(f"{'splitter':10} {'M characters/s':>15} {'English right':>16} {'all right':>16}")
     rates = {}
     for name, split in {"ours": ours, "pysbd": pysbd(), "syntok": syntok()}.items():

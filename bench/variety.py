@@ -1,6 +1,6 @@
 """How much two epochs of adaptive batches differ, and what that costs in hardness, on fixed similarities.
 
-    python bench/variety.py [--data ../shared/data/wiki] [--pairs 2000] [--batch 8] [--seeds 3]
+    python bench/variety.py --data WIKI [--pairs 2000] [--batch 8] [--seeds 3]
 
 The pairs and vectors of `abs.py`. Each way schedules an epoch with every seed; printed are hardness over that of random
 batches, and, over every two seeds, the share of batches that come again whole and the share of two pairs in a batch
@@ -47,7 +47,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/wiki"))
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with articles-*.jsonl.xz: rows with title and sections [{h, p}]",
+    )
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)

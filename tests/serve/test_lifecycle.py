@@ -140,8 +140,8 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--host", "0.0.0.0"], "a server at 0.0.0.0, which others can reach, needs a token"),
-        (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen at no.such.name.invalid"),
+        (["--host", "0.0.0.0"], "a server at 0.0.0.0 can be reached from other machines and needs a token"),
+        (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen on no.such.name.invalid"),
         (["--token", ""], "the token is empty"),
         (["--reranker", "nowhere"], "this is no reranker"),
         (["--device", "abacus"], "device = abacus: this machine has no such device"),

@@ -209,7 +209,7 @@ def test_why_a_passage_matched_is_shown_word_by_word(open_page):
     assert page.locator(".because h3").all_text_contents() == ["By meaning (dense)", "By words (BM25)"]
     shaded = page.locator(".because .shaded").nth(1).locator("span").all_text_contents()
     assert {"growth", "barley"} <= set(shaded)
-    assert "Adds to the score: growth +" in page.locator(".because .sum").nth(1).text_content()
+    assert "Raises the score: growth +" in page.locator(".because .sum").nth(1).text_content()
 
 
 def test_the_keyboard_alone_suffices(open_page):
@@ -260,8 +260,8 @@ def test_nothing_found_is_explained_on_the_page(open_page):
     page = open_page("/?q=the zymurgy&a=bm25&b=")
     page.wait_for_selector(".nothing")
     said = page.locator(".nothing").text_content()
-    assert "No passage has the word “zymurgy”" in said
-    assert "Left out, because they are everywhere: the." in said
+    assert "No passage contains the word “zymurgy”" in said
+    assert "Ignored stop words: the." in said
 
 
 def test_a_filter_is_set_by_a_result_and_taken_away_again(open_page):
@@ -297,7 +297,7 @@ def test_a_token_is_asked_for_once(open_page, serving, retriever):
     with serving(retriever, token="s3cret") as address:
         page = open_page("/", address=address, expected="401")
         page.locator("#token").fill("s3cret")
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         page.locator("#query").fill("comet")
         page.wait_for_selector(".hit")
         page.reload()

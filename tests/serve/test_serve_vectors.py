@@ -57,7 +57,7 @@ def test_long_texts_are_cut_unless_that_is_refused(client, retriever):
     assert np.allclose(cut.json(), retriever.encode([long], "passage"), atol=1e-4)
     refused = client.post("/embed", json={"inputs": ["short", long], "truncate": False})
     assert refused.status_code == 413
-    assert "Text 1 of inputs is longer than the 256 tokens" in refused.json()["error"]
+    assert "Text 1 of inputs is longer than the model's limit of 256 tokens" in refused.json()["error"]
 
 
 def test_the_openai_client_gets_the_same_vectors_as_numbers_and_as_bytes(server, retriever):
@@ -86,7 +86,7 @@ def test_questions_are_embedded_as_questions_when_asked(server, retriever):
 
 def test_the_openai_client_shows_our_sentence(server):
     client = OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
-    with pytest.raises(BadRequestError, match="tokens of another vocabulary"):
+    with pytest.raises(BadRequestError, match="token ids"):
         client.embeddings.create(model="any", input=[[1, 2, 3]])
     with pytest.raises(BadRequestError, match="dimensions = 7"):
         client.embeddings.create(model="any", input="text", dimensions=7)

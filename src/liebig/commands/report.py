@@ -1,4 +1,4 @@
-"""`liebig report`: reads folders that stages left, writes `report.html` and its plots."""
+"""`liebig report`: reads the folders of finished stages, writes `report.html` and its plots."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from liebig.evaluation.plots import write_svg
 from liebig.evaluation.report import all_plots, assemble, find_stages, render
 from liebig.evaluation.tables import show
 
-# The recipe of `liebig report`.
-
 
 class ReportConfig(Config):
-    """`liebig report FOLDER…`: one self-contained HTML page of everything in the folders."""
+    """Write one self-contained HTML page with everything found in the folders: data, training, results, tests."""
 
     folders: tuple[InputPath, ...] = Field(
-        description="Folders that stages wrote, or folders of such folders."
+        description="Folders of finished stages, or folders that contain them."
     )
-    title: str = Field("Liebig report", description="The title of the page.")
-    about: str = Field("", description="A few sentences on what was tried and why, shown at the top.")
-    samples: int = Field(2000, ge=100, description="Samples of the tests between systems on one task.")
-    seed: int = Field(0, description="Seed of those tests.")
+    title: str = Field("Liebig report", description="Title of the page.")
+    about: str = Field("", description="A few sentences about the work, shown at the top.")
+    samples: int = Field(2000, ge=100, description="Number of samples of the randomisation tests.")
+    seed: int = Field(0, description="Seed of the randomisation tests.")
 
 
 def run(config: ReportConfig, folder: Folder) -> None:
-    """Write the page, and every plot as a file of its own."""
+    """Write the page, and every plot as an SVG file."""
     stages = find_stages(config.folders)
     page = assemble(stages, title=config.title, about=config.about, samples=config.samples, seed=config.seed)
     folder.write_text("report.html", render(page))

@@ -1,4 +1,4 @@
-"""The command `liebig serve`, apart from what it loads."""
+"""`liebig serve`: options only; what it runs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -13,36 +13,45 @@ DEFAULT = Limits()
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="A retriever's folder, as liebig build writes it.")],
-    host: Annotated[str, typer.Option(help="The address; others than loopback need a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 8765,
+    folder: Annotated[Path, typer.Argument(help="A retriever folder, made by liebig build.")],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; anything but loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes any free port.", min=0, max=65535)
+    ] = 8765,
     token: Annotated[
-        str | None, typer.Option(help="What clients send as bearer token.", envvar="LIEBIG_TOKEN")
+        str | None, typer.Option(help="Bearer token that clients must send.", envvar="LIEBIG_TOKEN")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Threads that compute [default: one a core].", min=1)
+        int | None, typer.Option(help="Number of compute threads [default: one per core].", min=1)
     ] = None,
     reranker: Annotated[
         Path | None, typer.Option(help="A cross-encoder for /rerank [default: the folder's encoder].")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu].")] = None,
     batching: Annotated[
-        bool, typer.Option("--batching/--no-batching", help="Compute texts of several requests together.")
+        bool, typer.Option("--batching/--no-batching", help="Batch texts of several requests.")
     ] = True,
     wait_ms: Annotated[
-        float, typer.Option(help="Milliseconds a text waits for company.", min=0)
+        float, typer.Option(help="Maximum time to wait for a batch to fill (ms).", min=0)
     ] = DEFAULT.wait_ms,
-    queue: Annotated[int, typer.Option(help="Texts that may wait in line.", min=1)] = DEFAULT.queue,
-    max_body_mb: Annotated[int, typer.Option(help="Megabytes of the largest request.", min=1)] = DEFAULT.body
+    queue: Annotated[int, typer.Option(help="Maximum number of texts in the queue.", min=1)] = DEFAULT.queue,
+    max_body_mb: Annotated[int, typer.Option(help="Maximum size of a request (MB).", min=1)] = DEFAULT.body
     >> 20,
-    max_texts: Annotated[int, typer.Option(help="Texts of a request.", min=1)] = DEFAULT.texts,
-    max_k: Annotated[int, typer.Option(help="Passages of an answer.", min=1)] = DEFAULT.k,
-    timeout: Annotated[float, typer.Option(help="Seconds of an answer.", min=0.1)] = DEFAULT.seconds,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the search page in a browser.")] = False,
+    max_texts: Annotated[
+        int, typer.Option(help="Maximum number of texts per request.", min=1)
+    ] = DEFAULT.texts,
+    max_k: Annotated[int, typer.Option(help="Maximum number of passages per answer.", min=1)] = DEFAULT.k,
+    timeout: Annotated[
+        float, typer.Option(help="Maximum time to answer a request (s).", min=0.1)
+    ] = DEFAULT.seconds,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the search page in a browser.")] = False,
 ) -> None:
-    """Serve a retriever's folder over HTTP: a search page, search, vectors and scores for other programs.
+    """Serve a retriever over HTTP: a search page, and an API for search, embeddings and reranking.
 
-    A folder that `liebig update` changes is taken over without stopping.
+    The API is compatible with clients of OpenAI and text-embeddings-inference. When `liebig update` changes the
+    folder, the server switches to the new version without a restart.
 
     Example:
 

@@ -1,4 +1,9 @@
-"""Which stages there are below some folders, in the order they were run, and what files each left."""
+"""The report: find the finished stages below some folders, read their files, and render one HTML page.
+
+In this order: stages and their commands, a table per task, significance tests between systems, training curves, and the
+page. The page has no script, no font and makes no request; plots are inline SVG. Cost: about a second, most of it for
+the plots and the randomisation tests.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +35,8 @@ DEPTH = 4
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A finished stage: where it lies and what its manifest says."""
+class StageRun:
+    """A finished stage: its folder and its manifest."""
 
     name: str
     path: Path
@@ -47,17 +52,17 @@ class Ran:
 
     @property
     def took(self) -> str:
-        """The same for people."""
+        """How long it took, in words."""
         return duration(self.seconds)
 
     @property
     def by(self) -> str:
-        """The command that ran it: its own, or the one it is a part of."""
+        """The command that ran it: its own, or the one it is part of."""
         return f"liebig {self.manifest.part_of or self.manifest.kind}"
 
     @property
     def command(self) -> str | None:
-        """The command that makes this folder again, every value written out; None for a part of another command."""
+        """The command that reproduces this folder, with every value; None for a part of another command."""
         if self.manifest.part_of:
             return None
         words = [f"{key}={as_literal(value)}" for key, value in _leaves(self.manifest.recipe)]
@@ -66,7 +71,7 @@ class Ran:
         )
 
     def file(self, name: str) -> Path | None:
-        """A file of the folder, held against its manifest; none if it has no such file."""
+        """The path of a file in the folder, None if there is none; its hash is checked against the manifest."""
         path = self.path / name
         if not path.is_file():
             return None
@@ -74,12 +79,12 @@ class Ran:
         return path
 
     def json(self, name: str) -> Any:
-        """A JSON file of the folder; none if it has no such file."""
+        """The content of a JSON file in the folder, None if there is none."""
         path = self.file(name)
         return json.loads(path.read_text(encoding="utf-8")) if path else None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """A file of JSON lines; empty if there is none. A last line cut off is left out."""
+        """The rows of a JSON lines file, empty if there is none; an incomplete last line is dropped."""
         path = self.file(name)
         if path is None:
             return []
@@ -91,14 +96,14 @@ class Ran:
         ]
 
 
-def find_stages(folders: Iterable[Path]) -> list[Ran]:
-    """Every stage at or below the folders, by the time it began."""
+def find_stages(folders: Iterable[Path]) -> list[StageRun]:
+    """Every stage at or below the folders, by start time."""
     found = {path.resolve(): _name(path, root) for root in folders for path in _folders(root)}
-    stages = [Ran(name, path, read_manifest(path)) for path, name in found.items()]
+    stages = [StageRun(name, path, read_manifest(path)) for path, name in found.items()]
     kept = [stage for stage in stages if stage.manifest.kind not in SKIPPED]
     if not kept:
         raise DataError(
-            "no stage has left anything here", file=next(iter(folders), None), fix="run a stage first"
+            "no finished stage found here", file=next(iter(folders), None), fix="run a stage first"
         )
     return sorted(kept, key=lambda stage: (stage.manifest.started, stage.name))
 
@@ -126,8 +131,6 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + key, value
 
 
-# Results as tables of the page: one table a task, and who beats whom.
-
 ALPHA = 0.05
 
 
@@ -136,7 +139,7 @@ class Entry:
     """One system on one task, and the stage it comes from."""
 
     system: str
-    stage: Ran
+    stage: StageRun
     task: TaskResult
 
 
@@ -155,7 +158,7 @@ class TaskTable:
 
     @property
     def best(self) -> Mapping[str, float]:
-        """The largest mean of each measure."""
+        """The highest mean of each measure."""
         found = {}
         for measure in self.measures:
             values = [e.task.measures[measure].mean for e in self.entries if measure in e.task.measures]
@@ -165,7 +168,7 @@ class TaskTable:
 
 @dataclass(frozen=True)
 class Cell:
-    """A system against another: the difference, its p, and a word for it."""
+    """One system against another: the difference, its p-value, and the verdict in words."""
 
     difference: float
     p: float
@@ -174,7 +177,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Who beats whom on one measure of one task."""
+    """All pairs of systems on one measure of one task."""
 
     label: str
     measure: str
@@ -183,8 +186,8 @@ class Matrix:
     test: str
 
 
-def task_tables(stages: Sequence[Ran]) -> list[TaskTable]:
-    """One table a task, in the order the tasks were first evaluated."""
+def task_tables(stages: Sequence[StageRun]) -> list[TaskTable]:
+    """One table per task, in the order of their first evaluation."""
     by_task: dict[str, list[Entry]] = {}
     for stage in stages:
         if stage.file(RESULTS):
@@ -195,7 +198,7 @@ def task_tables(stages: Sequence[Ran]) -> list[TaskTable]:
 
 
 def _distinct(entries: Sequence[Entry]) -> list[Entry]:
-    """Systems of one name are told apart by their stage."""
+    """Add the stage to the names of systems that share one."""
     names = [entry.system for entry in entries]
     return [
         entry
@@ -233,7 +236,7 @@ def _recall_plot(label: str, entries: Sequence[Entry]) -> str | None:
 
 
 def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
-    """Paired tests between the systems of a task, where all have values of a measure for the same queries."""
+    """Paired tests between the systems of a task; none unless all have values for the same queries."""
     rows = {
         e.system: read_per_query(e.stage.path, e.task)
         for e in table.entries
@@ -248,15 +251,15 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
 
 
 def matrices(label: str, found: Compared, test: str) -> list[Matrix]:
-    """The comparisons of all measures as matrices."""
+    """The comparisons of each measure as a matrix."""
     pairs = [
         (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted) for pair in found.pairs
     ]
     return _matrices(label, list(found.systems), pairs, test)
 
 
-def stored_matrices(stage: Ran) -> list[Matrix]:
-    """The comparisons that `liebig compare` left; none if it did not run."""
+def stored_matrices(stage: StageRun) -> list[Matrix]:
+    """The comparisons that `liebig compare` wrote; none for other stages."""
     tree: dict[str, Any] | None = stage.json("compare.json")
     if tree is None:
         return []
@@ -284,14 +287,12 @@ def _word(difference: float, p: float) -> str:
     return "better" if difference > 0 else "worse"
 
 
-# The curves, speed and memory of training runs, from their logs.
-
-POINTS = 400
+POINTS = 400  # most points of a training curve
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training run: its plots by title, what its log announced, and its speed in words."""
+    """One training run: its plots by title, the events of its log, and its speed."""
 
     name: str
     plots: Sequence[tuple[str, str]]
@@ -299,8 +300,8 @@ class Training:
     speed: Sequence[tuple[str, str]]
 
 
-def training_of(stage: Ran) -> Training | None:
-    """The training run of a stage; none if it has no log."""
+def training_of(stage: StageRun) -> Training | None:
+    """The training run of a stage; None if it has no log."""
     log = stage.lines("log.jsonl")
     if not log:
         return None
@@ -310,7 +311,7 @@ def training_of(stage: Ran) -> Training | None:
 
 
 def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
-    """An evaluation that was done once, in words: one point makes no plot."""
+    """A single evaluation as a sentence, because one point makes no plot."""
     measured = [line for line in log if "evaluation" in line]
     if len(measured) != 1:
         return []
@@ -334,7 +335,7 @@ def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _columns(log: Sequence[dict[str, Any]], key: str) -> dict[str, tuple[list[int], list[float]]]:
-    """Values under a key by their name, each with its steps."""
+    """The series under a key: steps and values by name."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     for line in log:
         for name, value in line.get(key, {}).items():
@@ -345,7 +346,7 @@ def _columns(log: Sequence[dict[str, Any]], key: str) -> dict[str, tuple[list[in
 
 
 def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
-    """A series of at most so many points: means of neighbours."""
+    """A series of at most POINTS points; neighbours are averaged."""
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if len(x) > POINTS:
         bins = np.array_split(np.arange(len(x)), POINTS)
@@ -354,7 +355,7 @@ def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
 
 
 def speed_of(timing: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Median rates, and the peak of memory."""
+    """Median rates and peak memory."""
     found: list[tuple[str, str]] = []
     rate = _values(timing, "tokens_per_second")
     if rate.size:
@@ -375,13 +376,10 @@ def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:
     return np.array([line[key] for line in timing if key in line], dtype=np.float64)
 
 
-# The page itself: everything gathered, put through one template; no script, no font, no request to
-# anywhere.
-
 FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
 INSPECT = "queries inspect"
 CAPTIONS = {
-    "attention": "Entropy of the attention that CLS pays, by layer, averaged over heads and texts. Higher is broader; "
+    "attention": "Entropy of the attention from CLS by layer, averaged over heads and texts. Higher is broader; "
     "dashed lines are models after fine-tuning.",
     "neighbours": "How many of the second stage's top n the first stage already had among its top k.",
     "curve": "How the measure grows with the number of labels.",
@@ -390,7 +388,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the page: a name for its file, a title, words for those who cannot see it, and the SVG."""
+    """A plot: file name, title, caption and SVG."""
 
     name: str
     title: str
@@ -417,7 +415,7 @@ class Page:
 
     title: str
     about: str
-    stages: Sequence[Ran]
+    stages: Sequence[StageRun]
     data: Sequence[tuple[str, Mapping[str, Any]]]
     training: Sequence[Training]
     tables: Sequence[TaskTable]
@@ -429,8 +427,8 @@ class Page:
     leaks: Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def assemble(stages: Sequence[Ran], *, title: str, about: str, samples: int, seed: int) -> Page:
-    """Read what every stage left."""
+def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int, seed: int) -> Page:
+    """Read the files of every stage."""
     tables = task_tables(stages)
     matrices = [matrix for stage in stages for matrix in stored_matrices(stage)]
     if not matrices:
@@ -452,7 +450,7 @@ def assemble(stages: Sequence[Ran], *, title: str, about: str, samples: int, see
 
 
 def render(page: Page) -> str:
-    """The HTML."""
+    """Render the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -468,7 +466,7 @@ def render(page: Page) -> str:
 
 
 def all_plots(page: Page) -> list[Plot]:
-    """Every plot of the page, to be saved as a file too."""
+    """Every plot of the page, to be saved as files."""
     found = [
         Plot(_slug(f"{t.name}-{title}"), title, "", svg) for t in page.training for title, svg in t.plots
     ]
@@ -479,11 +477,11 @@ def all_plots(page: Page) -> list[Plot]:
 
 
 def inline_svg(svg: str, label: str) -> Markup:
-    """An SVG to stand in the page: sized by its column, named for those who cannot see it, ids of its own."""
+    """An SVG for the page: sized by its column, labelled for screen readers, with unique ids."""
     text = svg[svg.index("<svg") :]
     if FOREIGN.search(text):
         raise DataError(
-            f"the plot {label!r} holds a script or points outside of the page", fix="run its analysis again"
+            f"the plot {label!r} contains a script or an external link", fix="run its analysis again"
         )
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -514,8 +512,8 @@ def _errors(name: str, tree: Mapping[str, Any]) -> Errors:
     return Errors(name, tree["names"], tree["measure"], groups, tree["wins"], tree["losses"], plot)
 
 
-def _stored_plots(stage: Ran) -> list[Plot]:
-    """Plots that an analysis drew."""
+def _stored_plots(stage: StageRun) -> list[Plot]:
+    """The plots that an analysis wrote."""
     found = [(kind, stage.file(f"{kind}.svg")) for kind in CAPTIONS]
     return [
         Plot(
@@ -529,7 +527,7 @@ def _stored_plots(stage: Ran) -> list[Plot]:
     ]
 
 
-def _json(stages: Sequence[Ran], name: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _json(stages: Sequence[StageRun], name: str) -> list[tuple[str, Mapping[str, Any]]]:
     return [(stage.name, tree) for stage in stages if (tree := stage.json(name)) is not None]
 
 

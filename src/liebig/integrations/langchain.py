@@ -1,11 +1,11 @@
-"""A retriever's folder in LangChain: `LiebigEmbeddings` and `LiebigRetriever`.
+"""A retriever folder in LangChain: `LiebigEmbeddings` and `LiebigRetriever`.
 
     from liebig.integrations.langchain import LiebigRetriever
 
     retriever = LiebigRetriever(folder="runs/articles", k=5)
     documents = retriever.invoke("what limits the growth of barley?")
 
-Both open the folder once, and are what the library's own base classes ask for, so chains take them as they are.
+Both open the folder once and subclass the library's own base classes, so chains accept them directly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["LiebigEmbeddings", "LiebigRetriever"]
 
 
 class LiebigEmbeddings(Embeddings):
-    """The encoder of a retriever's folder."""
+    """Embeds texts with the encoder of a retriever folder."""
 
     def __init__(self, folder: str | Path | None = None, *, retriever: Retriever | None = None) -> None:
         self.retriever = _opened(folder, retriever)
@@ -46,7 +46,7 @@ class LiebigEmbeddings(Embeddings):
 
 
 class LiebigRetriever(BaseRetriever):
-    """Passages of a retriever's folder; `system` and `filters` are those of `Retriever.search`."""
+    """Retrieves passages from a retriever folder; `system` and `filters` are passed to `Retriever.search`."""
 
     folder: str | Path | None = None
     k: int = 10
@@ -58,7 +58,7 @@ class LiebigRetriever(BaseRetriever):
         self, folder: str | Path | None = None, *, retriever: Retriever | None = None, **more: Any
     ) -> None:
         unknown = [name for name in more if name not in type(self).model_fields]
-        if unknown:  # the library would leave it out without a word
+        if unknown:  # pydantic would ignore it silently
             raise TypeError(
                 f"LiebigRetriever takes folder, retriever, k, system, filters, not {unknown[0]!r}"
             )

@@ -1,11 +1,11 @@
-"""A retriever's folder in LlamaIndex: `LiebigEmbedding` and `LiebigRetriever`.
+"""A retriever folder in LlamaIndex: `LiebigEmbedding` and `LiebigRetriever`.
 
     from liebig.integrations.llamaindex import LiebigRetriever
 
     retriever = LiebigRetriever("runs/articles", k=5)
     nodes = retriever.retrieve("what limits the growth of barley?")
 
-Both open the folder once, and are what the library's own base classes ask for, so query engines take them as they are.
+Both open the folder once and subclass the library's own base classes, so query engines accept them directly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["LiebigEmbedding", "LiebigRetriever"]
 
 
 class LiebigEmbedding(BaseEmbedding):
-    """The encoder of a retriever's folder."""
+    """Embeds texts with the encoder of a retriever folder."""
 
     _retriever: Retriever = PrivateAttr()
 
@@ -55,7 +55,7 @@ class LiebigEmbedding(BaseEmbedding):
 
 
 class LiebigRetriever(BaseRetriever):
-    """Passages of a retriever's folder; `system` and `filters` are those of `Retriever.search`."""
+    """Retrieves passages from a retriever folder; `system` and `filters` are passed to `Retriever.search`."""
 
     def __init__(
         self,

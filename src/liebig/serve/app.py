@@ -1,4 +1,4 @@
-"""The application: routes around an engine, errors as JSON, the guard before everything."""
+"""The FastAPI application: the routes of an engine, errors as JSON, and the `Guard` middleware."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from liebig.serve.middleware import Guard
 from liebig.serve.replies import handle_errors
 from liebig.serve.routes import embed_routes, page_routes, search_routes
 
-ABOUT = "Search, vectors and scores of one retriever's folder. Errors are JSON with one sentence in `error`."
+ABOUT = (
+    "Search, embeddings and reranking for one retriever folder. Errors are JSON with one sentence in `error`."
+)
 
 
 def make_app(engine: Engine, *, token: str | None = None) -> FastAPI:
-    """All routes of a server; the engine starts and stops with it."""
+    """Build the application; the engine starts and stops with it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -35,9 +37,8 @@ def make_app(engine: Engine, *, token: str | None = None) -> FastAPI:
     )
     model = str(engine.retriever.info().get("model") or "none")
     for routes in (embed_routes(engine, model), search_routes(engine), page_routes(engine, model)):
-        app.router.routes.extend(
-            routes.routes
-        )  # plain and busiest first: an included router is matched twice
+        # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
+        app.router.routes.extend(routes.routes)
     handle_errors(app)
     app.add_middleware(Guard, limits=engine.limits, metrics=engine.metrics, token=token)
     return app

@@ -1,10 +1,10 @@
 """Dynamic batching: texts of many requests go through the model together.
 
-Requests wait in line; whoever computes takes one item of each request in turn, up to a budget, so a request of a
-thousand texts does not hold up one of a single text. Under load batches form by themselves while the workers are
-busy; a free worker waits a moment for company only if there was any lately, so a lone request pays nothing. An item
-whose result is an error fails its own request only; an error that is raised fails all that were computed with it.
-Cost: about 50 µs a batch and 10 µs an item, on the event loop.
+Requests wait in a queue. A free worker takes one item of each request in turn, up to a budget, so a request with a
+thousand texts does not delay one with a single text. Under load, batches form while the workers are busy. A free worker
+waits for a batch to fill only if the last batch had several items, so a lone request is not delayed. An item whose
+result is an error fails its own request only; an exception fails every request in the batch.
+Cost: about 50 µs per batch and 10 µs per item, on the event loop.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class Batching:
-    """How batches form: the most they cost together, how long a free worker waits for company, who may wait in line."""
+    """Limits of batching: cost of a batch, seconds to wait for it to fill, items in the queue."""
 
     budget: int = 1024
     wait: float = 0.001
     queue: int = 4096
-    together: bool = True  # False: every item alone, to measure what batching is worth
+    together: bool = True  # False: one item per batch, to measure what batching gains
 
 
 class _Request(Generic[In, Out]):
-    """The items of a request that wait, and what came back so far."""
+    """The items of a request that still wait, and the results so far."""
 
     def __init__(self, items: Sequence[In], costs: Sequence[int], done: asyncio.Future[list[Out]]) -> None:
         self.waiting = deque(enumerate(zip(items, costs)))
         self.left, self.done = len(items), done
         self.results: list[Out | None] = [None] * len(items)
 
-    def give(self, place: int, result: Out | Exception) -> None:
+    def set_result(self, place: int, result: Out | Exception) -> None:
         if isinstance(result, Exception):
             self.fail(result)
             return
@@ -59,7 +59,7 @@ _Taken = list[tuple[_Request[In, Out], int, In]]
 
 
 class Batcher(Generic[In, Out]):
-    """Items in, results out, computed in batches by the threads of a pool."""
+    """Computes items in batches, in the threads of a pool."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Batcher(Generic[In, Out]):
     ) -> None:
         self._work, self._pool, self._workers, self._how, self._watch = work, pool, workers, batching, watch
         self._line: deque[_Request[In, Out]] = deque()
-        self._busy, self._company, self._closed = 0, False, False
+        self._busy, self._shared, self._closed = 0, False, False
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = self._cost = 0
         self._batches: set[asyncio.Task[None]] = set()
 
     async def submit(self, items: Sequence[In], costs: Sequence[int]) -> list[Out]:
-        """The results of the items, in order; `Busy` if the line is too long."""
+        """Return the results of the items, in order; raises `Busy` if the queue is full."""
         if not items:
             return []
         if self._closed or self.waiting + len(items) > self._how.queue:
@@ -93,13 +93,13 @@ class Batcher(Generic[In, Out]):
             self._forget(request)
 
     async def close(self) -> None:
-        """Take nothing new, and finish what is in line."""
+        """Refuse new items and finish those in the queue."""
         self._closed = True
         while self._batches:
             await asyncio.gather(*self._batches, return_exceptions=True)
 
     def _forget(self, request: _Request[In, Out]) -> None:
-        """Take what still waits out of the line: nobody wants it any more."""
+        """Remove waiting items of a request that was cancelled or failed."""
         if request.waiting:
             self.waiting -= len(request.waiting)
             self._cost -= sum(cost for _, (_, cost) in request.waiting)
@@ -107,11 +107,11 @@ class Batcher(Generic[In, Out]):
             self._line.remove(request)
 
     def _wake(self) -> None:
-        """Start batches, at once or after waiting for company."""
+        """Start batches, at once or after waiting for more items."""
         if not self._line or self._busy >= self._workers or self._timer is not None:
             return
-        lonely = not self._busy and not self._company
-        if lonely or self._closed or not self._how.together or self._cost >= self._how.budget:
+        alone = not self._busy and not self._shared
+        if alone or self._closed or not self._how.together or self._cost >= self._how.budget:
             self._start()
         else:
             self._timer = asyncio.get_running_loop().call_later(self._how.wait, self._waited)
@@ -121,17 +121,17 @@ class Batcher(Generic[In, Out]):
         self._start()
 
     def _start(self) -> None:
-        """Deal what is in line out to the free workers."""
+        """Divide the queue among the free workers."""
         while self._line and self._busy < self._workers:
             taken = self._take(-(-self._cost // (self._workers - self._busy)))
-            self._company = len(taken) > 1
+            self._shared = len(taken) > 1
             self._busy += 1
             task = asyncio.create_task(self._batch(taken))
             self._batches.add(task)
             task.add_done_callback(self._batches.discard)
 
     def _take(self, share: int) -> _Taken[In, Out]:
-        """Items of a batch: one of each request in turn, until its share of the cost is reached."""
+        """Take the items of a batch: one of each request in turn, up to a share of the total cost."""
         most = min(self._how.budget, share) if self._how.together else 0
         taken: _Taken[In, Out] = []
         spent = 0
@@ -155,7 +155,7 @@ class Batcher(Generic[In, Out]):
         try:
             results = await asyncio.get_running_loop().run_in_executor(self._pool, self._work, items)
             for (request, place, _), result in zip(taken, results, strict=True):
-                request.give(place, result)
+                request.set_result(place, result)
         except Exception as error:
             for request, _, _ in taken:
                 request.fail(error)

@@ -1,7 +1,7 @@
-"""What computes behind the routes: the retriever, its model, a reranker, and the line before them.
+"""The computing behind the routes: a retriever, its model, a reranker, and the queues before them.
 
-Embedding, searching and reranking each have a line of their own and share the threads that compute, one a core. A
-generation that `liebig update` wrote is taken over between batches; those under way finish with the one before.
+Embedding, searching and reranking have a queue each and share a pool of threads, one per core. When `liebig update`
+writes a new generation of the folder, the engine switches to it between batches; batches under way finish with the old.
 """
 
 from __future__ import annotations
@@ -29,12 +29,10 @@ from liebig.serve.metrics import Metrics
 from liebig.serve.middleware import Limits
 from liebig.serve.replies import Busy, Refusal
 
-# The retriever as the server sees it: its model as an embedder, the words of a question as BM25 takes them.
-
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a question: the term it becomes ("" for a stop word), and how many passages have it."""
+    """A word of a question: its term in BM25 ("" for a stop word), and how many passages contain it."""
 
     text: str
     term: str
@@ -42,7 +40,7 @@ class Word:
 
 
 def analyzer_of(retriever: Retriever) -> Analyzer:
-    """What makes terms of words: BM25's own, where there is an index."""
+    """The analyzer that turns words into terms: that of the BM25 index if there is one."""
     return _analyzer(retriever.opened.bm25)
 
 
@@ -51,13 +49,13 @@ def _analyzer(index: BM25 | None) -> Analyzer:
 
 
 def embedder_of(retriever: Retriever) -> Embedder | None:
-    """The model as the index used it; None where there is no dense index."""
+    """The model that made the dense index; None if there is no dense index."""
     opened = retriever.opened
     return opened.embedder if "dense" in opened.described.systems else None
 
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
-    """The words of a question, as BM25 takes them."""
+    """The distinct words of a question, as BM25 sees them."""
     index = retriever.opened.bm25
     analyzer, found = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
@@ -67,20 +65,20 @@ def words_of(retriever: Retriever, question: str) -> list[Word]:
 
 
 def frequency(index: BM25, term: str) -> int:
-    """In how many passages a term is."""
+    """How many passages contain a term."""
     numbers = ((segment, segment.terms.get(term)) for segment in index.segments)
     return sum(segment.frequency(number) for segment, number in numbers if number is not None)
 
 
 T = TypeVar("T")
-EXPLAINED = 8  # explanations that may wait for each worker
+EXPLAINED = 8  # explanations that may wait per worker
 log = logging.getLogger("liebig.serve")
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A search by one system or several: only questions of the same depth, systems and filters are asked together."""
+    """A search with one or several systems; only questions with equal depth, systems and filters share a batch."""
 
     text: str
     k: int
@@ -89,13 +87,13 @@ class Question:
 
 
 def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> Filters:
-    """Filters as a value that can be compared."""
+    """Filters as a hashable value."""
     several = {name: (v,) if isinstance(v, str) else tuple(v) for name, v in (filters or {}).items()}
     return tuple(sorted(several.items()))
 
 
 class Engine:
-    """Answers for the routes; `start` before the first, `close` after the last."""
+    """Answers requests of the routes; call `start` before the first and `close` after the last."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class Engine:
         self.closing, self._explaining = False, 0
 
     async def start(self) -> None:
-        """Load what the first request would wait for, and look for new generations from now on."""
+        """Load the model and indexes, and begin to watch the folder for new generations."""
         await self.compute(self._load)
         embedder = self.embedder
         how = Batching(
@@ -138,30 +136,30 @@ class Engine:
         return made
 
     async def close(self) -> None:
-        """Finish what is in line; take nothing new."""
+        """Refuse new requests and finish those in the queues."""
         self.closing = True
         if self._poll is not None:
             self._poll.cancel()
-        await asyncio.gather(*(line.close() for line in (self._embeds, self._searches, self._pairs)))
+        await asyncio.gather(*(queue.close() for queue in (self._embeds, self._searches, self._pairs)))
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def compute(self, function: Callable[..., T], *args: Any) -> T:
-        """Run something in a thread that computes."""
+        """Run a function in a thread of the pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
     async def embed(self, texts: Sequence[str], kind: Kind) -> list[Embedded]:
-        """Vectors, as the model makes them."""
+        """Embed texts, without scaling them to unit length."""
         costs = [self._model().cost(text) for text in texts]
         found = await self._embeds.submit([Asked(text, kind) for text in texts], costs)
         self.metrics.tokens.inc(sum(item.tokens for item in found))
         return found
 
     async def search(self, question: Question) -> list[list[Result]]:
-        """The best passages of a question, by each of its systems."""
+        """The best passages for a question, one list per system."""
         return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
 
     async def rerank(self, query: str, texts: Sequence[str], *, raw: bool) -> list[float]:
-        """The scores of texts for a query: a cross-encoder's (between 0 and 1 unless raw), else the encoder's."""
+        """Score texts for a query: by the cross-encoder (0 to 1 unless raw), or by the encoder if there is none."""
         if self.reranker is None:
             return await self._similar(query, texts)
         costs = [(len(query) + len(text)) // 4 + 4 for text in texts]
@@ -176,7 +174,7 @@ class Engine:
         return scores
 
     async def explain(self, query: str, passage: str, system: str) -> list[Contribution]:
-        """What each word of a passage adds; few at a time, because each is as much work as many searches."""
+        """What each word of a passage adds to its score; few at a time, because one costs as much as many searches."""
         if self._explaining >= EXPLAINED * self._workers:
             raise Busy(self._explaining)
         self._explaining += 1
@@ -186,7 +184,7 @@ class Engine:
             self._explaining -= 1
 
     def _load(self) -> None:
-        """Bring model, maps and compiled code into memory."""
+        """Load the model, map the indexes and compile the kernels."""
         opened = self.retriever.opened
         if self.embedder is not None:
             self._embed([Asked("warm", "query"), Asked("warm", "passage")])
@@ -200,7 +198,7 @@ class Engine:
 
     @property
     def embedder(self) -> Embedder | None:
-        """The model of the generation that is open; None where there is none."""
+        """The model of the open generation; None if there is no dense index."""
         return embedder_of(self.retriever)
 
     def _model(self) -> Embedder:
@@ -210,7 +208,7 @@ class Engine:
         return embedder
 
     def _search(self, questions: list[Question]) -> list[list[list[Result]] | Exception]:
-        """Questions of one kind at a time; what cannot be asked is an error for those who asked it."""
+        """Search questions in groups of equal settings; an error fails only the questions of its group."""
         found: list[list[list[Result]] | Exception] = [[] for _ in questions]
         for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
             places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
@@ -227,13 +225,13 @@ class Engine:
         return found
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
-        assert self.reranker is not None, "asked only where there is one"
+        assert self.reranker is not None, "called only with a reranker"
         queries, texts = (self.reranker.tokenizer.encode_batch(side) for side in zip(*pairs))
         scores: list[float] = self.reranker.scores(queries, texts).tolist()
         return scores
 
     async def _watch_folder(self) -> None:
-        """Take over each generation that appears, whatever is wrong with one: that is told once."""
+        """Switch to each new generation; log an unreadable one once and keep serving the old."""
         told = ""
         while True:
             await asyncio.sleep(self.limits.poll)
@@ -242,11 +240,11 @@ class Engine:
                 if self.retriever.opened is not self._loaded:
                     await self.compute(self._load)
                     self.metrics.takeovers.inc()
-                    log.info("generation %d of the folder is served now", self.retriever.generation)
+                    log.info("now serving generation %d of the folder", self.retriever.generation)
             except Exception as error:
                 self.metrics.failures.inc()
                 if str(error) != told:
                     log.warning(
-                        "the folder's new generation cannot be read, the one before goes on: %s", error
+                        "cannot read the new generation of the folder, still serving the old one: %s", error
                     )
                 told = str(error)

@@ -1,7 +1,8 @@
-"""What stands before every route: host, token, size and time of the body, time of the answer, headers, metrics.
+"""The middleware in front of all routes: token, host, size limits, timeouts, security headers, metrics.
 
-One plain ASGI layer. Without a token only requests to a loopback name are served, so that no web page can reach the
-server through a name of its own (DNS rebinding); no other origin may read answers. Cost: some 20 µs a request.
+It also holds the limits of a server and the checks of queries, depths and texts against them. Without a token only
+requests to a loopback name are served, so that a web page cannot reach the server through DNS rebinding; other origins
+cannot read responses. Cost: about 20 µs per request.
 """
 
 from __future__ import annotations
@@ -21,12 +22,10 @@ import orjson
 from liebig.serve.metrics import Metrics
 from liebig.serve.replies import Busy, Refusal, body as error_body
 
-# What a server allows: sizes, times, and how texts are put together; every refusal names the limit it met.
-
 
 @dataclass(frozen=True)
 class Limits:
-    """Of requests: bytes, texts and characters, results, seconds; of the line: texts and requests that may wait."""
+    """Limits of a request (bytes, texts, characters, results, seconds) and of the queues; errors name the limit."""
 
     body: int = 8 << 20
     texts: int = 1024
@@ -44,7 +43,7 @@ class Limits:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -59,13 +58,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-OPEN = (
-    "/",
-    "/docs",
-    "/health",
-    "/favicon.ico",
-    "/favicon.svg",
-)  # without a token: the pages and that it lives
+OPEN = ("/", "/docs", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
 HEADERS = [
     (
         b"content-security-policy",
@@ -77,7 +70,7 @@ HEADERS = [
 
 
 class Guard:
-    """The layer around the application."""
+    """ASGI middleware around the application."""
 
     def __init__(self, app: App, *, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self._app, self._limits, self._metrics = app, limits, metrics
@@ -99,7 +92,7 @@ class Guard:
         except Refusal as refusal:
             await answer.refuse(refusal)
         except TimeoutError:
-            sentence = f"The answer took longer than {self._limits.seconds:g} seconds."
+            sentence = f"The request timed out after {self._limits.seconds:g} seconds."
             await answer.refuse(Refusal(504, sentence))
         finally:
             self._active -= 1
@@ -113,16 +106,16 @@ class Guard:
         if self._token is None:
             host = _host_name(headers.get(b"host", b"").decode("latin-1"))
             if not is_loopback(host):
-                sentence = f"This server has no token and answers to a loopback name only, not to {host!r}."
+                sentence = f"This server has no token and accepts only requests to a loopback address, not to {host!r}."
                 raise Refusal(403, sentence)
         elif path not in OPEN and not path.startswith("/page/"):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self._token):
-                sentence = "This server wants a token: send it as Authorization: Bearer TOKEN."
+                sentence = "This server requires a token: send the header Authorization: Bearer TOKEN."
                 raise Refusal(401, sentence, {"WWW-Authenticate": "Bearer"})
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
-        """The whole body, read before the route sees the request."""
+        """Read the whole body before the route sees the request."""
         if scope["method"] in ("GET", "HEAD"):
             return receive
         try:
@@ -130,7 +123,7 @@ class Guard:
                 whole = await self._read(receive)
         except TimeoutError:
             raise Refusal(
-                408, f"The request took longer than {self._limits.seconds:g} seconds to arrive."
+                408, f"The request body did not arrive within {self._limits.seconds:g} seconds."
             ) from None
         _refuse_halves(whole)
         first: list[Message] = [{"type": "http.request", "body": whole, "more_body": False}]
@@ -149,14 +142,14 @@ class Guard:
             more = message.get("more_body", False)
             if size > self._limits.body:
                 sentence = (
-                    f"The request is larger than {self._limits.body >> 20} MB; send fewer texts at once."
+                    f"The request is larger than {self._limits.body >> 20} MB; send fewer texts per request."
                 )
                 raise Refusal(413, sentence, {"Connection": "close"})
         return b"".join(parts)
 
 
 class _Answer:
-    """The way back: adds the headers, and remembers the status."""
+    """The response: adds security headers and records the status."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._path, self._send, self.status, self._begun = scope["path"], send, 500, False
@@ -168,7 +161,7 @@ class _Answer:
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send the refusal, unless an answer has begun."""
+        """Send an error, unless a response has begun."""
         if self._begun:
             return
         payload = orjson.dumps(error_body(self._path, refusal.status, refusal.sentence))
@@ -179,17 +172,17 @@ class _Answer:
 
 
 def _refuse_halves(body: bytes) -> None:
-    """Refuse what JSON can write and no answer can hold: half of a character, as of a text that was cut inside one."""
+    """Refuse lone surrogates: JSON can contain them, UTF-8 cannot. They come from texts cut inside a character."""
     if not HALF.search(body):
         return
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return  # what is wrong with it is said by the route
+        return  # the route reports invalid JSON
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Refusal(422, "The request has half of a character (a lone surrogate) in it.") from None
+        raise Refusal(422, "The request contains a lone surrogate (half of a character).") from None
 
 
 def _host_name(host: str) -> str:
@@ -199,43 +192,37 @@ def _host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-# Checks of what is asked against the server's limits, each refusal one sentence with the limit in it.
-
-USUAL = 10  # passages of an answer
+DEFAULT_K = 10
 
 
 def check_query(query: str, limits: Limits) -> str:
-    """A question that can be asked."""
+    """Return the query, or raise `Refusal` if it is empty or too long."""
     if not query.strip():
         raise Refusal(422, "The query is empty.")
     if len(query) > limits.query:
-        raise Refusal(413, f"The query has {len(query)} characters; at most {limits.query} are taken.")
+        raise Refusal(413, f"The query has {len(query)} characters; the limit is {limits.query}.")
     return query
 
 
 def check_k(k: int | None, limits: Limits) -> int:
-    """A depth that is served; the usual one, as far as it is, where none was asked for."""
+    """Return the number of passages to send, 10 by default, or raise `Refusal` if it is too large."""
     if k is None:
-        return min(USUAL, limits.k)
+        return min(DEFAULT_K, limits.k)
     if k > limits.k:
-        raise Refusal(422, f"k = {k} is more than the {limits.k} passages this server gives at once.")
+        raise Refusal(422, f"k = {k} is larger than this server's limit of {limits.k} passages.")
     return k
 
 
 def check_texts(texts: Sequence[str], name: str, limits: Limits) -> Sequence[str]:
-    """Texts that can be embedded."""
+    """Return the texts, or raise `Refusal` if there are none, too many, or one is empty or too long."""
     if not texts:
-        raise Refusal(422, f"There is nothing in {name}.")
+        raise Refusal(422, f"{name} is empty.")
     if len(texts) > limits.texts:
-        raise Refusal(
-            413, f"There are {len(texts)} texts in {name}; at most {limits.texts} are taken at once."
-        )
+        raise Refusal(413, f"{name} has {len(texts)} texts; the limit is {limits.texts} per request.")
     for place, text in enumerate(texts):
         if not text.strip():
             raise Refusal(422, f"Text {place} of {name} is empty.")
         if len(text) > limits.characters:
-            sentence = (
-                f"Text {place} of {name} has {len(text)} characters; at most {limits.characters} are taken."
-            )
+            sentence = f"Text {place} of {name} has {len(text)} characters; the limit is {limits.characters}."
             raise Refusal(413, sentence)
     return texts

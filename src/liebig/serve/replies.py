@@ -1,4 +1,8 @@
-"""Answers as JSON, written by orjson, which takes numpy arrays as they are."""
+"""Responses and errors as JSON, written by orjson, which serialises numpy arrays directly.
+
+Errors under /v1 have OpenAI's form (`{"error": {"message": …}}`), the others that of text-embeddings-inference
+(`{"error": "…", "error_type": "…"}`), so that the clients of both show the sentence.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,6 @@ from starlette.exceptions import HTTPException
 
 from liebig.base.errors import LiebigError
 
-# What the server refuses, each with a status and one sentence; every error reaches the client as JSON.
-#
-# Paths under /v1 answer as OpenAI's do (`{"error": {"message": …}}`), the others as text-embeddings-
-# inference does (`{"error": "…", "error_type": "…"}`), so that each one's clients show the sentence.
-
 KINDS = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
     408: "timeout", 413: "too_large", 422: "validation", 500: "internal", 503: "overloaded", 504: "timeout",
@@ -24,7 +23,7 @@ KINDS = {
 
 
 class Refusal(Exception):
-    """A request that is not served: its status, and why."""
+    """An error response: its status and one sentence."""
 
     def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
@@ -32,13 +31,13 @@ class Refusal(Exception):
 
 
 class Busy(Refusal):
-    """The line is full, or the server is going."""
+    """The queue is full, or the server is shutting down."""
 
     def __init__(self, waiting: int, *, closing: bool = False) -> None:
         sentence = (
             "The server is shutting down."
             if closing
-            else f"The server is busy: {waiting} others wait already. Try again in a second."
+            else f"The server is busy: {waiting} texts or requests are waiting. Try again in a second."
         )
         super().__init__(503, sentence, {"Retry-After": "1"})
 
@@ -52,13 +51,13 @@ def body(path: str, status: int, sentence: str) -> dict[str, Any]:
 
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as JSON."""
+    """A JSON response."""
     content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(content, status, headers, media_type="application/json")
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Every error becomes JSON with one sentence."""
+    """Turn every error into JSON with one sentence."""
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
@@ -75,8 +74,8 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
         sentences = {
-            404: f"There is nothing at {request.url.path}; GET /docs lists what there is.",
-            405: f"{request.url.path} does not take {request.method}.",
+            404: f"There is no route {request.url.path}; GET /docs lists all routes.",
+            405: f"{request.url.path} does not accept {request.method}.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         return reply(
@@ -85,17 +84,17 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        sentence = "The server made a mistake; its log has the details."
+        sentence = "Internal server error; see the server's log."
         return reply(body(request.url.path, 500, sentence), 500)
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The first thing that is wrong, and where."""
+    """The first validation error and its field."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return "The request is not JSON."
     if isinstance(first.get("input"), bytes):
-        return "The request is not JSON: send it with the header Content-Type: application/json."
+        return "The request is not JSON: send the header Content-Type: application/json."
     where = [str(part) for part in first["loc"][1:] if not str(part).startswith(("list[", "str"))]
     name = ".".join(where) or "The body"
     said = str(first["msg"]).rstrip(".")

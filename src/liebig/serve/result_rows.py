@@ -1,6 +1,8 @@
-"""What a search answers: rows of results, the words that matched marked, ranks in the other system, and why nothing.
+"""Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
 
-Everything here is plain values made from results; it runs beside the event loop where it costs more than a moment.
+Pure functions from results to plain values. The routes run the slower ones in threads. To mark a passage in its
+document, `locate` compares words, not characters: a passage is whole sentences with single spaces between them, perhaps
+after a heading. It looks for the whole passage, then for the longest run of its words, in one pass over the document.
 """
 
 from __future__ import annotations
@@ -16,19 +18,13 @@ from liebig.search.explain import WORD, snippet
 from liebig.search.retriever import Result, Retriever
 from liebig.serve.engine import Word, analyzer_of
 
-# Where a passage stands in its document: character ranges of the paragraphs it was cut from.
-#
-# A passage is whole sentences with single spaces between them, perhaps with a heading before, so words are
-# compared, not characters: first the whole passage, else the longest run of its words. Cost: one pass over
-# the document's words.
-
 MARK_WORD = re.compile(r"\S+")
-FEWEST = 3  # words of a run that counts as found
+FEWEST = 3  # a shorter run of words is not a match
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Characters of a paragraph."""
+    """A range of characters in a paragraph."""
 
     paragraph: int
     start: int
@@ -36,7 +32,7 @@ class Mark:
 
 
 def locate(passage: str, paragraphs: Sequence[str]) -> list[Mark]:
-    """The parts of paragraphs that a passage covers; none where it is not found."""
+    """The parts of paragraphs that a passage covers; empty if it is not found."""
     places = [
         (m.group(), p, m.start(), m.end())
         for p, text in enumerate(paragraphs)
@@ -51,7 +47,7 @@ def locate(passage: str, paragraphs: Sequence[str]) -> list[Mark]:
 
 
 def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
-    """First word and number of words of the passage, or of its longest run."""
+    """Index of the first word and number of words of the passage, or of its longest run."""
     if not wanted:
         return 0, 0
     text, needle = f" {' '.join(words)} ", f" {' '.join(wanted)} "
@@ -62,7 +58,7 @@ def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
     return (run.b, run.size) if run.size >= min(FEWEST, len(wanted)) else (0, 0)
 
 
-SHOWN = 260  # characters of a snippet
+SHOWN = 260  # characters in a snippet
 NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid"}
 
 
@@ -81,7 +77,7 @@ def row(result: Result) -> dict[str, Any]:
 
 
 def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Results with the part of the text that has the question's words, those marked."""
+    """Results with a snippet of the text around the question's words, which are marked."""
     analyzer = analyzer_of(retriever)
     rows = []
     for result in results:
@@ -93,7 +89,7 @@ def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]
 
 
 def _window(text: str) -> int:
-    """Words of a snippet of about SHOWN characters: many where the text is code, whose signs are words too."""
+    """How many words make about SHOWN characters; more in code, where symbols count as words."""
     words = sum(1 for _ in WORD.finditer(text))
     return max(8, round(SHOWN * words / max(len(text), 1)))
 
@@ -101,7 +97,7 @@ def _window(text: str) -> int:
 def side_by_side(
     retriever: Retriever, question: str, systems: Sequence[str], found: Sequence[Sequence[Result]], k: int
 ) -> list[dict[str, Any]]:
-    """A list for each system; each result with its rank in the other, None where that did not find it."""
+    """One list per system; each result has its rank in the other, None if it is not there."""
     ranks = [{result.id: result.rank for result in results} for results in found]
     lists = []
     for place, (system, results) in enumerate(zip(systems, found)):
@@ -113,22 +109,22 @@ def side_by_side(
 
 
 def why_nothing(system: str, words: Sequence[Word], filtered: bool) -> str:
-    """One or two sentences for a person."""
+    """Explain an empty list in one or two sentences."""
     if filtered:
-        return "No passage passes the filters and matches. Take a filter away to see more."
+        return "No matching passage passes the filters. Remove a filter to see more."
     known = [word.text for word in words if word.passages]
     terms = [word for word in words if word.term]
     if system == "bm25" and not terms:
-        return "BM25 looks for words, and these are all stop words, or too short. Add a word that names the thing."
+        return "BM25 ignores stop words and very short words, and the question has no others. Add a more specific word."
     if system == "bm25" and not known:
         names = ", ".join(f"“{word.text}”" for word in terms)
-        advice = "Check the spelling, or ask the dense system, which needs no shared word."
-        return f"No passage has the {'words' if len(terms) > 1 else 'word'} {names}. {advice}"
+        advice = "Check the spelling, or try the dense system, which needs no shared words."
+        return f"No passage contains the {'words' if len(terms) > 1 else 'word'} {names}. {advice}"
     return f"{NAMES[system]} found no passage."
 
 
 def document_view(document: Document | None, passage: Passage) -> dict[str, Any]:
-    """A whole document with the passage's place in it; the passage alone where there is no document."""
+    """A document with a passage marked in it; the passage alone if it has no document."""
     if document is None:
         return {
             "id": passage.doc or passage.id,

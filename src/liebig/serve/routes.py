@@ -1,4 +1,8 @@
-"""/embed, /v1/embeddings and /rerank, as clients of text-embeddings-inference and of OpenAI call them."""
+"""All routes: embedding and reranking, searching, and the pages.
+
+/embed and /rerank are compatible with text-embeddings-inference, /v1/embeddings with OpenAI. Requests are pydantic
+models. Our own routes refuse unknown fields; the compatible ones ignore them, because those APIs have more fields.
+"""
 
 from __future__ import annotations
 
@@ -24,96 +28,97 @@ from liebig.serve.middleware import check_k, check_query, check_texts
 from liebig.serve.replies import Busy, Refusal, reply
 from liebig.serve.result_rows import document_view, row, side_by_side, why_nothing, with_snippets
 
-# The requests, typed and checked: what may be sent to each route, and what it means.
-#
-# Unknown fields are ignored where a public API has more of them than this server (TEI, OpenAI) and refused
-# elsewhere.
-
 System = Literal["hybrid", "dense", "bm25"]
 Filters = dict[str, str | list[str]]
 
 
 class Own(BaseModel):
-    """A request of our own: an unknown field is a mistake."""
+    """Base of our own requests: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class SearchRequest(Own):
-    """A question."""
+    """A search."""
 
     query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
-    k: int | None = Field(None, ge=1, description="How many passages; 10 if not given.")
-    system: System | None = Field(None, description="Which system is asked; the folder's own if not given.")
+    k: int | None = Field(None, ge=1, description="Number of passages (default 10).")
+    system: System | None = Field(None, description="The system to use (default: the one the build chose).")
     filters: Filters | None = Field(
-        None, description="Fields of the metadata, each with the value or the values it must have."
+        None, description="Metadata fields, each with its required value or a list of accepted values."
     )
-    snippets: bool = Field(False, description="Add the part of each passage that has the question's words.")
+    snippets: bool = Field(
+        False, description="Add a snippet of each passage with the question's words marked."
+    )
 
 
 class CompareRequest(Own):
-    """A question for two systems."""
+    """A search with two systems side by side."""
 
     query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
     systems: Annotated[list[System], Field(min_length=1, max_length=2)] = Field(
-        description="The systems asked.", examples=[["bm25", "dense"]]
+        description="One or two systems.", examples=[["bm25", "dense"]]
     )
-    k: int | None = Field(None, ge=1, le=100, description="How many passages of each; 10 if not given.")
+    k: int | None = Field(None, ge=1, le=100, description="Number of passages per system (default 10).")
     filters: Filters | None = Field(None, description="As in /search.")
 
 
 class ExplainRequest(Own):
-    """A question and a passage it found."""
+    """A question and a passage to explain."""
 
     query: str = Field(description="The question.", examples=["merge two sorted lists"])
     id: str = Field(description="The passage's id.")
-    system: Literal["dense", "bm25"] = Field("dense", description="Whose score is explained.")
+    system: Literal["dense", "bm25"] = Field("dense", description="The system whose score to explain.")
 
 
 class EmbedRequest(BaseModel):
-    """As text-embeddings-inference takes it."""
+    """A request of text-embeddings-inference for embeddings."""
 
-    inputs: str | list[str] = Field(description="A text, or several.", examples=[["the first", "the second"]])
-    normalize: bool | None = Field(
-        None, description="Scale vectors to length 1; as those of the index are, if not given."
+    inputs: str | list[str] = Field(
+        description="One text or a list of texts.", examples=[["the first", "the second"]]
     )
+    normalize: bool | None = Field(None, description="Scale vectors to length 1 (default: as in the index).")
     truncate: bool = Field(
-        True, description="Cut texts that are longer than the model takes, else refuse them."
+        True, description="Cut texts that are too long for the model; otherwise they are refused."
     )
     prompt_name: Literal["query", "passage", "document"] | None = Field(
-        None, description="What the texts are: questions have a prompt of their own in some models."
+        None, description="What the texts are; some models use another prompt for queries."
     )
 
 
 class EmbeddingsRequest(BaseModel):
-    """As OpenAI's API takes it."""
+    """A request of OpenAI's API for embeddings."""
 
     input: str | list[str] | list[int] | list[list[int]] = Field(
-        description="A text, or several.", examples=[["the first", "the second"]]
+        description="One text or a list of texts.", examples=[["the first", "the second"]]
     )
-    model: str = Field("", description="Any name: there is one model.")
-    encoding_format: Literal["float", "base64"] = Field("float", description="Numbers, or their bytes.")
-    dimensions: int | None = Field(None, description="The model's own width, or nothing.")
+    model: str = Field("", description="Ignored: the server has one model.")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="A list of numbers, or their bytes in base64."
+    )
+    dimensions: int | None = Field(None, description="Must be the model's own width if given.")
     input_type: Literal["query", "passage", "document"] = Field(
-        "passage", description="What the texts are: questions have a prompt of their own in some models."
+        "passage", description="What the texts are; some models use another prompt for queries."
     )
 
 
 class RerankRequest(BaseModel):
-    """As text-embeddings-inference takes it."""
+    """A request of text-embeddings-inference for reranking."""
 
     query: str = Field(description="The question.", examples=["merge two sorted lists"])
-    texts: list[str] = Field(description="What is put in order.", examples=[["heapq.merge", "list.sort"]])
-    raw_scores: bool = Field(False, description="A cross-encoder's own scores, not brought between 0 and 1.")
-    return_text: bool = Field(False, description="Send the texts back.")
-    truncate: bool = Field(True, description="Long texts are cut.")
+    texts: list[str] = Field(description="The texts to rank.", examples=[["heapq.merge", "list.sort"]])
+    raw_scores: bool = Field(
+        False, description="Return the cross-encoder's raw scores instead of scores from 0 to 1."
+    )
+    return_text: bool = Field(False, description="Return the texts too.")
+    truncate: bool = Field(True, description="Accepted for compatibility; long texts are always cut.")
 
 
 def embed_routes(engine: Engine, model: str) -> APIRouter:
-    """The routes about vectors and scores."""
+    """The routes for embedding and reranking."""
     routes = APIRouter(tags=["vectors"])
 
-    @routes.post("/embed", summary="Vectors of texts, as text-embeddings-inference gives them")
+    @routes.post("/embed", summary="Embed texts (compatible with text-embeddings-inference)")
     async def embed(request: EmbedRequest) -> Response:
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         check_texts(texts, "inputs", engine.limits)
@@ -122,7 +127,7 @@ def embed_routes(engine: Engine, model: str) -> APIRouter:
             _refuse_cut(found, "inputs")
         return reply(_vectors(engine, found, request.normalize))
 
-    @routes.post("/v1/embeddings", summary="Vectors of texts, as OpenAI's API gives them")
+    @routes.post("/v1/embeddings", summary="Embed texts (compatible with OpenAI)")
     async def embeddings(request: EmbeddingsRequest) -> Response:
         texts = _openai_texts(request)
         check_texts(texts, "input", engine.limits)
@@ -130,16 +135,17 @@ def embed_routes(engine: Engine, model: str) -> APIRouter:
         vectors = _vectors(engine, found, None)
         if request.dimensions not in (None, vectors.shape[1]):
             raise Refusal(
-                400, f"dimensions = {request.dimensions}, but the model's vectors have {vectors.shape[1]}."
+                400,
+                f"dimensions = {request.dimensions}, but this model's vectors have {vectors.shape[1]} dimensions.",
             )
         return reply(_openai(vectors, found, request, model))
 
-    @routes.get("/v1/models", summary="The one model there is")
+    @routes.get("/v1/models", summary="The model of this server")
     async def models() -> Response:
         entry = {"id": model, "object": "model", "created": 0, "owned_by": "liebig"}
         return reply({"object": "list", "data": [entry]})
 
-    @routes.post("/rerank", summary="Texts in the order of their scores for a query")
+    @routes.post("/rerank", summary="Rank texts by their relevance to a query")
     async def rerank(request: RerankRequest) -> Response:
         query = check_query(request.query, engine.limits)
         check_texts(request.texts, "texts", engine.limits)
@@ -157,13 +163,13 @@ def _openai_texts(request: EmbeddingsRequest) -> Sequence[str]:
     texts = [request.input] if isinstance(request.input, str) else request.input
     if not all(isinstance(text, str) for text in texts):
         hint = "LangChain: check_embedding_ctx_length=False"
-        raise Refusal(400, f"The input is tokens of another vocabulary; send texts ({hint}).")
+        raise Refusal(400, f"The input is token ids; send texts instead ({hint}).")
     return texts  # type: ignore[return-value]  # checked just now
 
 
 def _vectors(engine: Engine, found: Sequence[Embedded], normalize: bool | None) -> Floats:
-    """Scaled as asked; as the index has them where nothing was."""
-    assert engine.embedder is not None, "there are vectors"
+    """The vectors as a matrix, scaled to length 1 if asked for, by default as in the index."""
+    assert engine.embedder is not None, "it made these vectors"
     vectors: Floats = np.stack([item.vector for item in found])
     return unit_length(vectors) if (engine.embedder.unit if normalize is None else normalize) else vectors
 
@@ -172,7 +178,7 @@ def _refuse_cut(found: Sequence[Embedded], name: str) -> None:
     cut = [place for place, item in enumerate(found) if item.cut]
     if cut:
         sentence = (
-            f"Text {cut[0]} of {name} is longer than the {found[cut[0]].tokens} tokens the model takes."
+            f"Text {cut[0]} of {name} is longer than the model's limit of {found[cut[0]].tokens} tokens."
         )
         raise Refusal(413, sentence)
 
@@ -194,32 +200,30 @@ def _openai(
     return {"object": "list", "data": data, "model": request.model or model, "usage": usage}
 
 
-# /search, /compare, /explain and /document: what the search page and other programs ask for.
-
-DEPTH = 50  # how far the rank of a result in the other system is looked for
+DEPTH = 50  # /compare looks this deep for a result's rank in the other system
 
 
 def search_routes(engine: Engine) -> APIRouter:
-    """The routes about passages."""
+    """The routes for searching and reading."""
     routes = APIRouter(tags=["search"])
 
-    @routes.post("/search", summary="The best passages of a question")
+    @routes.post("/search", summary="Find the best passages for a question")
     async def search(request: SearchRequest) -> Response:
         return await _search(engine, request)
 
-    @routes.get("/search", summary="The same by address, for a browser or curl")
+    @routes.get("/search", summary="The same with parameters in the URL")
     async def search_get(
         q: Annotated[str, Query(description="The question.")],
-        k: Annotated[int | None, Query(ge=1, description="How many passages; 10 if not given.")] = None,
-        system: Annotated[System | None, Query(description="Which system is asked.")] = None,
+        k: Annotated[int | None, Query(ge=1, description="Number of passages (default 10).")] = None,
+        system: Annotated[System | None, Query(description="The system to use.")] = None,
     ) -> Response:
         return await _search(engine, SearchRequest(query=q, k=k, system=system, filters=None, snippets=False))
 
-    @routes.post("/compare", summary="Two systems side by side, with the rank of each result in the other")
+    @routes.post("/compare", summary="Compare two systems side by side")
     async def compare(request: CompareRequest) -> Response:
         return await _compare(engine, request)
 
-    @routes.post("/explain", summary="What each word of a passage adds to its score")
+    @routes.post("/explain", summary="Show what each word of a passage adds to its score")
     async def explain(request: ExplainRequest) -> Response:
         query = check_query(request.query, engine.limits)
         passage = await asyncio.to_thread(_passage, engine, request.id)
@@ -227,9 +231,9 @@ def search_routes(engine: Engine) -> APIRouter:
         words = [{"start": start, "end": end, "contribution": value} for start, end, value in found]
         return reply({"id": passage.id, "system": request.system, "text": passage.text, "words": words})
 
-    @routes.get("/document", summary="A document, and where a passage stands in it")
+    @routes.get("/document", summary="Show a document with a passage marked")
     async def document(
-        passage: Annotated[str, Query(description="The id of a passage; its document is shown.")],
+        passage: Annotated[str, Query(description="The id of a passage of the document.")],
     ) -> Response:
         found = await asyncio.to_thread(_passage, engine, passage)
         whole = await asyncio.to_thread(_document, engine, found)
@@ -296,8 +300,6 @@ def _document(engine: Engine, passage: Passage) -> Document | None:
     return engine.retriever.document(passage.doc) if passage.doc else None
 
 
-# The pages and what they are made of, from a fixed table of files; and /health, /info, /metrics.
-
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css",
@@ -309,21 +311,21 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 @cache
 def asset(name: str) -> tuple[bytes, str]:
-    """A file of the page and its type."""
+    """The content and media type of a page file."""
     file = files("liebig.serve") / "page" / name
     return file.read_bytes(), TYPES[name[name.rfind(".") :]]
 
 
 @cache
 def assets() -> frozenset[str]:
-    """The files there are; nothing else is ever read."""
+    """The names of all page files; no other file can be requested."""
     return frozenset(
         f.name for f in (files("liebig.serve") / "page").iterdir() if "." + f.name.split(".")[-1] in TYPES
     )
 
 
 def page_routes(engine: Engine, model: str) -> APIRouter:
-    """The routes that need no model."""
+    """The routes for pages, health and metrics."""
     routes = APIRouter(tags=["server"])
 
     @routes.get("/", include_in_schema=False)
@@ -342,17 +344,17 @@ def page_routes(engine: Engine, model: str) -> APIRouter:
     async def part(name: str) -> Response:
         return _file(name)
 
-    @routes.get("/health", summary="Whether the server is there")
+    @routes.get("/health", summary="Health check")
     async def health() -> Response:
         if engine.closing:
             raise Busy(0, closing=True)
         return reply({"status": "ok", "generation": engine.retriever.generation})
 
-    @routes.get("/info", summary="What is served, and with which limits")
+    @routes.get("/info", summary="The folder, the model and the limits of this server")
     async def info() -> Response:
         return reply(_info(engine, model))
 
-    @routes.get("/metrics", summary="For Prometheus")
+    @routes.get("/metrics", summary="Metrics for Prometheus")
     async def metrics() -> Response:
         return Response(engine.metrics.text(), media_type=PROMETHEUS)
 

@@ -1,7 +1,7 @@
-"""`liebig serve`: a socket, a retriever, and uvicorn between them until it is asked to stop.
+"""Run a server: bind the address, open the folder, and run uvicorn until a signal stops it.
 
-The address is taken before anything is loaded, so a port in use is told at once. SIGINT and SIGTERM stop taking
-requests, finish those under way, and end with exit code 0.
+The address is bound before anything is loaded, so a port in use is reported at once. On SIGINT or SIGTERM the server
+refuses new requests, finishes those under way, and exits with code 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def serve(
     open_page: bool = False,
     say: Callable[[str], None],
 ) -> None:
-    """Serve a retriever's folder until a signal comes."""
+    """Serve a retriever folder until SIGINT or SIGTERM."""
     from liebig.serve.app import make_app
 
     check_token(host, token)
@@ -51,9 +51,7 @@ def serve(
         address = f"http://{_shown(host)}:{listening.getsockname()[1]}"
 
         def ready() -> None:
-            say(
-                f"Serving {folder} at {address}  (the search page; {address}/docs lists the API; Ctrl-C stops)"
-            )
+            say(f"Serving {folder} at {address} (search page; API at {address}/docs; press Ctrl-C to stop)")
             if open_page:
                 webbrowser.open(address)
 
@@ -62,16 +60,16 @@ def serve(
 
 
 def check_token(host: str, token: str | None) -> None:
-    """Without a token only this machine may ask."""
+    """Without a token, only addresses of this machine are allowed."""
     if token is not None and not token.strip():
         raise RecipeError("the token is empty", fix="give one with --token or LIEBIG_TOKEN")
     if token is None and not is_loopback(host):
         fix = "give one with --token or LIEBIG_TOKEN, or leave --host at 127.0.0.1"
-        raise RecipeError(f"a server at {host}, which others can reach, needs a token", fix=fix)
+        raise RecipeError(f"a server at {host} can be reached from other machines and needs a token", fix=fix)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, or one sentence about why not."""
+    """A socket bound to the address; raises an error that says why if it cannot be bound."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, proto)
@@ -79,8 +77,8 @@ def listen(host: str, port: int) -> socket.socket:
         made.bind(address)
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        fix = "choose another with --host and --port (--port 0 takes any that is free)"
-        raise LiebigError(f"cannot listen at {host}, port {port}: {reason}", fix=fix) from None
+        fix = "choose another with --host and --port (--port 0 takes any free port)"
+        raise LiebigError(f"cannot listen on {host} port {port}: {reason}", fix=fix) from None
     return made
 
 
@@ -92,7 +90,7 @@ def _engine(
     device: str | None,
     say: Callable[[str], None],
 ) -> Engine:
-    """Everything opened and loaded, so that what is wrong with it is told before the server runs."""
+    """Open the folder and load the model, so that errors are reported before the server starts."""
     from liebig.methods.reranker import CrossEncoder
     from liebig.search.retriever import Retriever
     from liebig.serve.engine import Engine
@@ -100,13 +98,13 @@ def _engine(
     retriever = Retriever.from_folder(folder, device=device)
     cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
     if "dense" in retriever.systems:
-        _ = retriever.opened.encoder  # a model that cannot be loaded is told now
+        _ = retriever.opened.encoder  # load it now: errors are reported before the server starts
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers, reranker=cross)
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
-    """Uvicorn around an application: says when it is ready, and ends quietly on a signal."""
+    """A uvicorn server that calls `ready` when it has started and stops quietly on a signal."""
     import uvicorn
 
     class Server(uvicorn.Server):

@@ -18,7 +18,7 @@ export async function ask(path, body, signal) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The server cannot be reached. Is it still running?");
+    throw new Refused("Cannot reach the server. Is it still running?");
   }
   if (response.status === 401) {
     await askForToken();

@@ -126,9 +126,9 @@ function welcome() {
   find("sides").hidden = true;
   find("results").className = "one";
   find("results").replaceChildren(make("div", { class: "welcome" },
-    make("p", { class: "lead" }, "Type a question or a few words; results come as you type."),
-    make("p", {}, "BM25 finds the words themselves, dense finds what is meant, hybrid weighs both. Two of them side by side show where they differ."),
-    make("p", {}, "Arrow keys walk through the results, Enter opens a document with the passage marked.")));
+    make("p", { class: "lead" }, "Type a question or a few words; results appear as you type."),
+    make("p", {}, "BM25 matches words, dense matches meaning, hybrid combines both. Show two side by side to see where they differ."),
+    make("p", {}, "Move through the results with the arrow keys; Enter opens the document with the passage marked.")));
 }
 
 async function start() {

@@ -104,7 +104,7 @@ function nothing(answer, list) {
   const ignored = answer.words.filter((word) => !word.term).map((word) => word.text);
   const notes = [
     missing.length && !list.nothing.includes(missing[0]) ? `In no passage: ${missing.join(", ")}.` : null,
-    ignored.length ? `Left out, because they are everywhere: ${ignored.join(", ")}.` : null,
+    ignored.length ? `Ignored stop words: ${ignored.join(", ")}.` : null,
   ].filter(Boolean);
   return make("div", { class: "nothing" }, make("strong", {}, "Nothing found"), make("p", {}, list.nothing),
     notes.length ? make("ul", {}, notes.map((note) => make("li", {}, note))) : null);

@@ -37,13 +37,13 @@ function sum(text, words, system) {
   const high = named.filter((word) => word.value > 0).sort((a, b) => b.value - a.value).slice(0, 4);
   const low = named.filter((word) => word.value < 0).sort((a, b) => a.value - b.value).slice(0, 2);
   if (!high.length && !low.length) {
-    const said = system === "bm25" ? "It shares no word of its text with the question." : "No single word matters.";
+    const said = system === "bm25" ? "Its text shares no word with the question." : "No single word makes a difference.";
     return make("p", { class: "sum" }, said);
   }
   const list = (all) => all.flatMap((word, i) => [i ? ", " : "", make("b", {}, word.text), ` ${signed(word.value)}`]);
   return make("p", { class: "sum" },
-    high.length ? ["Adds to the score: ", list(high), ". "] : null,
-    low.length ? ["Takes from it (underlined): ", list(low), "."] : null);
+    high.length ? ["Raises the score: ", list(high), ". "] : null,
+    low.length ? ["Lowers it (underlined): ", list(low), "."] : null);
 }
 
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toPrecision(2)}`;
