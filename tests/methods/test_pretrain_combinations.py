@@ -19,9 +19,9 @@ from liebig.train.distributed import ALONE
 from liebig.train.step import step
 from tests.worlds.pretraining import backbone, batch, side, spans
 
-OBJECTIVES = ("mlm", "condenser", "cocondenser", "cotmae", "simclr", "moco")
+OBJECTIVES = ("mlm", "bow", "condenser", "cocondenser", "cotmae", "simclr", "moco")
 SOURCES = ("blocks", "spans", "crops", "cloze", "pairs", "queries")
-SINGLE = ("mlm", "condenser")
+SINGLE = ("mlm", "bow", "condenser")
 
 
 def recipe(smoke, objective, source, single="skip", **rest):

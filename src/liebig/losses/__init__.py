@@ -5,6 +5,7 @@ each process returns its share, and the shares add up to the mean of the whole b
 float32 is what is computed; float64 stays float64. Matrices of scores are tiled, never held whole.
 """
 
+from liebig.losses.bag_of_words import bag_of_words
 from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, ltr, queued_info_nce
 from liebig.losses.diagnostics import alignment, spread, uniformity
 from liebig.losses.distil import kl, kl_batch, kl_similarities, margin_mse
@@ -17,6 +18,7 @@ __all__ = [
     "MaskedLoss",
     "Scored",
     "alignment",
+    "bag_of_words",
     "cocondenser",
     "cosine_mse",
     "false_negatives",

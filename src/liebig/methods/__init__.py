@@ -26,6 +26,7 @@ METHODS = {
     "condenser": "liebig.methods.condenser:Condenser",
     "cocondenser": "liebig.methods.cocondenser:CoCondenser",
     "cotmae": "liebig.methods.cotmae:CotMAE",
+    "bow": "liebig.methods.bow:BagOfWords",
     "simclr": "liebig.methods.simclr:SimCLR",
     "moco": "liebig.methods.moco:MoCo",
     "vectors": "liebig.methods.teacher:TeacherVectors",

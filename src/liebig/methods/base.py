@@ -134,7 +134,7 @@ class Method(Objective):
 
         @property
         def masks(self) -> bool:
-            """Whether masked words are predicted, which needs a trained masked-LM head."""
+            """Whether words are predicted through the masked-LM head, which should then be a trained one."""
             return False
 
         @property

@@ -5,14 +5,16 @@ Every span is masked and goes through the Condenser; the late CLS vectors of all
 chunks with cached gradients (Eq. 8–12, `train/step.py`), so its size is not bounded by memory.
 Cost: Condenser, and one more pass over the backbone without gradient when there is more than one chunk.
 Recipes: `recipes/cocondenser-*.toml`. Docs: `docs/methods/cocondenser.md`.
-Tests: `tests/pretrain/test_pretrain_condenser.py`.
+Tests: `tests/methods/test_pretrain_condenser.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -80,15 +82,24 @@ class CoCondenser(Condenser):
                 raise ValueError(
                     "mlm = false leaves the masked terms out, so mlm_weight has no use: leave it out"
                 )
+            if not self.mlm and self.bow:
+                raise ValueError("mlm = false is the contrastive loss alone, so bow has no use: leave it out")
 
         def cost(self, size: Size, load: Load) -> Cost:
             return super().cost(size, load) if self.mlm else Cost()
 
     config: Config
 
-    def __init__(self, config: Config, backbone: Backbone, head: CondenserHead | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        backbone: Backbone,
+        head: CondenserHead | None = None,
+        *,
+        special: NDArray[np.bool_] | None = None,
+    ) -> None:
         weight = 1.0 if config.mlm_weight is None else config.mlm_weight
-        super().__init__(config, backbone, head, mlm_weight=weight)
+        super().__init__(config, backbone, head, special=special, mlm_weight=weight)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return super().counts(batch) if self.config.mlm else {}

@@ -3,8 +3,9 @@
 The head sees the late CLS state and the early states of all other tokens, so whatever the late layers know about
 the text reaches the masked tokens through CLS alone (Eq. 6–9); the late layers' own MLM keeps them a language
 model (Eq. 10–11). The head is kept for the next stage of pre-training and dropped for use.
+`bow` adds bag-of-words prediction from CLS (`bow.py`).
 Cost: `n_head_layers` more layers than MLM, and the vocabulary twice at masked positions.
-Recipe: `recipes/condenser.toml`. Docs: `docs/methods/condenser.md`. Tests: `tests/pretrain/test_pretrain_condenser.py`.
+Recipe: `recipes/condenser.toml`. Docs: `docs/methods/condenser.md`. Tests: `tests/methods/test_pretrain_condenser.py`.
 
 T packed tokens, B sequences, D width.
 """
@@ -13,11 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
 from liebig.methods.base import Cost, Load, Saved, Size, Start
+from liebig.methods.bow import BOW, WithBagOfWords, WordsTerm
 from liebig.methods.mlm import MaskedMethod, MaskedTextConfig, check_splits
 from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone, Hidden
@@ -59,7 +63,7 @@ def replace_first(x_TD: Tensor, first_BD: Tensor, packed: Packed) -> Tensor:
 class Condenser(MaskedMethod):
     """The Condenser head over a backbone's early tokens and late CLS."""
 
-    class Config(MaskedTextConfig):
+    class Config(MaskedTextConfig, WithBagOfWords):
         """Masked language modelling through the Condenser head."""
 
         kind: Literal["condenser"] = "condenser"
@@ -80,7 +84,8 @@ class Condenser(MaskedMethod):
         def cost(self, size: Size, load: Load) -> Cost:
             return Cost(
                 head_tokens=load.encoded * self.n_head_layers,
-                predictions=load.encoded * self.mask_rate * (1 + self.late_mlm),
+                predictions=load.encoded * self.mask_rate * (1 + self.late_mlm)
+                + (load.encoded / load.length if self.bow else 0),
                 head_layers=self.n_head_layers,
             )
 
@@ -93,6 +98,7 @@ class Condenser(MaskedMethod):
         backbone: Backbone,
         head: CondenserHead | None = None,
         *,
+        special: NDArray[np.bool_] | None = None,
         mlm_weight: float = 1.0,
     ) -> None:
         terms = {HEAD: mlm_weight} | ({LATE: mlm_weight} if config.late_mlm else {})
@@ -101,6 +107,11 @@ class Condenser(MaskedMethod):
         self.skip_from = early_layer(backbone, config.skip_from)
         self.has_trained_head = head is not None
         self.head = CondenserHead(backbone, config.n_head_layers) if head is None else head
+        self.words = None
+        if config.bow:
+            assert special is not None, "a bag of words leaves special tokens out"
+            self.words = WordsTerm(special)
+            self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod
     def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> Condenser:
@@ -109,19 +120,20 @@ class Condenser(MaskedMethod):
         assert isinstance(config, Condenser.Config)
         head = start.heads.get("condenser")
         if not isinstance(head, CondenserHead):
-            return cls(config, backbone)
+            return cls(config, backbone, special=start.tokenizer.special)
         if len(head.layers) != config.n_head_layers:
             raise RecipeError(
                 f"the starting folder has a Condenser head of {len(head.layers)} layers, the recipe asks for "
                 f"{config.n_head_layers}",
                 fix=f"set objective.n_head_layers = {len(head.layers)}",
             )
-        return cls(config, backbone, head)
+        return cls(config, backbone, head, special=start.tokenizer.special)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         side = text_of(batch)
         late = self.masked_counts(LATE, side) if self.config.late_mlm else {}
-        return self.masked_counts(HEAD, side) | late
+        words = {} if self.words is None else {BOW: len(side.packed)}
+        return self.masked_counts(HEAD, side) | late | words
 
     def represent(self, chunk: Batch) -> Represented:
         side = text_of(chunk)
@@ -133,10 +145,14 @@ class Condenser(MaskedMethod):
         return hidden
 
     def text_terms(self, hidden: Hidden, side: Side) -> dict[str, Tensor]:
-        """The head's masked-LM loss (Eq. 9), and the late layers' own (Eq. 10)."""
+        """The head's masked-LM loss (Eq. 9), the late layers' own (Eq. 10), and the bag of words."""
         head_TD = self.head(self.backbone, hidden.last, hidden.layers[self.skip_from], side.packed)
         terms = self.masked_terms(HEAD, head_TD, side)
-        return terms | self.masked_terms(LATE, hidden.last, side) if self.config.late_mlm else terms
+        if self.config.late_mlm:
+            terms |= self.masked_terms(LATE, hidden.last, side)
+        if self.words is not None:
+            terms[BOW] = self.words(self.backbone, hidden.last, side)
+        return terms
 
     def saved(self) -> Saved:
         return Saved("cls", heads={"condenser": self.head})

@@ -4,9 +4,10 @@ Encoder: masked language modelling at 30 %. Decoder: the embeddings of the other
 encoder's CLS in the first place, through two fresh layers (query-as-context, Eq. 8–11). Symmetric pairs go both
 ways; of passage + query the passage is encoded and the query decoded. The causal decoder of the released
 query-as-context code predicts each next token of the unmasked query instead. No contrast, so no cached gradients.
+`bow` adds bag-of-words prediction from the encoder's CLS (`bow.py`).
 Cost: MLM on the encoder's side, and the decoder's layers and the vocabulary on the other.
-Recipes: `recipes/cotmae-msmarco.toml`, `recipes/query-as-context-cotmae.toml`. Docs: `docs/methods/cotmae.md`.
-Tests: `tests/pretrain/test_pretrain_cotmae.py`.
+Recipes: `recipes/cotmae-msmarco.toml`, `recipes/query-as-context-cotmae.toml`. Docs: `docs/query-as-context.md`.
+Tests: `tests/methods/test_pretrain_cotmae.py`.
 
 T packed tokens, B sequences, D width, H heads, E head width, W+1 keys a token sees.
 """
@@ -26,6 +27,7 @@ from torch.nn import functional as F
 
 from liebig.base.errors import RecipeError
 from liebig.methods.base import Cost, Load, Saved, Shape, Size, Start
+from liebig.methods.bow import BOW, WithBagOfWords, WordsTerm
 from liebig.methods.condenser import replace_first
 from liebig.methods.held_out import documents_of
 from liebig.methods.mlm import MaskedMethod, Masker, check_splits
@@ -199,7 +201,7 @@ def next_tokens(row: Row) -> Side:
 class CotMAE(MaskedMethod):
     """Sequence i of the side "decoder" is rebuilt from sequence i of the side "encoder"."""
 
-    class Config(MaskedMethod.Config):
+    class Config(MaskedMethod.Config, WithBagOfWords):
         """The other side of a pair is reconstructed from one vector by a shallow decoder."""
 
         kind: Literal["cotmae"] = "cotmae"
@@ -247,7 +249,9 @@ class CotMAE(MaskedMethod):
             predicted = 1.0 if self.decoder == "causal" else self.decoder_rate
             return Cost(
                 head_tokens=load.decoded * self.layers,
-                predictions=load.encoded * self.encoder_rate + load.decoded * predicted,
+                predictions=load.encoded * self.encoder_rate
+                + load.decoded * predicted
+                + (load.encoded / load.length if self.bow else 0),
                 head_layers=self.layers,
             )
 
@@ -255,13 +259,23 @@ class CotMAE(MaskedMethod):
     head_classes = {"cotmae": CotmaeDecoder, "causal": CausalDecoder}
 
     def __init__(
-        self, config: Config, backbone: Backbone, decoder: CotmaeDecoder | CausalDecoder | None = None
+        self,
+        config: Config,
+        backbone: Backbone,
+        decoder: CotmaeDecoder | CausalDecoder | None = None,
+        *,
+        special: NDArray[np.bool_] | None = None,
     ) -> None:
         super().__init__(config, backbone, {ENCODER: 1.0, DECODER: config.decoder_weight})
         check_splits(backbone, "CoT-MAE's decoder")
         if decoder is None and config.decoder == "causal":
             decoder = CausalDecoder(backbone, config.layers, config.window)
         self.decoder = CotmaeDecoder(backbone, config.layers) if decoder is None else decoder
+        self.words = None
+        if config.bow:
+            assert special is not None, "a bag of words leaves special tokens out"
+            self.words = WordsTerm(special)
+            self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod
     def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> CotMAE:
@@ -270,7 +284,7 @@ class CotMAE(MaskedMethod):
         assert isinstance(config, CotMAE.Config)
         decoder = start.heads.get(f"cotmae_{config.decoder}")
         if not isinstance(decoder, CotmaeDecoder | CausalDecoder):
-            return cls(config, backbone)
+            return cls(config, backbone, special=start.tokenizer.special)
         has = {"n_decoder_layers": len(decoder.layers), "window": getattr(decoder, "window", config.window)}
         given = {"n_decoder_layers": config.layers, "window": config.window}
         for name, value in has.items():
@@ -279,19 +293,22 @@ class CotMAE(MaskedMethod):
                     f"the starting folder has a decoder with {name} = {value}, the recipe asks for {given[name]}",
                     fix=f"set objective.{name} = {value}",
                 )
-        return cls(config, backbone, decoder)
+        return cls(config, backbone, decoder, special=start.tokenizer.special)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return self.masked_counts(ENCODER, batch.sides[ENCODER]) | self.masked_counts(
-            DECODER, batch.sides[DECODER]
-        )
+        encoder, decoder = batch.sides[ENCODER], batch.sides[DECODER]
+        words = {} if self.words is None else {BOW: len(encoder.packed)}
+        return self.masked_counts(ENCODER, encoder) | self.masked_counts(DECODER, decoder) | words
 
     def represent(self, chunk: Batch) -> Represented:
         encoder, decoder = chunk.sides[ENCODER], chunk.sides[DECODER]
         late_TD = self.backbone(encoder.packed).last
         decoded_TD = self.decoder(self.backbone, first_states(late_TD, encoder.packed), decoder.packed)
         terms = self.masked_terms(ENCODER, late_TD, encoder)
-        return Represented(terms=terms | self.masked_terms(DECODER, decoded_TD, decoder))
+        terms |= self.masked_terms(DECODER, decoded_TD, decoder)
+        if self.words is not None:
+            terms[BOW] = self.words(self.backbone, late_TD, encoder)
+        return Represented(terms=terms)
 
     def saved(self) -> Saved:
         return Saved("cls", heads={f"cotmae_{self.config.decoder}": self.decoder})

@@ -2,7 +2,7 @@
 
 Every sequence of a batch is masked text; the loss is the mean cross entropy over its masked tokens. One pass, no pairs.
 Only masked positions reach the vocabulary. Cost: the encoder on every token, the vocabulary at the masked ones, and
-20 ns a token for masking. Recipe: `recipes/mlm.toml`. Tests: `tests/pretrain/test_pretrain_mlm.py`.
+20 ns a token for masking. Recipe: `recipes/mlm.toml`. Tests: `tests/methods/test_pretrain_mlm.py`.
 
 `MaskedMethod` is what all methods with masked-LM terms share. A term is a sum; the step divides it by the masked tokens
 of the whole batch ("mean", as all released code has it) or by its spans ("sum", coCondenser's Eq. 5 and 7 literally).

@@ -5,7 +5,7 @@ processes enter the queue in the order of the batch, and the oldest leave. Other
 negatives. Queue and momentum encoder are part of the state, so they are in every checkpoint, and every process
 holds the same ones: nothing is sent but the new keys. Cost: a forward pass for the keys, a second copy of the
 encoder, and queue x width numbers. Recipes: `recipes/contriever*.toml`. Docs: `docs/methods/contriever.md`.
-Tests: `tests/pretrain/test_pretrain_moco.py`.
+Tests: `tests/methods/test_pretrain_moco.py`.
 
 n examples, D width, K queue.
 """

@@ -4,7 +4,7 @@ The encoder runs over both views, with what its folder has behind the pooling; t
 keys, and keys come from all processes.
 Cost: the encoder on both views, and one more pass without gradient when the batch is cut into chunks.
 Recipe: `recipes/contriever-in-batch.toml`. Docs: `docs/methods/contriever.md`.
-Tests: `tests/pretrain/test_pretrain_simclr.py`.
+Tests: `tests/methods/test_pretrain_simclr.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The student's pooled states go through a projection to the teacher's width and a
 term is the squared distance to the teacher's vector, text by text. The second, where it has a weight, holds the
 similarities of all texts of the batch to each other against the teacher's. Cost: the encoder on every token; for
 the second term one more pass without gradient when the batch is cut into chunks, and the matrix of similarities.
-Recipe: `recipes/smoke/vectors.toml`. Tests: `tests/pretrain/test_vectors.py`, `test_vectors_run.py`.
+Recipe: `recipes/smoke/vectors.toml`. Tests: `tests/methods/test_teacher.py`, `test_teacher_run.py`.
 
 n texts of a batch, D width of the vectors.
 """
