@@ -139,4 +139,4 @@ def test_another_package_adds_a_method(smoke, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert [line["losses"].keys() for line in lines if "losses" in line][0] == {"length"}
+    assert next(line["losses"].keys() for line in lines if "losses" in line) == {"length"}
