@@ -89,7 +89,7 @@ def run_block(block: Block, folder: Path) -> None:
             (run_command if block.is_run else check_command)(line, folder)
     elif block.language == "python" and block.is_run:
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(block.text, block.place, "exec"), {"__name__": "__main__"})
+            exec(compile(text, block.place, "exec"), {"__name__": "__main__"})
     elif block.language == "toml":
         tomllib.loads(text)
     elif block.language == "json":

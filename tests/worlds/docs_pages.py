@@ -25,6 +25,7 @@ SHORTER = {
     r"loop\.minutes=\S+": "loop.steps=2 loop.batch=8",
     r"minutes = [\d.]+": "steps = 2",
     r"--minutes \d+": "--minutes 0",
+    r"\bminutes=\d+": "minutes=0",
     r"compile = true": "compile = false",
     r"batch_tokens = [\d_]+": "batch_tokens = 256",
     r"--vocab-size \d+": "--vocab-size 400",

@@ -188,9 +188,10 @@ class BM25:
 
     @classmethod
     def open(
-        cls, path: Path, *, k1: float | None = None, b: float | None = None, hashes: bool = True
+        cls, path: str | Path, *, k1: float | None = None, b: float | None = None, hashes: bool = True
     ) -> BM25:
         """Map an index, after its files were held against its manifest; k1 and b may be set anew."""
+        path = Path(path)
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
             raise DataError("the folder is not a BM25 index", file=path, fix="make one with liebig bm25")

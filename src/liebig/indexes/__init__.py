@@ -38,9 +38,10 @@ def config_choice() -> Any:
 
 
 def open_index(
-    path: Path, *, threads: int | None = None, device: str | None = None, hashes: bool = True
+    path: str | Path, *, threads: int | None = None, device: str | None = None, hashes: bool = True
 ) -> Index:
     """An index, or a folder of vectors as an exact one; `device` is for exact search on a GPU."""
+    path = Path(path)
     manifest = workspace.verify(path, hashes=hashes)
     if INDEX in manifest.outputs:
         kind = json.loads((path / INDEX).read_text(encoding="utf-8"))["kind"]
