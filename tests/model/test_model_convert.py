@@ -24,6 +24,10 @@ from liebig.model.loading import quiet
 from tests.worlds.models import TEXTS, random_row, tiny, tokenizer
 
 
+def convert(source, out, **config):
+    return import_checkpoint(ImportConfig(source=source, **config), out)
+
+
 def bert_folder(folder: Path, *, contriever: bool = False) -> Encoder:
     """A published BERT folder: pickled weights, the tokenizer, no word about pooling."""
     encoder = Encoder(tiny("bert"), tokenizer(), pooling="mean" if contriever else "cls")
@@ -43,7 +47,7 @@ def test_a_condenser_keeps_its_head_and_is_pooled_by_cls(tmp_path: Path) -> None
     head = CondenserHead(original.backbone, 2)
     weights = {name.replace("layers.", "c_head.", 1): value for name, value in head.state_dict().items()}
     torch.save(weights, tmp_path / "published" / "model.pt")
-    imported = import_checkpoint(tmp_path / "published", tmp_path / "out")
+    imported = convert(tmp_path / "published", tmp_path / "out")
     assert (imported.kind, imported.pooling, imported.heads) == ("condenser", "cls", ("condenser",))
     loaded = Encoder.load(tmp_path / "out")
     assert np.array_equal(loaded.encode_texts(TEXTS), original.encode_texts(TEXTS))
@@ -55,12 +59,12 @@ def test_a_condenser_keeps_its_head_and_is_pooled_by_cls(tmp_path: Path) -> None
 
 def test_a_condenser_from_the_hub_has_no_head(tmp_path: Path) -> None:
     bert_folder(tmp_path / "published")
-    assert import_checkpoint(tmp_path / "published", tmp_path / "out").heads == ()
+    assert convert(tmp_path / "published", tmp_path / "out").heads == ()
 
 
 def test_contriever_is_pooled_by_the_mean(tmp_path: Path) -> None:
     original = bert_folder(tmp_path / "published", contriever=True)
-    imported = import_checkpoint(tmp_path / "published", tmp_path / "out")
+    imported = convert(tmp_path / "published", tmp_path / "out")
     assert (imported.kind, imported.pooling) == ("contriever", "mean")
     assert "a fresh one was made" in imported.says
     assert np.array_equal(Encoder.load(tmp_path / "out").encode_texts(TEXTS), original.encode_texts(TEXTS))
@@ -69,7 +73,7 @@ def test_contriever_is_pooled_by_the_mean(tmp_path: Path) -> None:
 def test_contriever_is_known_by_its_name_too(tmp_path: Path) -> None:
     """Copies that transformers saved again say BertModel."""
     bert_folder(tmp_path / "contriever-msmarco")
-    assert import_checkpoint(tmp_path / "contriever-msmarco", tmp_path / "out").pooling == "mean"
+    assert convert(tmp_path / "contriever-msmarco", tmp_path / "out").pooling == "mean"
 
 
 @pytest.mark.parametrize("prefix", ["encoder_q.", "encoder.", "module.encoder_q.", ""])
@@ -89,7 +93,7 @@ def test_a_training_checkpoint_of_contriever_gives_its_query_encoder(
     options = argparse.Namespace(pooling="average", norm_query=norm, norm_doc=norm, retriever_model_id="bert")
     checkpoint = {"step": 7, "model": weights, "optimizer": {"state": {}}, "opt": options}
     torch.save(checkpoint, tmp_path / "checkpoint.pth")
-    import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+    convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
     vectors = Encoder.load(tmp_path / "out").encode_texts(TEXTS)
     assert np.allclose(vectors, original.encode_texts(TEXTS, unit=norm), atol=1e-6)
 
@@ -104,9 +108,9 @@ def test_a_training_checkpoint_is_pooled_as_its_options_say(
     torch.save(checkpoint, tmp_path / "checkpoint.pth")
     if pooling is None:
         with pytest.raises(ModelError, match="'magic' is not known"):
-            import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+            convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
         return
-    import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
+    convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path / "base")
     loaded = Encoder.load(tmp_path / "out")
     assert loaded.pooling == pooling
     assert not np.allclose(np.linalg.norm(loaded.encode_texts(TEXTS), axis=1), 1)
@@ -114,9 +118,7 @@ def test_a_training_checkpoint_is_pooled_as_its_options_say(
 
 def test_what_is_said_overrides_what_is_known(tmp_path: Path) -> None:
     bert_folder(tmp_path / "published")
-    import_checkpoint(
-        tmp_path / "published", tmp_path / "out", pooling="mean", similarity="cosine", max_length=7
-    )
+    convert(tmp_path / "published", tmp_path / "out", pooling="mean", similarity="cosine", max_length=7)
     loaded = Encoder.load(tmp_path / "out")
     assert (loaded.pooling, loaded.similarity, loaded.max_length) == ("mean", "cosine", 7)
 
@@ -125,7 +127,7 @@ def test_a_folder_of_sentence_transformers_keeps_what_it_says(tmp_path: Path) ->
     backbone = tiny("bert", vocab_size=tokenizer().vocab_size)
     original = Encoder(backbone, tokenizer(), pooling="mean", similarity="cosine", max_length=9)
     original.save(tmp_path / "theirs")
-    import_checkpoint(tmp_path / "theirs", tmp_path / "out")
+    convert(tmp_path / "theirs", tmp_path / "out")
     loaded = Encoder.load(tmp_path / "out")
     assert (loaded.pooling, loaded.similarity, loaded.max_length) == ("mean", "cosine", 9)
     assert np.array_equal(loaded.encode_texts(TEXTS), original.encode_texts(TEXTS))
@@ -148,7 +150,7 @@ def test_a_checkpoint_with_code_in_it_is_refused_and_not_run(name: str, tmp_path
     if name == "checkpoint.pth":
         (source / "config.json").unlink()
     with pytest.raises(ModelError, match="cannot be read: it is damaged, or pickled with more than tensors"):
-        import_checkpoint(source, tmp_path / "out", tokenizer=source)
+        convert(source, tmp_path / "out", tokenizer=source)
     assert not mark.exists()
 
 
@@ -157,21 +159,21 @@ def test_a_checkpoint_that_was_cut_short_is_said_to_be(tmp_path: Path) -> None:
     torch.save({"model": {"x": torch.zeros(4000)}}, path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ModelError, match="damaged or cut short"):
-        import_checkpoint(path, tmp_path / "out", tokenizer=tmp_path)
+        convert(path, tmp_path / "out", tokenizer=tmp_path)
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such checkpoint"):
-        import_checkpoint(tmp_path / "nowhere", tmp_path / "out")
+        convert(tmp_path / "nowhere", tmp_path / "out")
     torch.save({"model": {"encoder_q.x": torch.zeros(1)}}, tmp_path / "checkpoint.pth")
     with pytest.raises(ModelError, match="has no tokenizer"):
-        import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out")
+        convert(tmp_path / "checkpoint.pth", tmp_path / "out")
     with pytest.raises(ModelError, match="holds no BERT encoder"):
-        import_checkpoint(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path)
+        convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path)
     bert_folder(tmp_path / "published")
     torch.save({"something": torch.zeros(1)}, tmp_path / "published" / "model.pt")
     with pytest.raises(ModelError, match="no Condenser head"):
-        import_checkpoint(tmp_path / "published", tmp_path / "out")
+        convert(tmp_path / "published", tmp_path / "out")
 
 
 def test_the_stage_leaves_a_model_folder_and_says_what_it_found(
@@ -183,6 +185,6 @@ def test_the_stage_leaves_a_model_folder_and_says_what_it_found(
         run(config, folder)
     assert json.loads((tmp_path / "model" / "import.json").read_text())["kind"] == "condenser"
     said = capsys.readouterr().err
-    assert "published is taken for a condenser checkpoint: bert: 4 layers" in said
+    assert "published is a condenser checkpoint: bert: 4 layers" in said
     assert "cls pooling" in said
     assert np.array_equal(Encoder.load(tmp_path / "model").encode_texts(TEXTS), original.encode_texts(TEXTS))

@@ -1,9 +1,14 @@
-"""`liebig import`: a published checkpoint becomes a model folder."""
+"""`liebig import`: a published checkpoint of Condenser, coCondenser or Contriever becomes a model folder.
+
+Condenser and coCondenser are BERT folders whose head, if it was published, lies in `model.pt` (`c_head.N.*`); vectors
+are the CLS. Contriever is a BERT folder without pooler, or a training checkpoint with an optimiser and the encoder
+under `encoder_q.` (MoCo) or `encoder.`; vectors are means. Pickled files are read by torch's restricted reader only,
+which accepts tensors, plain values and argparse's empty Namespace.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,29 +21,43 @@ from torch import Tensor, nn
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
+from liebig.base.progress import say
 from liebig.base.workspace import Folder
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder, Normalize, Similarity
+from liebig.model.encoder import Encoder, Normalize
 from liebig.model.folder import load_encoder, save_encoder
 from liebig.model.loading import new_model, read_json, readable
 from liebig.text.tokenizer import Tokenizer
-
-# Published checkpoints of Condenser, coCondenser and Contriever as Liebig folders.
-#
-# Condenser and coCondenser are BERT folders whose head, if it was published, lies in `model.pt`
-# (`c_head.N.*`); vectors are the CLS. Contriever is a BERT folder without pooler, or a training checkpoint
-# with an optimiser and the encoder under `encoder_q.` (MoCo) or `encoder.`; vectors are means. Pickled
-# files are read by torch's restricted reader only, which takes tensors, plain values and argparse's empty
-# Namespace.
 
 PREFIXES = ("encoder_q.", "encoder.", "")  # MoCo, in-batch, the bare encoder
 POOLINGS = {"average": "mean", "sqrt": "mean_sqrt_len_tokens", "cls": "cls"}
 
 
+class ImportConfig(Config):
+    """Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder."""
+
+    source: InputPath = Field(
+        description="A model folder, or a training checkpoint of Contriever (checkpoint.pth)."
+    )
+    tokenizer: InputPath | None = Field(
+        None, description="Folder with the tokenizer (and config.json), if the source has none."
+    )
+    pooling: Literal["auto", "cls", "mean"] = Field(
+        "auto", description="How vectors are pooled; auto decides by the kind of checkpoint."
+    )
+    similarity: Literal["auto", "dot", "cosine"] = Field(
+        "auto",
+        description="How vectors are compared; auto is what a sentence-transformers folder says, otherwise dot.",
+    )
+    max_length: PositiveInt | None = Field(
+        None, description="Maximum length of a text in tokens [default: the model's maximum]."
+    )
+
+
 @dataclass(frozen=True)
-class Imported:
-    """What a checkpoint turned out to be."""
+class CheckpointInfo:
+    """What kind of checkpoint was imported, and a sentence about the model."""
 
     kind: str
     pooling: str
@@ -46,32 +65,25 @@ class Imported:
     says: str
 
 
-def import_checkpoint(
-    source: Path,
-    out: Path,
-    *,
-    tokenizer: Path | None = None,
-    pooling: str = "auto",
-    similarity: Similarity | Literal["auto"] = "auto",
-    max_length: int | None = None,
-) -> Imported:
-    """Converts `source` into a model folder at `out`."""
+def import_checkpoint(config: ImportConfig, out: Path) -> CheckpointInfo:
+    """Convert the source into a model folder at `out`."""
+    source = config.source
     checkpoint = training_checkpoint(source)
     heads: dict[str, nn.Module] = {}
     if checkpoint is not None:
         kind = "contriever"
-        encoder = contriever(checkpoint, tokenizer)
+        encoder = contriever(checkpoint, config.tokenizer)
     else:
-        kind, encoder = hf_folder(source, tokenizer)
+        kind, encoder = hf_folder(source, config.tokenizer)
         if (source / "model.pt").exists():
             heads["condenser"] = condenser_head(source / "model.pt", encoder.backbone)
-    if pooling != "auto":
-        encoder.pooling = pooling
-    if similarity != "auto":
-        encoder.similarity = similarity
-    encoder.max_length = min(max_length or encoder.max_length, encoder.backbone.max_positions)
+    if config.pooling != "auto":
+        encoder.pooling = config.pooling
+    if config.similarity != "auto":
+        encoder.similarity = config.similarity
+    encoder.max_length = min(config.max_length or encoder.max_length, encoder.backbone.max_positions)
     save_encoder(encoder, out, heads)
-    return Imported(kind, encoder.pooling, tuple(heads), encoder.describe())
+    return CheckpointInfo(kind, encoder.pooling, tuple(heads), encoder.describe())
 
 
 def training_checkpoint(source: Path) -> Path | None:
@@ -175,57 +187,26 @@ def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
 
 
 def read_pickled(path: Path) -> dict[str, Any]:
-    """A torch file of tensors and plain values; anything else in it is refused, and nothing is run."""
+    """A torch file of tensors and plain values; anything else is refused, and no code is run."""
     try:
         with torch.serialization.safe_globals([argparse.Namespace]), readable(path):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            weights = torch.load(path, map_location="cpu", weights_only=True)
     except ModelError as error:
         cause = error.__cause__
         if isinstance(cause, RuntimeError | EOFError) or (isinstance(cause, OSError) and not cause.filename):
             raise ModelError("the file is damaged or cut short", file=path) from error
         raise
-    if not isinstance(found, dict):
+    if not isinstance(weights, dict):
         raise ModelError("the file does not hold weights by name", file=path)
-    return cast(dict[str, Any], found)
-
-
-# What a recipe says about models: where a backbone comes from, and what to import. Imports no torch.
-
-
-class ImportConfig(Config):
-    """Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder."""
-
-    source: InputPath = Field(
-        description="model folder, or a training checkpoint of Contriever (checkpoint.pth)"
-    )
-    tokenizer: InputPath | None = Field(
-        None, description="folder with the tokenizer (and config.json), where the source has none"
-    )
-    pooling: Literal["auto", "cls", "mean"] = Field(
-        "auto", description="how vectors are made; auto knows it from the kind of checkpoint"
-    )
-    similarity: Literal["auto", "dot", "cosine"] = Field(
-        "auto",
-        description="how vectors are compared; auto is what a sentence-transformers folder says, otherwise dot",
-    )
-    max_length: PositiveInt | None = Field(
-        None, description="longest text in tokens; what the model has room for if not given"
-    )
+    return cast(dict[str, Any], weights)
 
 
 def run(config: ImportConfig, folder: Folder) -> None:
-    """Converts the checkpoint and leaves what it turned out to be in `import.json`."""
-    imported = import_checkpoint(
-        config.source,
-        folder.path,
-        tokenizer=config.tokenizer,
-        pooling=config.pooling,
-        similarity=config.similarity,
-        max_length=config.max_length,
-    )
-    folder.write_json("import.json", asdict(imported))
-    head = ", with its head" if imported.heads else ""
-    sys.stderr.write(f"{config.source} is taken for a {imported.kind} checkpoint{head}: {imported.says}\n")
+    """Convert the checkpoint, and write what kind it was to `import.json`."""
+    info = import_checkpoint(config, folder.path)
+    folder.write_json("import.json", asdict(info))
+    head = ", with its head" if info.heads else ""
+    say(f"{config.source} is a {info.kind} checkpoint{head}: {info.says}")
 
 
 STAGE = Stage(

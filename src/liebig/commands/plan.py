@@ -341,15 +341,15 @@ def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
     return rows
 
 
-def plan_table(model: Path | None, machine: Machine, kind: str = "fp16") -> list[str]:
+def plan_table(model: Path | None, machine: Machine) -> list[str]:
     """Encoding, vectors and BM25 of three corpora."""
     shape = Shape.of(model)
     name = model.name if model is not None else "BERT-base"
     lines = [f"On {machine.name}, {name} ({shape.layers} x {shape.width}); {_priced(machine)}", ""]
-    lines.append(f"{'corpus':<22} {'passages':>14}  {'encode':>13}  {'cost':>9}  {kind + ' vectors':>14}  "
+    lines.append(f"{'corpus':<22} {'passages':>14}  {'encode':>13}  {'cost':>9}  {'fp16 vectors':>14}  "
                  f"{'int8':>9}  {'BM25, 1 core':>13}  {'on disk':>9}")  # fmt: skip
     for title, corpus in CORPORA.items():
-        dense = encoding(title, shape, corpus, kind, machine, "")
+        dense = encoding(title, shape, corpus, "fp16", machine, "")
         words = lexical(title, corpus, machine, "")
         small = corpus.passages * (shape.width * BYTES["int8"] + 28)
         lines.append(

@@ -1,0 +1,108 @@
+"""The static table of commands is held to the modules behind it, and a default is written in one place."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import liebig
+from liebig.base.config import Config
+from liebig.base.pipeline import Stage
+from liebig.commands import BUILT_IN, GROUPS
+
+ROOT = Path(liebig.__file__).parent
+PANELS = ("Start here", "Data", "Train", "Search", "Evaluate", "Operate")
+FREE = {"say", "name", "seed", "k"}  # words that mean another thing in every signature
+
+
+def module_name(command: str) -> str:
+    """`queries train` is in commands/queries_train.py; a word that Python keeps for itself gets an underscore."""
+    name = command.replace(" ", "_")
+    return f"liebig.commands.{name}_" if name == "import" else f"liebig.commands.{name}"
+
+
+def test_every_module_of_the_folder_is_one_command_of_the_table():
+    modules = sorted(f"liebig.commands.{path.stem}" for path in (ROOT / "commands").glob("[a-z]*.py"))
+    assert sorted(command.module for command in BUILT_IN) == modules
+    assert [c.name for c in BUILT_IN if c.module != module_name(c.name)] == []
+
+
+@pytest.mark.parametrize("command", BUILT_IN, ids=lambda command: command.name)
+def test_a_module_is_what_the_table_says(command):
+    module = command.load()
+    assert hasattr(module, "STAGE") == command.stage
+    assert hasattr(module, "command") != command.stage
+    if command.stage:
+        assert isinstance(module.STAGE, Stage)
+        assert module.STAGE.name == command.name
+        assert module.STAGE.example.startswith(f"liebig {command.name} ")
+
+
+def test_names_help_and_panels_are_those_of_the_command_line():
+    assert list(dict.fromkeys(command.panel for command in BUILT_IN)) == list(PANELS)
+    assert len({command.name for command in BUILT_IN}) == len(BUILT_IN)
+    assert {c.name.partition(" ")[0] for c in BUILT_IN if " " in c.name} == set(GROUPS)
+    assert [c.name for c in BUILT_IN if not c.help.endswith(".") or len(c.help) > 120] == []
+
+
+def test_the_help_of_liebig_imports_neither_torch_nor_transformers():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom liebig.cli import make_app\n"
+        "result = CliRunner().invoke(make_app(), ['--help'])\n"
+        "assert result.exit_code == 0 and 'Start here' in result.output\n"
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def config_defaults(module: Any) -> dict[str, Any]:
+    """The fields that configs of a module give a default other than None, True and False."""
+    configs = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Config) and value is not Config
+    ]
+    return {
+        name: field.default
+        for config in configs
+        for name, field in config.model_fields.items()
+        if isinstance(field.default, int | float | str) and not isinstance(field.default, bool)
+    }
+
+
+def literal_defaults(path: Path) -> Iterator[tuple[str, str, Any]]:
+    """Function, parameter and value of every default that is written out in a signature."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        plain = node.args.posonlyargs + node.args.args
+        pairs = [
+            *zip(reversed(plain), reversed(node.args.defaults)),
+            *zip(node.args.kwonlyargs, node.args.kw_defaults),
+        ]
+        for argument, default in pairs:
+            if isinstance(default, ast.Constant) and not isinstance(default.value, bool | None):
+                yield node.name, argument.arg, default.value
+
+
+def test_a_default_of_a_config_is_not_written_again_in_a_signature():
+    """A function that takes a field's value takes it from the config, or names the constant that both use."""
+    twice = []
+    for path in sorted([*(ROOT / "commands").glob("[a-z]*.py"), *(ROOT / "builder").glob("[a-z]*.py")]):
+        module = import_module(f"liebig.{path.parent.name}.{path.stem}")
+        fields = config_defaults(module)
+        twice += [
+            f"{path.parent.name}/{path.name}: {function}({name}={value!r})"
+            for function, name, value in literal_defaults(path)
+            if name in fields and name not in FREE
+        ]
+    assert twice == []
