@@ -85,9 +85,10 @@ def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_p
     lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text().splitlines()]
     assert any("first_word" in line.get("losses", {}) for line in lines)
 
-    liebig(folder, tmp_path, "encode", "collection", "--model", "model/model", "--out", "vectors")
+    liebig(folder, tmp_path, "passages", "collection", "--tokenizer", "liebig:mini-v1", "--out", "passages")
+    liebig(folder, tmp_path, "encode", "passages", "--model", "model/model", "--out", "vectors")
     liebig(folder, tmp_path, "index", "vectors=vectors", "index.kind=array", "--out", "index")
-    hits = liebig(folder, tmp_path, "search", "index", "barley in row 49", "--texts", "collection")
+    hits = liebig(folder, tmp_path, "search", "index", "barley in row 49", "--texts", "passages")
     assert "1840-03-" in hits.stdout
 
 

@@ -56,8 +56,16 @@ def test_every_stage_has_an_example_that_is_its_own():
         assert any(example.startswith(f"liebig {stage.name} ") for example in examples), stage.name
 
 
-def test_the_readme_shows_a_whole_run_and_every_folder():
+def test_the_readme_shows_a_whole_run():
     assert 8 <= len(readme_commands()) <= 14
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    folders = [path.parent.name for path in (ROOT / "src" / "liebig").glob("*/__init__.py")]
-    assert [name for name in folders if f"\n  {name}/ " not in readme] == []
+
+
+def test_the_map_of_the_source_lists_every_folder_and_names_files_that_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "liebig"
+    folders = [path.parent.name for path in source.glob("*/__init__.py")]
+    assert [name for name in folders if f"\n  {name}/ " not in page] == []
+    questions = page.partition("## Where do I look?")[2].partition("## The source")[0]
+    named = re.findall(r"`([a-z_0-9]+/[a-z_0-9/]+\.py)`", questions)
+    assert len(named) > 10
+    assert [name for name in named if not (source / name).is_file()] == []

@@ -121,7 +121,7 @@ def test_a_second_run_makes_nothing_again(ran):
     said = []
     demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
     stages = [line for line in said if line.startswith("[")]
-    assert len(stages) == len(recipe.SAYS)
+    assert len(stages) == len(recipe.LINES)
     assert all(line.endswith("up to date") for line in stages)
 
 
@@ -130,7 +130,7 @@ def test_a_second_run_makes_nothing_again(ran):
     [
         (0.1, 0.01, "Training on the corpus helped: +0.100"),
         (-0.1, 0.01, "Training on the corpus hurt: -0.100"),
-        (0.1, 0.20, "Training on the corpus changed nothing that can be told: +0.100"),
+        (0.1, 0.20, "Training on the corpus made no measurable difference: +0.100"),
     ],
 )
 def test_what_is_said_of_training_follows_the_test(mean, adjusted, words):

@@ -1,8 +1,8 @@
-"""`liebig demo`: the documentation of your own Python becomes a search engine, judged by questions that come along.
+"""`liebig demo`: a search engine for the documentation of your own Python, evaluated on questions that come with it.
 
-BM25, the bundled encoder as it comes, the same after a minute of training on the corpus, and both together; a table
-with intervals and tests, a page, and a folder that `liebig serve` opens. Cost: about four minutes on two cores, of
-which the corpus is encoded twice and one minute trained; run again, only what is missing is made.
+BM25, the bundled encoder before training, the same after a minute of training on the corpus, and both together; a
+table with intervals and tests, a page, and a folder that `liebig serve` opens. Cost: about four minutes on two cores,
+in which the corpus is encoded twice and the encoder trained for one minute; a second run does only what is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from liebig.base import pipeline
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration, say
 from liebig.commands import STAGES
-from liebig.demo import recipe
+from liebig.demo import recipe, results
+from liebig.search.retriever_folder import write
+from liebig.train.log import warnings_of
 
 Say = Callable[[str], None]
 
@@ -37,11 +39,7 @@ def run(
     source: str = "stdlib:",
     minutes: float = recipe.MINUTES,
 ) -> None:
-    """Run the stages, saying what is done; tell what came out, and leave a retriever and a page."""
-    from liebig.demo import results
-    from liebig.search.retriever_folder import write
-    from liebig.train.log import warnings_of
-
+    """Run the stages with a line for each, print the results, and write a retriever and a page."""
     began, stages = time.monotonic(), {**table, **recipe.OWN}
     first = recipe.first_half(source, minutes)
     run_stages(pipeline.plan_stages(stages, first, out), say, 0)
@@ -61,7 +59,7 @@ def run(
 def run_stages(planned: Sequence[Planned], say: Say, before: int) -> None:
     """Run stages quietly, with a line for each; `before` stages were run before them."""
     for number, item in enumerate(planned, before + 1):
-        head = f"[{number:>2}/{len(recipe.SAYS)}] {recipe.SAYS[item.name]}"
+        head = f"[{number:>2}/{len(recipe.LINES)}] {recipe.LINES[item.name]}"
         if item.up_to_date:
             say(f"{head}: up to date")
             continue
@@ -76,7 +74,7 @@ def closing(out: Path, page: Path, seconds: float) -> list[str]:
     """Where things are, and the next three commands."""
     return [
         "",
-        f"{duration(seconds)} in all. Which questions are won and lost, with the texts: {page}",
+        f"{duration(seconds)} in all. Questions won and lost, with their texts: {page}",
         "",
         "Next:",
         f'  liebig search {out} "merge two sorted lists"',
@@ -91,14 +89,13 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
     show: Annotated[bool, typer.Option("--open", help="Show the page in the browser at the end.")] = False,
 ) -> None:
-    """Make a search engine of your Python's own documentation, and judge it by 309 questions, in about five minutes.
+    """Build a search engine for your Python's documentation and evaluate it on 309 questions, in about five minutes.
 
-    BM25, the bundled encoder as it comes, the same after a minute of training on the corpus, and both together: a
-    table with intervals and tests, a page, and a folder for `liebig serve`. Run again, it goes on where it stopped.
+    BM25, the bundled encoder before training, the same after a minute of training on the corpus, and both together: a
+    table with intervals and tests, a page, and a folder for `liebig serve`. If interrupted, run it again to resume.
 
     Example:
 
         liebig demo --open
     """
-
     run(STAGES, out, say, show=show)

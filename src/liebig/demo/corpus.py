@@ -1,8 +1,12 @@
-"""What the demo searches and what it learns from: two collections made of the documents and the questions.
+"""The corpus of the demo: a collection to search, one to learn from, and the questions with judged answers.
 
 To search: every document cut into passages of at most 64 tokens, its name before each, with the questions and their
 judgements, which name documents. To learn from: a passage without its name, and the name in words ("collections
 ordered dict move to end") as the query that should find it. No question and no judgement is learnt from.
+
+`questions.jsonl` has a line per question: {"id", "text", "answers": {document: grade}, "also": {document: grade}}.
+Grade 2 answers the question, 1 helps. `answers` are documents that Python 3.11 and 3.12 both have, `also` those that
+only some versions have. docs/questions.md says how they were written.
 """
 
 from __future__ import annotations
@@ -26,12 +30,6 @@ from liebig.evaluation.label_origin import GENERATION
 from liebig.formats.items import Item, Where
 from liebig.text.passages import by_tokens, cut_documents
 from liebig.text.tokenizer import Tokenizer
-
-# The demo's own questions about Python's standard library, with judged answers.
-#
-# `questions.jsonl` has a line a question: {"id", "text", "answers": {document: grade}, "also": {document:
-# grade}}. Grade 2 answers the question, 1 helps. `answers` are documents that Python 3.11 and 3.12 both
-# have; `also` names those that only some versions have. How they were written is told in docs/questions.md.
 
 FILE = Path(__file__).with_name("questions.jsonl")
 ANSWERS = 2  # the grade of a document that answers the question
@@ -75,7 +73,7 @@ class DemoConfig(Config):
     documents: InputPath = Field(description="A collection of documents.")
     tokenizer: InputPath = Field(description="The tokenizer that counts.")
     length: int = Field(
-        64, ge=8, description="Tokens of a passage at the most, name and special ones included."
+        64, ge=8, description="Maximum number of tokens in a passage, with its name and special tokens."
     )
 
 

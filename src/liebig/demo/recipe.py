@@ -1,8 +1,8 @@
-"""The demo as a recipe: stages of the pipeline, so that each is skipped when it is up to date and taken up when not.
+"""The demo as a recipe of pipeline stages: each is skipped when it is up to date and resumed when it was interrupted.
 
-The corpus is encoded twice, once by the encoder as it comes and once after it was trained on the corpus; everything
-else takes seconds. Objective, learning rate and batch were chosen on the questions of the dev half; what was tried and
-did not help is told in docs/demo.md.
+The corpus is encoded twice, once by the encoder before training and once after it was trained on the corpus; everything
+else takes seconds. Objective, learning rate and batch were chosen on the questions of the dev half; docs/demo.md says
+what was tried and did not help.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LENGTH = 64  # tokens of a passage
 DEPTH = 100  # documents found for a question
 BATCH = 64  # pairs that meet
 LR = 1e-4  # for an encoder that is a retriever already; a start by masked words alone wants ten times as much
-BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder as it comes", "after corpus-aware pre-training", "hybrid"
+BM25, BEFORE, AFTER, HYBRID = "BM25", "encoder before training", "after corpus-aware pre-training", "hybrid"
 
 OWN = {
     stage.name: stage
@@ -28,7 +28,7 @@ OWN = {
         Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
     )
 }
-SAYS = {
+LINES = {
     "documents": "read the documentation of your Python",
     "collection": f"cut it into passages of {LENGTH} tokens, with 300 judged questions",
     "pairs": "pair every name, in words, with its text",
@@ -40,7 +40,7 @@ SAYS = {
     "found-before": "ask all questions: BM25, the encoder, both",
     "found": "ask all questions: BM25, the trained encoder, both",
     "judged-bm25": "judge BM25",
-    "judged-before": "judge the encoder as it comes",
+    "judged-before": "judge the encoder before training",
     "judged-after": "judge the trained encoder",
     "judged-hybrid": "judge the hybrid",
     "against-bm25": "test the differences to BM25",
@@ -51,7 +51,7 @@ SAYS = {
 ABOUT = (
     "The documentation of a Python standard library, searched by words (BM25), by vectors of the encoder that comes "
     "with Liebig, by the same encoder after a minute of training on the documentation itself, and by words and vectors "
-    "together. Judged by questions that nothing was tuned on."
+    "together. Evaluated on questions that nothing was tuned on."
 )
 
 
@@ -63,38 +63,38 @@ def first_half(source: str = "stdlib:", minutes: float = MINUTES) -> dict[str, A
         "collection": {"kind": "demo collection", **texts},
         "pairs": {"kind": "demo pairs", **texts},
         "bm25": {"collection": "@collection"},
-        "vectors-before": _encoded(ENCODER),
-        "model": _trained(minutes),
-        "vectors": _encoded("@model/model"),
+        "vectors-before": _encode(ENCODER),
+        "model": _pretrain(minutes),
+        "vectors": _encode("@model/model"),
         "index": {"vectors": "@vectors"},
-        "found-before": _asked("@vectors-before"),
-        "found": _asked("@index"),
+        "found-before": _retrieve("@vectors-before"),
+        "found": _retrieve("@index"),
     }
 
 
 def second_half(chosen: str) -> dict[str, Any]:
     """Evaluation on the test half; the hybrid is that of the `found` folder chosen on the dev half."""
     judged = {
-        "judged-bm25": _judged(f"@{chosen}/bm25.trec", BM25),
-        "judged-before": _judged("@found-before/dense.trec", BEFORE),
-        "judged-after": _judged("@found/dense.trec", AFTER),
-        "judged-hybrid": _judged(f"@{chosen}/hybrid.trec", HYBRID),
+        "judged-bm25": _evaluate(f"@{chosen}/bm25.trec", BM25),
+        "judged-before": _evaluate("@found-before/dense.trec", BEFORE),
+        "judged-after": _evaluate("@found/dense.trec", AFTER),
+        "judged-hybrid": _evaluate(f"@{chosen}/hybrid.trec", HYBRID),
     }
     compared = {
-        "against-bm25": _compared(judged, BM25),
-        "training": _compared({name: judged[name] for name in ("judged-before", "judged-after")}, BEFORE),
+        "against-bm25": _compare(judged, BM25),
+        "training": _compare({name: judged[name] for name in ("judged-before", "judged-after")}, BEFORE),
     }
-    compared["errors"] = _told_apart(f"@{chosen}/hybrid.trec", f"@{chosen}/bm25.trec")
+    compared["errors"] = _errors(f"@{chosen}/hybrid.trec", f"@{chosen}/bm25.trec")
     shown = [f"@{name}" for name in (*first_half(), *judged, *compared)]
     page = {"folders": shown, "title": "Liebig: the demo", "about": ABOUT}
     return {**judged, **compared, "report": page}
 
 
-def _encoded(model: str) -> dict[str, Any]:
+def _encode(model: str) -> dict[str, Any]:
     return {"kind": "encode", "source": "@collection", "model": model, "max_length": LENGTH}
 
 
-def _trained(minutes: float) -> dict[str, Any]:
+def _pretrain(minutes: float) -> dict[str, Any]:
     return {
         "kind": "pretrain",
         "model": {"kind": "folder", "path": ENCODER},
@@ -106,22 +106,22 @@ def _trained(minutes: float) -> dict[str, Any]:
     }
 
 
-def _asked(vectors: str) -> dict[str, Any]:
+def _retrieve(vectors: str) -> dict[str, Any]:
     found = {"kind": "retrieve", "collection": "@collection", "bm25": "@bm25", "dense": vectors}
     return {**found, "k": DEPTH, "fold": "max", "fusion": {"kind": "weighted"}}
 
 
-def _judged(run: str, name: str) -> dict[str, Any]:
+def _evaluate(run: str, name: str) -> dict[str, Any]:
     return {
         "kind": "evaluate", "system": run, "collections": ["@collection"], "split": "test", "name": name
     }  # fmt: skip
 
 
-def _compared(judged: dict[str, Any], baseline: str) -> dict[str, Any]:
+def _compare(judged: dict[str, Any], baseline: str) -> dict[str, Any]:
     names = [fields["name"] for fields in judged.values()]
     return {"kind": "compare", "runs": [f"@{name}" for name in judged], "names": names, "baseline": baseline}
 
 
-def _told_apart(hybrid: str, bm25: str) -> dict[str, Any]:
+def _errors(hybrid: str, bm25: str) -> dict[str, Any]:
     runs = {"runs": [hybrid, bm25], "names": [HYBRID, BM25]}
     return {"kind": "analyse errors", "collection": "@collection", "split": "test", "examples": 30, **runs}

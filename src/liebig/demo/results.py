@@ -1,4 +1,4 @@
-"""What came out of the demo, in words that hold: a table, and a sentence for each difference that was tested."""
+"""The results of the demo: a table, and a sentence for each difference that was tested."""
 
 from __future__ import annotations
 
@@ -95,21 +95,25 @@ def table(against: Mapping[str, Any]) -> list[str]:
 
 
 def sentences(against: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
-    """What can be said, and what cannot."""
+    """A sentence for each difference that was tested."""
     pairs = {pair["a"]: pair for pair in against["pairs"] if pair["measure"] == FIRST}
     change = next(pair for pair in training["pairs"] if pair["measure"] == FIRST)
     subjects = {
-        BEFORE: "The encoder as it comes",
+        BEFORE: "The encoder before training",
         AFTER: "The encoder after training",
         HYBRID: "The hybrid",
     }
-    told = [_told(change, "Training on the corpus", "helped", "hurt", "changed nothing that can be told")]
+    told = [_sentence(change, "Training on the corpus", "helped", "hurt", "made no measurable difference")]
     for name, who in subjects.items():
-        told.append(_told(pairs[name], who, "beats BM25", "loses to BM25", "cannot be told from BM25"))
+        told.append(
+            _sentence(
+                pairs[name], who, "beats BM25", "loses to BM25", "is not measurably different from BM25"
+            )
+        )
     return told
 
 
-def _told(pair: Mapping[str, Any], who: str, better: str, worse: str, same: str) -> str:
+def _sentence(pair: Mapping[str, Any], who: str, better: str, worse: str, same: str) -> str:
     """A tested difference in words, with its numbers."""
     compared = pair["comparison"]
     mean = compared["difference"]["mean"]
@@ -119,7 +123,7 @@ def _told(pair: Mapping[str, Any], who: str, better: str, worse: str, same: str)
 
 def kept(choice: Choice) -> str:
     """The choice in words."""
-    encoder = "the trained encoder" if choice.found == "found" else "the encoder as it came"
+    encoder = "the trained encoder" if choice.found == "found" else "the encoder before training"
     if choice.system == "bm25":
         return "BM25 alone"
     if choice.system == "dense":

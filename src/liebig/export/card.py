@@ -57,7 +57,7 @@ def _data(target: Target) -> str:
 def _recipe(target: Target) -> str:
     recipe = _trained(target)
     if recipe is None:
-        return "The encoder as it came: no training on this corpus is recorded.\n"
+        return "The encoder was not trained further: no training on this corpus is recorded.\n"
     return f"`liebig pretrain` with\n\n```json\n{json.dumps(recipe, indent=2, ensure_ascii=False)}\n```\n"
 
 
