@@ -22,6 +22,7 @@ from liebig import losses
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import pool
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
@@ -58,7 +59,7 @@ def our_batches(pairs: int, n: int, pin: bool) -> list[Batch]:
         lengths = natural_lengths(2 * pairs, 128, 82, seed).numpy()
         offsets = np.concatenate([[0], lengths.cumsum()])
         tokens = np.random.default_rng(seed).integers(1000, 30000, offsets[-1])
-        side = Side(Packed.from_numpy(tokens, offsets), torch.arange(2 * pairs) // 2)
+        side = Side(Packed.from_ragged(Ragged(tokens, offsets)), torch.arange(2 * pairs) // 2)
         batch = Batch({"texts": side}, pairs)
         made.append(batch.pin() if pin else batch)
     return made

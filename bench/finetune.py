@@ -32,11 +32,12 @@ import torch
 
 from liebig import encoders
 from liebig.methods.contrastive import Contrastive
-from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Choice, RetrievalBatches
 from liebig.methods.samplers import random_batches
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
@@ -126,17 +127,17 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     examples = Examples(
         tuple(map(str, range(n))),
         tuple(map(str, range(len(task.passages)))),
-        Ragged.of([[r] for r in task.right]),
-        Ragged.of(task.wrong),
-        Ragged.of([[r] for r in task.right]),
+        Ragged.from_lists([[r] for r in task.right]),
+        Ragged.from_lists(task.wrong),
+        Ragged.from_lists([[r] for r in task.right]),
         np.arange(len(task.passages)),
     )
     encoder = Encoder.load(model).to(device)
     texts = [
-        Texts.of(some, RoleLayout(encoder.tokenizer, length))
+        RoleLayout(encoder.tokenizer, length).all_ids(some)
         for some, length in ((task.queries, QUERY), (task.passages, task.length))
     ]
-    lengths = [float(np.diff(t.offsets).mean()) for t in texts]
+    lengths = [float(t.lengths.mean()) for t in texts]
     print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {task.length} a passage")
     world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
     maker = RetrievalBatches(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)

@@ -285,7 +285,7 @@ def child_batches(store: str) -> dict[str, Any]:
         batches(0)
         began, tokens = time.process_time(), 0
         for step in range(1, 101):
-            tokens += len(batches(step).tokens)
+            tokens += len(batches(step).tokens.values)
         rates[name] = tokens / (time.process_time() - began)
     return rates
 

@@ -25,6 +25,7 @@ import torch
 from liebig.methods.condenser import Condenser
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.step import step
@@ -63,7 +64,7 @@ def work(size: str, sequences: int, seed: int) -> Work:
     labels = tokens[targets].copy()
     tokens[targets] = MASK
     side = Side(
-        Packed.from_numpy(tokens, offsets),
+        Packed.from_ragged(Ragged(tokens, offsets)),
         torch.arange(sequences),
         torch.from_numpy(targets),
         torch.from_numpy(labels),

@@ -75,7 +75,7 @@ def documents(found: Set, split: Split, test: str) -> NDArray[np.int32]:
 
 def seen(name: str, known: Prepared) -> Arrays:
     """Whether a question's relevant passages were positives in training."""
-    shown = known.train.relevant.values[known.train.relevant.bounds[:-1]]
+    shown = known.train.relevant.values[known.train.relevant.offsets[:-1]]
     return {
         f"{name}|seen|{test}": np.array([np.isin(row, shown).any() for row in split.relevant])
         for test, split in known.tests.items()

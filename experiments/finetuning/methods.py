@@ -28,10 +28,11 @@ from liebig.methods.abs.hardness import Similarity, Vectors, from_run
 from liebig.methods.abs.sampler import Adaptive, searching, twins
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
-from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
 from liebig.methods.samplers import Sampler, random_batches
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train
 from liebig.train.optim import AdamWConfig, ASAMConfig, ScheduleConfig
@@ -125,11 +126,11 @@ class Bench:
         return self.start.encoder.tokenizer
 
     @cached_property
-    def passages(self) -> Texts:
+    def passages(self) -> Ragged:
         return wrapped(self.data.bare, self.tokenizer, PASSAGE)
 
     @cached_property
-    def questions(self) -> Texts:
+    def questions(self) -> Ragged:
         return wrapped(self.data.train.bare, self.tokenizer, QUERY)
 
     @cached_property
@@ -162,7 +163,7 @@ class Bench:
     @cached_property
     def firsts(self) -> Longs:
         relevant = self.data.train.relevant
-        return relevant.values[relevant.bounds[:-1]]
+        return relevant.values[relevant.offsets[:-1]]
 
     def examples(
         self, negatives: Sequence[Sequence[int]], teacher: NDArray[np.float32] | None = None
@@ -173,8 +174,8 @@ class Bench:
             tuple(map(str, range(len(relevant)))),
             tuple(map(str, range(len(content)))),
             Ragged(self.firsts, np.arange(len(relevant) + 1)),
-            Ragged.of(negatives),
-            Ragged.of([np.unique(content[relevant[i]]).tolist() for i in range(len(relevant))]),
+            Ragged.from_lists(negatives),
+            Ragged.from_lists([np.unique(content[relevant[i]]).tolist() for i in range(len(relevant))]),
             content,
             teacher,
         )

@@ -17,7 +17,7 @@ import numpy as np
 from prepared import PASSAGE, QUERY, Asked, Prepared, dev_places, digest, drawn, save, tokenised
 from sets import Set, Split, read
 
-from liebig.methods.labelled import Ragged
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
@@ -66,7 +66,7 @@ def asked(split: Split, tokenizer: Tokenizer, most: int) -> Asked:
     kept = split.take(drawn(len(split.queries), most, 0).tolist())
     return Asked(
         tokenised([q.text for q in kept.queries], tokenizer, QUERY),
-        Ragged.of(kept.relevant),
+        Ragged.from_lists(kept.relevant),
         kept.found,
         kept.scores,
     )

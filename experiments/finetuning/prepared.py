@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import rng
-from liebig.methods.labelled import Ragged, Texts
+from liebig.ragged import Ragged, offsets_of
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ DEV_PASSAGES = 5_000
 class Asked:
     """Questions without special tokens, what is relevant to each, and BM25's best where they are for training."""
 
-    bare: Texts
+    bare: Ragged
     relevant: Ragged
     found: Longs
     scores: NDArray[np.float32]
@@ -43,8 +43,8 @@ class Asked:
     def take(self, places: Longs) -> Asked:
         """Some of the questions."""
         return Asked(
-            some(self.bare, places),
-            Ragged.of([self.relevant[i].tolist() for i in places]),
+            self.bare.take(places),
+            self.relevant.take(places),
             self.found[places],
             self.scores[places],
         )
@@ -55,7 +55,7 @@ class Prepared:
     """Passages without special tokens, numbers equal for equal texts, the splits, and where dev is searched."""
 
     name: str
-    bare: Texts
+    bare: Ragged
     content: Longs
     train: Asked
     dev: Asked
@@ -80,33 +80,9 @@ def dev_places(judged: set[int], n: int) -> Longs:
     return np.array(sorted(judged | set(others.tolist())), np.int64)
 
 
-def some(texts: Texts, places: Longs) -> Texts:
-    """Some of the texts, in the order given."""
-    if not len(places):
-        return Texts(texts.tokens[:0], np.zeros(1, np.int64))
-    rows = [texts.tokens[texts.offsets[i] : texts.offsets[i + 1]] for i in places]
-    return Texts(np.concatenate(rows), offsets_of(np.array([len(row) for row in rows])))
-
-
-def offsets_of(lengths: NDArray[np.integer]) -> Longs:
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-
-
-def wrapped(bare: Texts, tokenizer: Tokenizer, length: int) -> Texts:
-    """Texts cut to `length` with their special tokens: what `RoleLayout.lists` gives, without a loop."""
-    before, after = tokenizer.template.before, tokenizer.template.after
-    kept = np.minimum(np.diff(bare.offsets), length - len(before) - len(after))
-    offsets = offsets_of(kept + len(before) + len(after))
-    place = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-    tokens = np.empty(offsets[-1], np.int32)
-    tokens[np.repeat(offsets[:-1] + len(before), kept) + place] = bare.tokens[
-        np.repeat(bare.offsets[:-1], kept) + place
-    ]
-    for i, token in enumerate(before):
-        tokens[offsets[:-1] + i] = token
-    for i, token in enumerate(reversed(after), 1):
-        tokens[offsets[1:] - i] = token
-    return Texts(tokens, offsets)
+def wrapped(bare: Ragged, tokenizer: Tokenizer, length: int) -> Ragged:
+    """Texts cut to `length` with their special tokens, as `RoleLayout.ids` gives them."""
+    return bare.wrap(tokenizer.template.before, tokenizer.template.after, length)
 
 
 def digest(tokenizer: Tokenizer) -> str:
@@ -117,7 +93,7 @@ def digest(tokenizer: Tokenizer) -> str:
 
 def save(folder: Path, found: Prepared, facts: Mapping[str, object]) -> None:
     """Write the folder; facts last, so that they say that all is there."""
-    assert found.bare.tokens.max(initial=0) < 2**16, "token ids take two bytes"
+    assert found.bare.values.max(initial=0) < 2**16, "token ids take two bytes"
     arrays = _texts("passages", found.bare) | {
         "content": found.content.astype(np.int32),
         "dev_passages": found.dev_passages.astype(np.int32),
@@ -125,7 +101,7 @@ def save(folder: Path, found: Prepared, facts: Mapping[str, object]) -> None:
     for name, split in splits(found).items():
         arrays |= _texts(name, split.bare)
         arrays[f"{name}/relevant"] = split.relevant.values.astype(np.int32)
-        arrays[f"{name}/relevant_counts"] = np.diff(split.relevant.bounds).astype(np.int32)
+        arrays[f"{name}/relevant_counts"] = split.relevant.lengths.astype(np.int32)
     arrays |= {"train/found": found.train.found.astype(np.int32), "train/scores": found.train.scores}
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "arrays.npz", **arrays)
@@ -167,15 +143,15 @@ def load(folder: Path) -> Prepared:
     )
 
 
-def _texts(name: str, texts: Texts) -> dict[str, NDArray[np.uint16]]:
-    lengths = np.diff(texts.offsets).astype(np.uint16)
-    return {f"{name}/tokens": texts.tokens.astype(np.uint16), f"{name}/lengths": lengths}
+def _texts(name: str, texts: Ragged) -> dict[str, NDArray[np.uint16]]:
+    lengths = texts.lengths.astype(np.uint16)
+    return {f"{name}/tokens": texts.values.astype(np.uint16), f"{name}/lengths": lengths}
 
 
-def _read(arrays: Mapping[str, NDArray[np.uint16]], name: str) -> Texts:
-    return Texts(arrays[f"{name}/tokens"].astype(np.int32), offsets_of(arrays[f"{name}/lengths"]))
+def _read(arrays: Mapping[str, NDArray[np.uint16]], name: str) -> Ragged:
+    return Ragged(arrays[f"{name}/tokens"].astype(np.int32), offsets_of(arrays[f"{name}/lengths"]))
 
 
-def tokenised(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Texts:
+def tokenised(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Ragged:
     """Texts without special tokens, cut to `length`."""
-    return Texts.of(texts, RoleLayout(tokenizer, length, bare=True))
+    return RoleLayout(tokenizer, length, bare=True).all_ids(texts)

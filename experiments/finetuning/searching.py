@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from liebig.methods.labelled import Ragged, Texts
-from liebig.model.encoder import TOKENS, Encoder, by_budget
+from liebig.model.encoder import TOKENS, Encoder
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged, split_by_budget
 
 Longs = NDArray[np.int64]
 MEASURES = ("nDCG@10", "RR@10", "R@100")
@@ -33,16 +33,18 @@ class Rows:
     rows: Sequence[tuple[Tensor, Packed]]
 
     @classmethod
-    def of(cls, texts: Texts, device: torch.device, which: Longs | None = None) -> Rows:
+    def of(cls, texts: Ragged, device: torch.device, which: Longs | None = None) -> Rows:
         """All texts, or some, in their order."""
         which = np.arange(len(texts)) if which is None else which
-        lengths = np.diff(texts.offsets)[which]
         budget = TOKENS_CUDA if device.type == "cuda" else TOKENS
         return cls(
             len(which),
             [
-                (torch.from_numpy(places).to(device), texts.packed(which[places]).to(device))
-                for places in by_budget(lengths, budget)
+                (
+                    torch.from_numpy(places).to(device),
+                    Packed.from_ragged(texts.take(which[places])).to(device),
+                )
+                for places in split_by_budget(texts.lengths[which], budget)
             ],
         )
 
@@ -61,7 +63,7 @@ class Rows:
 
 def values(found: Longs, relevant: Ragged, passages: int) -> NDArray[np.float64]:
     """The measures of every question, from the numbers of the passages found, best first."""
-    owner = np.repeat(np.arange(len(relevant)), np.diff(relevant.bounds))
+    owner = np.repeat(np.arange(len(relevant)), relevant.lengths)
     known = np.unique(owner * passages + relevant.values)
     counts = np.bincount(known // passages, minlength=len(relevant))
     hits = np.isin(np.arange(len(found))[:, None] * passages + found, known)

@@ -41,7 +41,9 @@ def teach(bench: Bench, folder: Path) -> dict[str, float]:
     with watch("scores"):
         groups = [np.concatenate((data.positives[i], data.negatives[i])) for i in range(len(data))]
         owners = np.repeat(np.arange(len(data)), [len(group) for group in groups])
-        found = cross.eval().scores(asked.sequences(owners), known.sequences(np.concatenate(groups)))
+        found = cross.eval().scores(
+            asked.take(owners).to_lists(), known.take(np.concatenate(groups)).to_lists()
+        )
         beside = plan.teacher(bench.name).with_suffix(".new.npy")
         np.save(beside, found)
         beside.replace(plan.teacher(bench.name))

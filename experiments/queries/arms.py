@@ -24,7 +24,7 @@ from liebig.base import config as recipes
 from liebig.base.rng import key
 from liebig.methods import methods, pretraining as presets, sources
 from liebig.methods.base import Start
-from liebig.methods.collection_pairs import PairSource, Texts
+from liebig.methods.collection_pairs import PairSource
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.cotmae import EncoderDecoderOrder
 from liebig.methods.pretraining import PretrainConfig
@@ -34,8 +34,10 @@ from liebig.methods.shapes import Maker
 from liebig.methods.sources import Weighted
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged, offsets_of
 from liebig.store.pair_sources import Frame
 from liebig.store.store import TokenStore
+from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train
@@ -151,7 +153,10 @@ def examples(bench: Bench, arm: str) -> list[Weighted]:
 
 def first_only(pairs: PairSource) -> PairSource:
     """The first query of each passage alone."""
-    return replace(pairs, partners=pairs.partners[pairs.bounds[:-1]], bounds=np.arange(len(pairs) + 1))
+    return replace(
+        pairs,
+        partners=Ragged(pairs.partners.values[pairs.partners.offsets[:-1]], np.arange(len(pairs) + 1)),
+    )
 
 
 @dataclass(frozen=True)
@@ -261,8 +266,9 @@ def save_pairs(pairs: PairSource, path: Path, made_of: str, labels: Sequence[str
     """Arrays of passages with queries, the hash of what they were made of, and labels; whole or not at all."""
     partial = path.with_suffix(".partial.npz")
     np.savez(
-        partial, tokens=pairs.texts.tokens.astype(np.uint16), offsets=pairs.texts.offsets, bounds=pairs.bounds,
-        n_queries=pairs.n_queries, documents=pairs.passage_documents, partners=pairs.partners, anchors=pairs.anchors,
+        partial, tokens=pairs.texts.values.astype(np.uint16), offsets=pairs.texts.offsets,
+        bounds=pairs.partners.offsets, partners=pairs.partners.values,
+        n_queries=pairs.n_queries, documents=pairs.passage_documents, anchors=pairs.anchors,
         made_of=made_of, labels=np.array(labels),
     )  # fmt: skip
     partial.replace(path)
@@ -277,8 +283,8 @@ def load_pairs(path: Path, frame: Frame) -> PairSource:
     """What `save_pairs` wrote."""
     kept = np.load(path)
     return PairSource(
-        Texts(kept["tokens"].astype(np.uint32), kept["offsets"]), int(kept["n_queries"]), kept["documents"],
-        "passage", kept["partners"], kept["bounds"], kept["anchors"], frame,
+        Ragged(kept["tokens"].astype(np.int32), kept["offsets"]), int(kept["n_queries"]), kept["documents"],
+        "passage", Ragged(kept["partners"], kept["bounds"]), kept["anchors"], frame,
     )  # fmt: skip
 
 
@@ -300,12 +306,11 @@ def read_pairs(passages: Path, generated: Path, tokenizer: Tokenizer) -> PairSou
     frame = Frame.of(tokenizer)
     room = LENGTH - len(frame.before) - len(frame.after)
     return PairSource(
-        Texts.of([*queries, *texts.values()], tokenizer, room),
+        RoleLayout(tokenizer, room, bare=True).all_ids([*queries, *texts.values()]),
         len(queries),
         np.array([numbers[documents[name]] for name in texts], np.int64),
         "passage",
-        np.arange(len(queries)),
-        np.cumsum([0, *(len(asked[name]) for name in texts)]),
+        Ragged(np.arange(len(queries)), offsets_of([len(asked[name]) for name in texts])),
         np.arange(len(texts)),
         frame,
     )

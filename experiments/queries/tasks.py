@@ -25,8 +25,9 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.labelled import Examples
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.topk import topk
@@ -42,7 +43,7 @@ DEPTH, POOL = 100, 16
 class Questions:
     """Tokens of questions, the passages relevant to each, and the documents of those."""
 
-    texts: Texts
+    texts: Ragged
     relevant: Ragged
     documents: Longs  # equal for questions whose first relevant passages are of one document
 
@@ -54,7 +55,7 @@ class Questions:
 class Task:
     """Passages; training questions with negatives, where there are any; test questions by the name of their set."""
 
-    passages: Texts
+    passages: Ragged
     content: Longs  # equal for passages of equal text
     train: Questions
     negatives: Ragged
@@ -66,9 +67,11 @@ class Task:
         return Examples(
             tuple(map(str, range(len(self.train)))),
             tuple(map(str, range(len(self.passages)))),
-            Ragged.of([relevant[i][:1].tolist() for i in range(len(relevant))]),
+            Ragged.from_lists([relevant[i][:1].tolist() for i in range(len(relevant))]),
             self.negatives,
-            Ragged.of([sorted(set(self.content[relevant[i]].tolist())) for i in range(len(relevant))]),
+            Ragged.from_lists(
+                [sorted(set(self.content[relevant[i]].tolist())) for i in range(len(relevant))]
+            ),
             self.content,
             None,
         )
@@ -76,7 +79,7 @@ class Task:
     def vectors(self, encoder: Encoder) -> dict[str, Floats]:
         """Of the passages, under "", and of each test's questions."""
         texts = {"": self.passages, **{name: asked.texts for name, asked in self.tests.items()}}
-        return {name: encoder.encode_rows(some.rows()) for name, some in texts.items()}
+        return {name: encoder.encode_rows(some) for name, some in texts.items()}
 
     def values(self, vectors: Mapping[str, Floats], device: torch.device, cosine: bool) -> dict[str, Values]:
         """The measures of every test question by exact search, questions x measures."""
@@ -110,15 +113,15 @@ def make(
     documents = [passage.doc or passage.id for passage in passages]
 
     def questions(queries: Sequence[Query], relevant: Sequence[Sequence[int]]) -> Questions:
-        texts = Texts.of(queries, asked)
+        texts = asked.all_ids(queries)
         first = np.unique([documents[row[0]] for row in relevant], return_inverse=True)[1]
-        return Questions(texts, Ragged.of(relevant), first.astype(np.int64))
+        return Questions(texts, Ragged.from_lists(relevant), first.astype(np.int64))
 
     return Task(
-        Texts.of(passages, shape),
+        shape.all_ids(passages),
         content,
         questions(train, relevant),
-        Ragged.of([] if index is None else _negatives(train, relevant, places, content, index)),
+        Ragged.from_lists([] if index is None else _negatives(train, relevant, places, content, index)),
         {name: questions(*_split(one, "test", places)) for name, one in collections.items()},
     )
 
@@ -158,31 +161,32 @@ def save(task: Task, path: Path) -> None:
     """As one compressed file; tokens in 16 bits, numbers in 32."""
     arrays = {
         "content": task.content,
-        **_flat("passages", task.passages),
+        **_flat("passages", task.passages, "tokens"),
         **_flat("negatives", task.negatives),
     }
     for name, asked in {"train": task.train, **{f"test:{n}": q for n, q in task.tests.items()}}.items():
-        arrays |= {**_flat(f"{name}/texts", asked.texts), **_flat(f"{name}/relevant", asked.relevant)}
+        arrays |= {
+            **_flat(f"{name}/texts", asked.texts, "tokens"),
+            **_flat(f"{name}/relevant", asked.relevant),
+        }
         arrays[f"{name}/documents"] = asked.documents
     small = {name: x.astype(np.uint16 if name.endswith("tokens") else np.int32) for name, x in arrays.items()}
     np.savez_compressed(path, **small)
 
 
-def _flat(name: str, rows: Texts | Ragged) -> dict[str, NDArray[np.generic]]:
-    if isinstance(rows, Texts):
-        return {f"{name}/tokens": rows.tokens, f"{name}/offsets": rows.offsets}
-    return {f"{name}/values": rows.values, f"{name}/bounds": rows.bounds}
+def _flat(name: str, rows: Ragged, values: str = "values") -> dict[str, NDArray[np.generic]]:
+    return {f"{name}/{values}": rows.values, f"{name}/offsets": rows.offsets}
 
 
 def load(path: Path) -> Task:
     """What `save` wrote."""
     kept = dict(np.load(path).items())
 
-    def texts(name: str) -> Texts:
-        return Texts(kept[f"{name}/tokens"].astype(np.int32), kept[f"{name}/offsets"].astype(np.int64))
+    def texts(name: str) -> Ragged:
+        return Ragged(kept[f"{name}/tokens"].astype(np.int32), kept[f"{name}/offsets"].astype(np.int64))
 
     def ragged(name: str) -> Ragged:
-        return Ragged(kept[f"{name}/values"].astype(np.int64), kept[f"{name}/bounds"].astype(np.int64))
+        return Ragged(kept[f"{name}/values"].astype(np.int64), kept[f"{name}/offsets"].astype(np.int64))
 
     def questions(name: str) -> Questions:
         documents = kept[f"{name}/documents"].astype(np.int64)

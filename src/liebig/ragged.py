@@ -1,94 +1,173 @@
-"""Many lists of tokens as one row, and where each begins: cut, wrapped and picked without a loop over them."""
+"""Rows of unequal length as one flat array: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+Tokens of texts, partners of queries, ids as UTF-8: whatever has rows of unequal length is a `Ragged`. Rows are copied
+by one compiled kernel (`gather`), whether they are picked, cut and wrapped in special tokens, or put together from
+several ranges. Cost: about 1 ns per value and 50 ns per row; no Python object per row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import njit
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Longs = NDArray[np.int64]
-Rows = tuple[NDArray[np.int32], Longs]
-"""A row and its offsets: list i is row[offsets[i]:offsets[i + 1]]."""
-SHORT = 100  # tokens a list
 
 
-def counted(starts: Longs, sizes: Longs) -> Longs:
-    """The numbers from each start, so many of each, one after the other."""
-    before = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(starts - before, sizes)
+def offsets_of(lengths: ArrayLike) -> Longs:
+    """The offsets of rows of these lengths: one more number than there are rows, the first is 0."""
+    lengths = np.asarray(lengths, np.int64)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
-def bounds(sizes: Longs) -> Longs:
-    """The offsets of lists of these sizes."""
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+def ranges(starts: Longs, lengths: Longs) -> Longs:
+    """The numbers start, start + 1, …, `length` of them, for each start in turn."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
-def picked(rows: Rows, numbers: Longs) -> Rows:
-    """Some of the lists, in the order given: numbers for short ones, slices for long ones, which copy sooner."""
-    row, offsets = rows
-    starts, ends = offsets[numbers], offsets[numbers + 1]
-    made = bounds(ends - starts)
-    if made[-1] <= SHORT * len(numbers):
-        return row[counted(starts, ends - starts)], made
-    return np.concatenate([row[a:b] for a, b in zip(starts.tolist(), ends.tolist())]), made
+def split_by_budget(lengths: Longs, budget: int) -> list[Longs]:
+    """Numbers of rows, longest first, in groups of at most `budget` values (or one row)."""
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    groups, start = [], 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
+        groups.append(order[start:stop])
+        start = stop
+    return groups
 
 
-def lists(rows: Rows) -> list[list[int]]:
-    """The lists themselves."""
-    row, offsets = rows
-    return [row[start:end].tolist() for start, end in pairwise(offsets.tolist())]
-
-
-def wrapped(rows: Rows, length: int, before: Sequence[int], after: Sequence[int]) -> Rows:
-    """Every list between the same tokens, cut so that it has at most `length` with them."""
-    row, offsets = rows
-    kept = np.minimum(np.diff(offsets), length - len(before) - len(after))
-    made = bounds(kept + len(before) + len(after))
-    out = np.empty(made[-1], np.int32)
-    for place, token in enumerate(before):
-        out[made[:-1] + place] = token
-    for place, token in enumerate(reversed(after), 1):
-        out[made[1:] - place] = token
-    out[counted(made[:-1] + len(before), kept)] = row[counted(offsets[:-1], kept)]
-    return out, made
-
-
-Ids = NDArray[Any]  # uint16 or uint32, by the size of the vocabulary
-Offsets = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Rows of tokens of any length: row i is a view, not a copy."""
+    """Rows of numbers. A row is a view, not a copy; the arrays may be mapped files."""
 
-    values: Ids
-    offsets: Offsets
+    values: NDArray[Any]
+    offsets: Longs  # N+1
+
+    @classmethod
+    def from_lists(cls, rows: Iterable[Sequence[int]], dtype: DTypeLike = np.int64) -> Ragged:
+        """Copy Python lists, or anything else with numbers and a length."""
+        rows = list(rows)
+        offsets = offsets_of([len(row) for row in rows])
+        return cls(np.fromiter(chain.from_iterable(rows), dtype, int(offsets[-1])), offsets)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Ragged], dtype: DTypeLike = np.int64) -> Ragged:
+        """The rows of all parts, in order; `dtype` is that of the values."""
+        parts = list(parts)
+        values = [np.zeros(0, dtype), *(part.values.astype(dtype, copy=False) for part in parts)]
+        return cls(
+            np.concatenate(values), offsets_of(np.concatenate([_NOTHING, *(p.lengths for p in parts)]))
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> Ids:
+    def __getitem__(self, i: int) -> NDArray[Any]:
         i = range(len(self))[i]
         return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self.values[start:end] for start, end in pairwise(self.offsets.tolist()))
+
+    def __repr__(self) -> str:
+        return f"Ragged({len(self):,} rows, {int(self.offsets[-1]):,} values of {self.values.dtype})"
+
+    @property
+    def lengths(self) -> Longs:
+        """How many values each row has."""
+        return np.diff(self.offsets)
+
+    def to_lists(self) -> list[list[Any]]:
+        """The rows as Python lists."""
+        return [row.tolist() for row in self]
+
+    def take(self, rows: Longs) -> Ragged:
+        """Some of the rows, in the order given."""
+        return gather(
+            self.values, _spans(self.offsets[rows], self.offsets[rows + 1]), dtype=self.values.dtype
+        )
+
+    def wrap(self, before: Sequence[int], after: Sequence[int], length: int) -> Ragged:
+        """Every row between the same values, cut so that it has at most `length` with them."""
+        room = length - len(before) - len(after)
+        assert room >= 0, "there must be room for what is put around a row"
+        ends = np.minimum(self.offsets[1:], self.offsets[:-1] + room)
+        return gather(self.values, _spans(self.offsets[:-1], ends), before, after, self.values.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Strings as one mapped array of UTF-8, so that millions of ids take no memory."""
+    """Strings as rows of UTF-8, often mapped from a file, so that millions of ids take no memory."""
 
-    values: NDArray[np.uint8]
-    offsets: Offsets
+    utf8: Ragged
+
+    @classmethod
+    def pack(cls, strings: Iterable[str]) -> Strings:
+        """Copy strings. The bytes are read-only, as those of a file are, so kernels are compiled once for both."""
+        pieces = [string.encode("utf-8", "surrogatepass") for string in strings]
+        return cls(Ragged(np.frombuffer(b"".join(pieces), np.uint8), offsets_of([len(p) for p in pieces])))
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.utf8)
 
     def __getitem__(self, i: int) -> str:
-        i = range(len(self))[i]
-        return self.values[self.offsets[i] : self.offsets[i + 1]].tobytes().decode("utf-8", "surrogatepass")
+        return self.utf8[i].tobytes().decode("utf-8", "surrogatepass")
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
+
+    def to_list(self) -> list[str]:
+        """Every string, in memory; quicker than one by one."""
+        row = self.utf8.values.tobytes()
+        return [row[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(self.utf8.offsets.tolist())]
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+def _spans(starts: Longs, ends: Longs) -> Longs:
+    return np.stack((starts, ends), axis=1)[:, None]
+
+
+def gather(
+    values: NDArray[Any],
+    spans: Longs,
+    before: Sequence[int] | NDArray[Any] = (),
+    after: Sequence[int] | NDArray[Any] = (),
+    dtype: DTypeLike = np.int64,
+) -> Ragged:
+    """Rows made of ranges: row b is `before`, then values[start:end] for each (start, end) of spans[b], then `after`.
+
+    `spans` is [row, part, (start, end)]; a part may be empty.
+    """
+    lengths = (spans[:, :, 1] - spans[:, :, 0]).sum(axis=1) + len(before) + len(after)
+    made = Ragged(np.empty(int(lengths.sum()), dtype), offsets_of(lengths))
+    _copy(values, spans, np.asarray(before, np.int64), np.asarray(after, np.int64), made.offsets, made.values)
+    return made
+
+
+@njit(nogil=True, cache=True)
+def _copy(values: Any, spans: Any, before: Any, after: Any, offsets: Any, out: Any) -> None:
+    for b in range(len(spans)):
+        at = offsets[b]
+        for i in range(len(before)):
+            out[at + i] = before[i]
+        at += len(before)
+        for p in range(spans.shape[1]):
+            start = spans[b, p, 0]
+            n = spans[b, p, 1] - start
+            for i in range(n):
+                out[at + i] = values[start + i]
+            at += n
+        for i in range(len(after)):
+            out[at + i] = after[i]

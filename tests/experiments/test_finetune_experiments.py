@@ -124,31 +124,29 @@ def test_the_table_tells_questions_whose_passages_were_trained_on_from_others(se
 
 
 def _asked(prepared, n, passages, random):
-    from liebig.methods.labelled import Ragged, Texts
+    from liebig.ragged import Ragged, offsets_of
 
     lengths = random.integers(1, 40, n)
     tokens = random.integers(5, 90, lengths.sum()).astype(np.int32)
-    relevant = Ragged.of(
+    relevant = Ragged.from_lists(
         [random.choice(passages, random.integers(1, 15), replace=False).tolist() for _ in range(n)]
     )
     found = random.integers(-1, passages, (n, 20))
-    return prepared.Asked(
-        Texts(tokens, prepared.offsets_of(lengths)), relevant, found, found.astype(np.float32)
-    )
+    return prepared.Asked(Ragged(tokens, offsets_of(lengths)), relevant, found, found.astype(np.float32))
 
 
 def test_baselines_know_which_passages_training_showed(sets):
     import baselines
     import prepared
 
-    from liebig.methods.labelled import Ragged
+    from liebig.ragged import Ragged
 
     random = np.random.default_rng(0)
     bare = _asked(prepared, 8, 30, random).bare
 
     def asked(relevant):
         some = _asked(prepared, len(relevant), 30, random)
-        return prepared.Asked(some.bare, Ragged.of(relevant), some.found, some.scores)
+        return prepared.Asked(some.bare, Ragged.from_lists(relevant), some.found, some.scores)
 
     train, test = asked([[3, 1], [5]]), asked([[1], [0, 3], [5], [7]])
     made = prepared.Prepared("x", bare, np.arange(8), train, train, {"t": test}, np.arange(8), "abc")
@@ -168,10 +166,10 @@ def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
     np.testing.assert_array_equal(again.content, made.content)
     np.testing.assert_array_equal(again.train.found, train.found)
     for one, two in zip(prepared.splits(made).values(), prepared.splits(again).values(), strict=True):
-        np.testing.assert_array_equal(one.bare.tokens, two.bare.tokens)
+        np.testing.assert_array_equal(one.bare.values, two.bare.values)
         np.testing.assert_array_equal(one.bare.offsets, two.bare.offsets)
         np.testing.assert_array_equal(one.relevant.values, two.relevant.values)
-        np.testing.assert_array_equal(one.relevant.bounds, two.relevant.bounds)
+        np.testing.assert_array_equal(one.relevant.offsets, two.relevant.offsets)
     few, some = again.limited(3).train, again.limited(6).train
     assert {tuple(few.found[i]) for i in range(3)} <= {tuple(some.found[i]) for i in range(6)}
 
@@ -179,15 +177,14 @@ def test_a_prepared_set_is_what_was_saved(sets, tmp_path):
 def test_special_tokens_are_put_around_as_when_texts_are_tokenised(sets):
     import prepared
 
-    from liebig.methods.labelled import Texts
     from liebig.text.layout import RoleLayout
     from liebig.text.tokenizer import Tokenizer
 
     texts = ["", "one", "a few words of a longer text", "word " * 50]
     tokenizer = Tokenizer.train(texts * 3, vocab_size=60)
     bare = prepared.tokenised(texts, tokenizer, 12)
-    found, wanted = prepared.wrapped(bare, tokenizer, 12), Texts.of(texts, RoleLayout(tokenizer, 12))
-    np.testing.assert_array_equal(found.tokens, wanted.tokens)
+    found, wanted = prepared.wrapped(bare, tokenizer, 12), RoleLayout(tokenizer, 12).ids(texts)
+    np.testing.assert_array_equal(found.values, wanted.values)
     np.testing.assert_array_equal(found.offsets, wanted.offsets)
 
 
@@ -200,7 +197,7 @@ def test_measures_are_those_of_evaluate(sets):
         evaluate,
         judgements_from_mapping as from_mapping,
     )
-    from liebig.methods.labelled import Ragged
+    from liebig.ragged import Ragged
 
     random = np.random.default_rng(2)
     relevant = [random.choice(300, n, replace=False).tolist() for n in (1, 2, 12, 30, 1)]
@@ -210,7 +207,7 @@ def test_measures_are_those_of_evaluate(sets):
     block = from_matrix([f"q{i}" for i in range(5)], names, found, scores)
     judged = from_mapping({f"q{i}": {str(p): 1 for p in row} for i, row in enumerate(relevant)})
     wanted = evaluate([block], judged, [parse(m) for m in searching.MEASURES]).values
-    np.testing.assert_allclose(searching.values(found, Ragged.of(relevant), 300), wanted)
+    np.testing.assert_allclose(searching.values(found, Ragged.from_lists(relevant), 300), wanted)
 
 
 def test_jobs_wait_for_what_they_need(sets, tmp_path):

@@ -11,7 +11,8 @@ from liebig.base.errors import DataError
 from liebig.base.records import Judgement
 from liebig.measures import evaluator as blocks, evaluator as judgements, parse, parse_all
 from liebig.measures.evaluator import Block, Evaluator, evaluate
-from liebig.measures.ranking import Hits, pack
+from liebig.measures.ranking import Hits
+from liebig.ragged import Strings
 
 Run = dict[str, dict[str, float]]
 Grades = dict[str, dict[str, int]]
@@ -75,12 +76,13 @@ def marco_mrr(ranked: dict[str, dict[int, str]], relevant: dict[str, set[str]]) 
 
 
 def given_block(ranked: dict[str, dict[int, str]]) -> Block:
-    data, offsets = pack(passage for hits in ranked.values() for passage in hits.values())
+    ids = Strings.pack(passage for hits in ranked.values() for passage in hits.values()).utf8
     segments = np.cumsum([0, *(len(hits) for hits in ranked.values())])
     ranks = np.array([rank for hits in ranked.values() for rank in hits], dtype=np.int32)
     scores = np.zeros(ranks.size, dtype=np.float32)
     return Block(
-        tuple(q.encode() for q in ranked), Hits(segments, data, offsets[:-1], offsets[1:], scores, ranks)
+        tuple(q.encode() for q in ranked),
+        Hits(segments, ids.values, ids.offsets[:-1], ids.offsets[1:], scores, ranks),
     )
 
 

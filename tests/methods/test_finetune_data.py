@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from liebig import ragged as rows
 from liebig.base.errors import DataError
 from liebig.base.machine import helpers
 from liebig.base.records import Passage
 from liebig.collection.collection import Collection
 from liebig.methods import tokenise as tokenising
-from liebig.methods.labelled import Texts, cache_tokens, read_examples, write
+from liebig.methods.labelled import cache_tokens, open_tokens, read_examples, write
 from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
 from liebig.methods.samplers import (
     mix_in_random,
@@ -25,6 +24,7 @@ from liebig.methods.samplers import (
     sequential_batches,
 )
 from liebig.methods.tokenise import NamedTexts, tokenise
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
@@ -80,7 +80,9 @@ def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
     assert len(tokens) == 44
 
     def maker(world):
-        texts = [Texts.joined(tokenise(named, shape)) for named in (read.queries, read.passages)]
+        texts = [
+            Ragged.concatenate(tokenise(named, shape), np.int32) for named in (read.queries, read.passages)
+        ]
         choice = Choice(negatives=30, hard=0.0, seed=1, pool=44)
         sampler = sequential_batches(4, 4)
         return RetrievalBatches(
@@ -229,10 +231,10 @@ def test_tokens_on_disk_are_those_in_memory(tmp_path):
     shape = RoleLayout(tokenizer, 40, prompt="stone: ", title="separator")
     texts = [Passage(str(i), "river bread " * 3 * i, "cloud") for i in range(5)]
     write(tmp_path / "texts", [shape.ids(texts[:2]), shape.ids(texts[2:])])
-    memory, disk = Texts.of(texts, shape), Texts.open(tmp_path / "texts")
-    assert memory.tokens.tolist() == disk.tokens.tolist()
-    assert max(np.diff(disk.offsets)) == 40
-    assert disk.sequences([1])[0].count(tokenizer.sep) == 2
+    memory, disk = shape.all_ids(texts), open_tokens(tmp_path / "texts")
+    assert memory.to_lists() == disk.to_lists()
+    assert disk.lengths.max() == 40
+    assert disk[1].tolist().count(tokenizer.sep) == 2
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
@@ -254,7 +256,7 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
         return ids[:12] if shape.bare else tokenizer.wrap(ids[: 12 - len(tokenizer.wrap([]))])
 
     expected = [alone(record) for record in records]
-    assert Texts.of(iter(records), shape).sequences(range(40)) == expected
+    assert shape.all_ids(iter(records)).to_lists() == expected
     assert shape.lists(records) == expected
     assert shape.lists([]) == []
     assert max(map(len, expected)) == 12
@@ -272,17 +274,17 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
     for count in (1, 2):
         monkeypatch.setattr(tokenising, "cores", lambda count=count: count)
         monkeypatch.setattr(tokenising, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
-        found[count] = Texts.joined(tokenise(named, shape))
+        found[count] = Ragged.concatenate(tokenise(named, shape), np.int32)
     assert started == [2]
-    assert found[1].sequences(range(len(records))) == shape.lists(records)
-    assert found[2].sequences(range(len(records))) == found[1].sequences(range(len(records)))
+    assert found[1].to_lists() == shape.lists(records)
+    assert found[2].to_lists() == found[1].to_lists()
 
 
 def test_what_was_tokenised_is_taken_and_not_tokenised_again(tmp_path):
     shape = RoleLayout(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
     first = cache_tokens(tmp_path / "texts", shape.parts(["stone", "river stone"]), World())
     again = cache_tokens(tmp_path / "texts", iter(lambda: pytest.fail("tokenised again"), None), World())
-    assert again.sequences(range(2)) == first.sequences(range(2)) == shape.lists(["stone", "river stone"])
+    assert again.to_lists() == first.to_lists() == shape.lists(["stone", "river stone"])
 
 
 def test_a_separator_is_only_asked_for_where_there_is_a_title():
@@ -292,15 +294,6 @@ def test_a_separator_is_only_asked_for_where_there_is_a_title():
     assert shape.lists(["stone river"]) == [tokenizer.encode("stone river")]
 
 
-@pytest.mark.parametrize("short", [0, 1000])
-def test_texts_are_picked_in_the_order_given_be_they_short_or_long(monkeypatch, short):
-    monkeypatch.setattr(rows, "SHORT", short)
-    texts = random_texts(9, 3)
-    some = np.array([4, 0, 4, 8])
-    assert Texts(*texts.rows(some)).sequences(range(4)) == texts.sequences(some)
-    assert len(Texts(*texts.rows(some[:0]))) == 0
-
-
 def test_processes_that_tokenise_start_without_torch():
     code = "import sys, liebig.methods.tokenise; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
@@ -308,6 +301,6 @@ def test_processes_that_tokenise_start_without_torch():
 
 def test_no_texts_are_no_tokens(tmp_path):
     shape = RoleLayout(Tokenizer.train(["stone river"], "wordpiece", 100, True), 12)
-    assert len(Texts.of((), shape)) == 0
+    assert len(shape.all_ids(())) == 0
     write(tmp_path / "none", ())
-    assert len(Texts.open(tmp_path / "none")) == 0
+    assert len(open_tokens(tmp_path / "none")) == 0

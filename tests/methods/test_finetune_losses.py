@@ -12,6 +12,7 @@ from liebig.methods.distill import MarginMSE, SoftLabels
 from liebig.methods.ltr import Ltr
 from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever, mark_columns
 from liebig.methods.samplers import sequential_batches
+from liebig.model.packed import Packed
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 from tests.worlds.finetuning import double_encoder, examples, random_texts
@@ -28,8 +29,8 @@ def made(data, encoder, positives=1, negatives=2, mask=True):
     maker = RetrievalBatches(
         data, queries, passages, sampler, Choice(negatives, positives, rotate=False), ALONE, mask
     )
-    asked = encoder(queries.packed(torch.arange(len(queries)).numpy()))
-    return maker(0), asked, lambda numbers: encoder(passages.packed(torch.tensor(numbers).numpy()))
+    asked = encoder(Packed.from_ragged(queries))
+    return maker(0), asked, lambda numbers: encoder(Packed.from_ragged(passages.take(np.array(numbers))))
 
 
 def contrastive(query, passage=None, **fields):
@@ -73,7 +74,7 @@ def test_untied_towers_have_gradients_of_their_own():
     query, passage = double_encoder(seed=0), double_encoder(seed=1)
     data = examples(POSITIVES, NEGATIVES, 12)
     batch, q, _ = made(data, query)
-    p = passage(random_texts(12, 2).packed(torch.tensor(ORDER).numpy()))
+    p = passage(Packed.from_ragged(random_texts(12, 2).take(np.array(ORDER))))
     expected = -(q @ p.T).log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean()
     assert_same(contrastive(query, passage), query, batch, expected, 25)
 
@@ -212,7 +213,7 @@ def test_ltr_leaves_out_what_is_known_to_be_relevant_and_counts_a_query_of_sever
     data = examples([[0, 1], [2]], [[3], [4]], 5, relevant=[[0, 1, 4], [2]])
     batch, q, _ = made(data, encoder, positives=2, negatives=1)
     objective = ranker(encoder, passage)
-    p = passage(random_texts(5, 2).packed(np.array([0, 1, 3, 2, 4])))
+    p = passage(Packed.from_ragged(random_texts(5, 2).take(np.array([0, 1, 3, 2, 4]))))
     scores = every_pair(objective, q, p)
     first = [-scores[0, [i, 2, 3]].log_softmax(0)[0] for i in (0, 1)]
     expected = (sum(first) / 2 - scores[1].log_softmax(0)[3]) / 2
@@ -223,7 +224,7 @@ def test_ltr_leaves_out_what_is_known_to_be_relevant_and_counts_a_query_of_sever
 @pytest.mark.parametrize("kind", ["cosine", "triplet"])
 def test_similarity_tasks_equal_their_plain_forms(kind, chunk_tokens):
     encoder, texts = double_encoder(), [random_texts(6, seed) for seed in (1, 2, 3)]
-    a, b, c = (encoder(text.packed(torch.arange(6).numpy())) for text in texts)
+    a, b, c = (encoder(Packed.from_ragged(text)) for text in texts)
     if kind == "cosine":
         gold = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, 0.5])
         data, objective = (

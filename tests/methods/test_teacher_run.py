@@ -53,7 +53,7 @@ def test_an_example_is_a_text_with_its_own_vector(world):
     row = source.draw(numbers, 0, 0)
     for place, number in enumerate(numbers.tolist()):
         wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
-        assert row.sequence(place).tolist() == wanted
+        assert row.tokens[place].tolist() == wanted
     every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
     assert np.array_equal(source.vectors(numbers), every[numbers][:, None])
 
@@ -63,7 +63,7 @@ def test_an_example_may_be_several_neighbours(world):
     alone, grouped = TextSource(store, taught, 20), TextSource(store, taught, 20, group=3)
     assert len(grouped) == len(store) // 3
     one, row = alone.draw(np.array([6, 7, 8, 0, 1, 2]), 0, 0), grouped.draw(np.array([2, 0]), 0, 0)
-    assert np.array_equal(one.tokens, row.tokens)
+    assert one.tokens.to_lists() == row.tokens.to_lists()
     assert row.owner.tolist() == [0, 0, 0, 1, 1, 1]
     assert np.array_equal(grouped.vectors(np.array([2]))[0], alone.vectors(np.array([6, 7, 8]))[:, 0])
     train, held = hold_out(grouped, 0.1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from liebig.base.errors import ModelError
-from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize, by_budget
+from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize
 from liebig.model.packed import Packed
 from tests.worlds.models import TEXTS, tiny, tokenizer
 
@@ -97,12 +97,6 @@ def test_vectors_are_never_in_half_precision_with_or_without_a_projection(poolin
         encoder = small(pooling=pooling, tail=tail)
         with torch.autocast("cpu", torch.bfloat16):
             assert encoder(Packed.from_lists(encoder.tokenize(TEXTS))).dtype == torch.float32
-
-
-def test_groups_hold_at_most_the_budget_longest_first() -> None:
-    lengths = np.array([5, 40, 7, 7, 1, 12])
-    groups = [group.tolist() for group in by_budget(lengths, 20)]
-    assert groups == [[1], [5, 2], [3, 0, 4]]
 
 
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused() -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged
 from tests.worlds.models import random_row
 
 
@@ -47,4 +48,4 @@ def test_other_tokens_keep_sequences_and_segments() -> None:
 @pytest.mark.parametrize("offsets", [[0, 2], [1, 4], [0, 2, 2, 4]])
 def test_offsets_that_do_not_fit_are_refused(offsets: list[int]) -> None:
     with pytest.raises(AssertionError):
-        Packed.from_numpy(np.arange(4), np.array(offsets))
+        Packed.from_ragged(Ragged(np.arange(4), np.array(offsets)))

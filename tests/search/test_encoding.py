@@ -15,8 +15,9 @@ from liebig.commands.encode import EncodeConfig, run
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
+from liebig.ragged import Ragged
 from liebig.search import embed as rows
-from liebig.search.embed import Frame, Item, Window, Wish, Workers, items, lines, store_items
+from liebig.search.embed import Frame, Item, Wish, Workers, items, lines, store_items
 from liebig.store.write import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -176,7 +177,7 @@ FRAME = Frame(np.array([101], np.int32), np.array([102], np.int32), np.array([7]
 
 
 def test_pieces_cover_every_token_with_the_overlap_asked_for():
-    window = Window(np.arange(30, dtype=np.int32), np.array([0, 5, 25, 25, 30]))
+    window = Ragged(np.arange(30, dtype=np.int32), np.array([0, 5, 25, 25, 30]))
     pieces = rows.all_pieces(window, FRAME, overlap=2, most=None)
     assert pieces.text.tolist() == [0, 1, 1, 1, 1, 1, 1, 2, 3]
     of_long = [(int(s), int(s + n)) for t, s, n in zip(pieces.text, pieces.start, pieces.size) if t == 1]
@@ -186,17 +187,11 @@ def test_pieces_cover_every_token_with_the_overlap_asked_for():
 
 
 def test_rows_hold_special_tokens_and_the_prompt_of_later_pieces():
-    window = Window(np.arange(1, 11, dtype=np.int32), np.array([0, 10]))
+    window = Ragged(np.arange(1, 11, dtype=np.int32), np.array([0, 10]))
     pieces = rows.all_pieces(window, FRAME, overlap=0, most=None)
-    tokens, offsets = rows.row(window, pieces, FRAME, np.array([1, 0]))
-    assert tokens.tolist() == [101, 7, 7, 8, 9, 10, 102, 101, 1, 2, 3, 4, 5, 6, 102]
-    assert offsets.tolist() == [0, 7, 15]
-
-
-def test_budgets_hold_and_longest_come_first():
-    sizes = np.array([3, 9, 4, 4, 1])
-    groups = rows.by_budget(sizes, 8)
-    assert [group.tolist() for group in groups] == [[1], [2, 3], [0, 4]]
+    ((tokens, numbers),) = rows.packed_rows(window, pieces, FRAME, 100)
+    assert tokens.to_lists() == [[101, 1, 2, 3, 4, 5, 6, 102], [101, 7, 7, 8, 9, 10, 102]]
+    assert numbers.tolist() == [0, 1]
 
 
 def test_a_token_store_gives_its_documents(tmp_path, model):
@@ -364,7 +359,7 @@ def test_workers_are_gone_when_they_are_left(tmp_path, count):
     with Workers(tokenizer, tmp_path, count) as workers:
         found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     assert [batch.ids for batch in found] == [["1"], ["2"], ["3"]]
-    assert [batch.window.tokens_T.tolist() for batch in found] == [
+    assert [batch.window.values.tolist() for batch in found] == [
         tokenizer.encode(g[0].record) for g in groups
     ]
     with pytest.raises(RuntimeError, match="after shutdown"):

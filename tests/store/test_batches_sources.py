@@ -17,7 +17,7 @@ def world(tmp_path_factory):
 
 
 def bodies(row):
-    return [list(row.sequence(i)[1:-1]) for i in range(len(row))]
+    return [list(tokens[1:-1]) for tokens in row.tokens]
 
 
 def contains(whole, part):
@@ -99,7 +99,7 @@ def test_blocks_partition_the_corpus_and_one_in_ten_has_a_shorter_target(world):
 def test_a_batch_by_tokens_has_about_as_many(world):
     source = BlockSource(world, 24)
     batches = Batches(source, source.per_batch(400), seed=0)
-    sizes = [len(batches(step).tokens) for step in range(batches.steps_per_epoch)]
+    sizes = [len(batches(step).tokens.values) for step in range(batches.steps_per_epoch)]
     assert np.mean(sizes) == pytest.approx(400, rel=0.1)
 
 
@@ -139,7 +139,7 @@ def test_windows_of_a_document_do_not_overlap_and_lie_inside_it(world):
 def test_windows_move_from_epoch_to_epoch(world):
     source = CropSource(world, 48, ratio=(1.0, 1.0))
     last = np.array([len(source) - 1])
-    assert len({tuple(source.draw(last, epoch, 0).tokens) for epoch in range(8)}) > 3
+    assert len({tuple(source.draw(last, epoch, 0).tokens.values) for epoch in range(8)}) > 3
 
 
 @pytest.mark.parametrize("across", [False, True])

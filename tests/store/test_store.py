@@ -55,7 +55,7 @@ def test_sentences_are_those_of_the_splitter(world):
 
 
 def test_arrays_are_mapped_and_read_only(world):
-    for array in (world.tokens, world.sentences, world.documents, world.titles.values, world.ids.values):
+    for array in (world.tokens, world.sentences, world.documents, world.titles.values, world.ids.utf8.values):
         assert not array.flags.owndata
         assert not array.flags.writeable
         base = array

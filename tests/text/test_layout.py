@@ -26,7 +26,6 @@ from liebig.methods.reranker import CrossEncoder, scorer
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.loading import FolderBackbone
-from liebig.ragged import lists
 from liebig.search.embed import Item, Plan, TorchModel, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
 from liebig.text.layout import Layout, RoleLayout
@@ -63,8 +62,8 @@ def encoded_ids(loaded: Loaded, records: list[Any], workers: int = 0) -> list[li
     with Workers(loaded.encoder.tokenizer, loaded.folder, workers) as pool:
         (batch,) = pool.windows([items], loaded.layout)
     found: dict[int, list[int]] = {}
-    for tokens, offsets, numbers in plan.packed(batch, plan.pieces(batch)):
-        found |= dict(zip(numbers.tolist(), lists((tokens.astype(np.int32), offsets))))
+    for tokens, numbers in plan.packed(batch, plan.pieces(batch)):
+        found |= dict(zip(numbers.tolist(), tokens.to_lists()))
     return [found[i] for i in range(len(items))]
 
 
@@ -75,7 +74,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     plain = Encoder.encode_rows
 
     def spy(self: Encoder, rows: Any, **how: Any) -> Any:
-        calls.append(lists(rows))
+        calls.append(rows.to_lists())
         return plain(self, rows, **how)
 
     monkeypatch.setattr(Encoder, "encode_rows", spy)
@@ -143,8 +142,8 @@ def served_ids(encoder: Encoder, passage: RoleLayout, query: RoleLayout) -> tupl
         def start(self, packed: Any, count: int, *rest: Any) -> Any:
             found: dict[int, list[int]] = {}
             kept = list(packed)
-            for tokens, offsets, numbers in kept:
-                found |= dict(zip(numbers.tolist(), lists((tokens.astype(np.int32), offsets))))
+            for tokens, numbers in kept:
+                found |= dict(zip(numbers.tolist(), tokens.to_lists()))
             calls.append(found)
             return super().start(kept, count, *rest)
 
@@ -246,7 +245,7 @@ def test_texts_of_pairs_are_trained_with_the_prompt_they_are_used_with(tmp_path:
     encoder = starting_encoder(config)
     objective = CosineRegression(encoder, scale=1.0)
     read = objective.read(Collection(tmp_path), "train", encoder.layout_for(None), None, 0)
-    assert read.texts[0].sequences([0]) == encoder.tokenize(["soil"]) == encoder.tokenize(["law: soil"], "")
+    assert read.texts[0].to_lists()[:1] == encoder.tokenize(["soil"]) == encoder.tokenize(["law: soil"], "")
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:
@@ -342,6 +341,6 @@ def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_p
         Collection(tmp_path), "train", encoder.tokenizer, 38, anchor="passage", title="separator"
     )
     row = source.draw(np.arange(len(PASSAGES)), 0, 0)
-    drawn = lists((row.tokens.astype(np.int32), row.offsets))
+    drawn = row.tokens.to_lists()
     assert drawn[1::2] == encoder.tokenize(PASSAGES, "passage")
     assert drawn[::2] == encoder.tokenize(["which law"], "query") * len(PASSAGES)

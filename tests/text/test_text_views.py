@@ -236,15 +236,6 @@ def test_truncation_drops_any_share_on_the_left():
     assert np.bincount(left).min() > 1500
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_gathered_rows_are_the_slices_between_special_tokens(dtype):
-    tokens = np.arange(100, 200).astype(dtype)
-    spans = np.array([[[0, 3], [5, 6]], [[10, 10], [12, 14]]])
-    row, offsets = views.gather(tokens, spans, np.array([1, 2]), np.array([3]))
-    assert row.tolist() == [1, 2, 100, 101, 102, 105, 3, 1, 2, 112, 113, 3]
-    assert offsets.tolist() == [0, 7, 12]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_view_is_a_function_of_its_key_alone(kind):
     rng = np.random.default_rng(0)

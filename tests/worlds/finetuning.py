@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from liebig.methods.labelled import Examples, Ragged, Texts
+from liebig.methods.labelled import Examples
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged
 from liebig.text.tokenizer import Tokenizer
 
 WORDS = [
@@ -91,11 +92,10 @@ def double_encoder(pooling: str = "cls", seed: int = 0) -> Encoder:
     return encoder
 
 
-def random_texts(n: int, seed: int = 0) -> Texts:
+def random_texts(n: int, seed: int = 0) -> Ragged:
     random = np.random.default_rng(seed)
     rows = [[2, *random.integers(5, VOCAB, length).tolist(), 3] for length in random.integers(3, 9, n)]
-    offsets = np.concatenate(([0], np.cumsum([len(row) for row in rows])))
-    return Texts(np.concatenate(rows).astype(np.int32), offsets)
+    return Ragged.from_lists(rows, np.int32)
 
 
 def examples(
@@ -112,9 +112,9 @@ def examples(
     return Examples(
         tuple(f"q{i}" for i in range(len(positives))),
         tuple(f"p{i}" for i in range(passages)),
-        Ragged.of(positives),
-        Ragged.of(negatives),
-        Ragged.of([sorted({int(known[p]) for p in row}) for row in told]),
+        Ragged.from_lists(positives),
+        Ragged.from_lists(negatives),
+        Ragged.from_lists([sorted({int(known[p]) for p in row}) for row in told]),
         known,
         None if scores is None else np.array(scores, np.float32),
     )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from liebig import losses
 from liebig.base.rng import integers, key
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side, unweave, weave
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
@@ -126,7 +127,7 @@ def sequences(n: int, seed: int, step: int) -> tuple[Packed, np.ndarray]:
     lengths = 2 + integers(key(seed, step, 0), np.arange(n), 6)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     tokens = integers(key(seed, step, 1), np.arange(offsets[-1]), VOCABULARY)
-    return Packed.from_numpy(tokens, offsets), offsets
+    return Packed.from_ragged(Ragged(tokens, offsets)), offsets
 
 
 def spans(n: int = 8, seed: int = 0, step: int = 0) -> Batch:

@@ -23,7 +23,7 @@ from liebig.base.errors import CorruptError
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, Vocabulary
 from liebig.bm25.kernels import Doubles, Int32s, Longs, count_documents, count_terms, fill_postings
-from liebig.collection.ids import Ids, StringsWriter, all_strings, index_ids, read_strings, write_strings
+from liebig.collection.ids import Ids, StringsWriter, index_ids, read_strings, write_strings
 from liebig.ragged import Strings
 
 FIELDS = ("title", "body", "queries")
@@ -68,7 +68,7 @@ class Segment:
     @cached_property
     def terms(self) -> dict[str, int]:
         """Term -> its number here."""
-        return {term: number for number, term in enumerate(all_strings(read_strings(self.path, "terms")))}
+        return {term: number for number, term in enumerate(read_strings(self.path, "terms").to_list())}
 
     @cached_property
     def live(self) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from liebig.base.workspace import Folder
 from liebig.bm25.index import SEGMENT_WORDS, Expanded, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
 from liebig.bm25.search import BM25, FORMAT, SUMMARY, Settings, open_segments
-from liebig.collection.ids import all_strings, index_ids, read_strings, write_strings
+from liebig.collection.ids import index_ids, read_strings, write_strings
 
 # Several segments into one, without reading the passages again; what was deleted is left out.
 #
@@ -75,7 +75,7 @@ def _merge_terms(segments: Sequence[Segment], path: Path) -> list[Longs]:
 
 
 def _numbered(segment: Segment, place: int) -> Iterator[tuple[bytes, int, int]]:
-    for local, term in enumerate(all_strings(read_strings(segment.path, "terms"))):
+    for local, term in enumerate(read_strings(segment.path, "terms").to_list()):
         yield term.encode("utf-8", "surrogatepass"), place, local
 
 

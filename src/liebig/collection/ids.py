@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numba
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from liebig.base import npy
 from liebig.base.errors import DataError
 from liebig.base.npy import NpyWriter
-from liebig.ragged import Strings
+from liebig.ragged import Ragged, Strings
 
 BUFFER = 1 << 20  # bytes of strings collected before they are written
 
@@ -67,13 +66,7 @@ def write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
 
 def read_strings(folder: Path, name: str) -> Strings:
     """The strings, mapped."""
-    return Strings(npy.load(folder / f"{name}.npy"), npy.load(folder / f"{name}_offsets.npy"))
-
-
-def all_strings(strings: Strings) -> list[str]:
-    """Every string, in memory; quicker than one by one."""
-    row, ends = strings.values.tobytes(), strings.offsets.tolist()
-    return [row[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(ends)]
+    return Strings(Ragged(npy.load(folder / f"{name}.npy"), npy.load(folder / f"{name}_offsets.npy")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +112,11 @@ def index_ids(folder: Path, name: str = "ids") -> Ids:
 
 def memory_ids(ids: Sequence[str]) -> Ids:
     """Ids that are not on disk (yet)."""
-    pieces = [id.encode("utf-8", "surrogatepass") for id in ids]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(p) for p in pieces], dtype=np.int64)])
-    return _findable(Strings(np.frombuffer(b"".join(pieces), np.uint8), offsets))
+    return _findable(Strings.pack(ids))
 
 
 def _findable(strings: Strings) -> Ids:
-    hashes = hash_rows(strings.values, strings.offsets)
+    hashes = hash_rows(strings.utf8.values, strings.utf8.offsets)
     order = np.argsort(hashes, kind="stable").astype(np.int64)
     _refuse_duplicates(strings, hashes[order], order)
     return Ids(strings, hashes[order], order)

@@ -18,12 +18,13 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.measures.names import known, parse_all
-from liebig.methods.labelled import LabelledData, Texts, cache_tokens, read_examples
+from liebig.methods.labelled import LabelledData, cache_tokens, read_examples
 from liebig.methods.reranker import CrossEncoder, GroupRanking, RerankBatches, Reranker
 from liebig.methods.samplers import random_batches
 from liebig.methods.tokenise import tokenise
 from liebig.model.backbone import make_backbone
 from liebig.model.loading import BackboneConfig
+from liebig.ragged import Ragged
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.loop import Epochs, LoopConfig
 from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
@@ -132,7 +133,7 @@ class RerankTraining(TrainingStage[RerankTrainConfig, Reranker]):
         )
         return Data(batches, Epochs(batches.sampler.steps), self._dev(collection, model))
 
-    def _tokenise(self, labelled: LabelledData, model: CrossEncoder, name: str) -> tuple[Texts, Texts]:
+    def _tokenise(self, labelled: LabelledData, model: CrossEncoder, name: str) -> tuple[Ragged, Ragged]:
         """The queries and the passages of examples as token ids."""
         query, passage = model.layouts()
         return (

@@ -11,6 +11,7 @@ from liebig.base.errors import ModelError, RecipeError
 from liebig.export.card import write_card
 from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.ragged import Ragged
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
 PROBES = (
@@ -64,9 +65,6 @@ def difference(encoder: Encoder, path: Path) -> float:
     sequences = encoder.tokenize(PROBES, "passage")
     expected = encoder.encode_texts(PROBES, prompt="passage", half=False)
     model = OnnxModel(path, encoder)
-    rows = [
-        (np.array(ids, np.int64), np.array([0, len(ids)], np.int64), np.array([i], np.int64))
-        for i, ids in enumerate(sequences)
-    ]
+    rows = [(Ragged.from_lists([ids]), np.array([i])) for i, ids in enumerate(sequences)]
     found = model.start(rows, len(rows))()
     return float(np.abs(found - expected).max() / np.abs(expected).max())

@@ -31,11 +31,11 @@ from liebig.measures.ranking import (
     hash_all,
     hash_rows,
     own_hit,
-    pack,
     sort_hits,
     unpack,
     value,
 )
+from liebig.ragged import Strings, offsets_of
 
 # Hits of several queries as flat arrays: what the measures read, whatever the run came from.
 #
@@ -59,10 +59,12 @@ class Block:
 
 def block_from_mapping(run: Mapping[str, Mapping[str, float]]) -> Block:
     """A run as {query: {passage: score}}; the given rank is the place in the mapping."""
-    segments = _segments([len(hits) for hits in run.values()])
-    data, offsets = pack(passage for hits in run.values() for passage in hits)
+    segments = offsets_of([len(hits) for hits in run.values()])
+    ids = Strings.pack(passage for hits in run.values() for passage in hits).utf8
     scores = np.fromiter((score for hits in run.values() for score in hits.values()), dtype=np.float64)
-    hits = Hits(segments, data, offsets[:-1], offsets[1:], as_float32(scores), _places(segments))
+    hits = Hits(
+        segments, ids.values, ids.offsets[:-1], ids.offsets[1:], as_float32(scores), _places(segments)
+    )
     return Block(tuple(query.encode() for query in run), hits)
 
 
@@ -73,12 +75,13 @@ def block_from_matrix(
     scores_QK: NDArray[np.floating],
 ) -> Block:
     """A run as the output of a top-k search: numbers of passages (negative: no hit) and scores, best first."""
-    data, offsets = pack(ids)
+    names = Strings.pack(ids).utf8
     kept = passages_QK >= 0
-    segments = _segments(kept.sum(axis=1))
+    segments = offsets_of(kept.sum(axis=1))
     numbers = passages_QK[kept]
     scores = as_float32(scores_QK[kept])
-    hits = Hits(segments, data, offsets[numbers], offsets[numbers + 1], scores, _places(segments))
+    starts, ends = names.offsets[numbers], names.offsets[numbers + 1]
+    hits = Hits(segments, names.values, starts, ends, scores, _places(segments))
     return Block(tuple(query.encode() for query in queries), hits)
 
 
@@ -99,7 +102,7 @@ def regroup(blocks: Sequence[Block]) -> Block:
     data = np.concatenate([block.hits.data for block in blocks])
     data.setflags(write=False)
     hits = Hits(
-        segments=_segments(np.bincount(owner, minlength=len(order))),
+        segments=offsets_of(np.bincount(owner, minlength=len(order))),
         data=data,
         starts=np.concatenate([block.hits.starts + at for block, at in zip(blocks, shift)])[rows],
         ends=np.concatenate([block.hits.ends + at for block, at in zip(blocks, shift)])[rows],
@@ -115,12 +118,6 @@ def as_float32(scores: NDArray[np.floating]) -> NDArray[np.float32]:
         raise DataError("a score of the run is not a number", fix="score every passage with a finite number")
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
-
-
-def _segments(counts: Sequence[int] | NDArray[np.integer]) -> Longs:
-    segments = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=segments[1:])
-    return segments
 
 
 def _places(segments: Longs) -> NDArray[np.int32]:
@@ -178,18 +175,17 @@ def judgements_from_records(judgements: Iterable[Judgement]) -> Judgements:
 def judgements_from_mapping(grades: Mapping[str, Mapping[str, int]]) -> Judgements:
     """Judgements as {query: {passage: grade}}."""
     counts = np.array([len(of_query) for of_query in grades.values()], dtype=np.int64)
-    first = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=first[1:])
-    data, offsets = pack(passage for of_query in grades.values() for passage in of_query)
+    ids = Strings.pack(passage for of_query in grades.values() for passage in of_query).utf8
+    starts, ends = ids.offsets[:-1], ids.offsets[1:]
     flat = np.fromiter((grade for of_query in grades.values() for grade in of_query.values()), dtype=np.int32)
-    hashes = hash_all(data, offsets[:-1], offsets[1:])
+    hashes = hash_all(ids.values, starts, ends)
     owner = np.repeat(np.arange(counts.size), counts)
     order = np.lexsort((hashes, owner))
     table = Table(
-        first=first,
-        data=data,
-        starts=offsets[:-1][order],
-        ends=offsets[1:][order],
+        first=offsets_of(counts),
+        data=ids.values,
+        starts=starts[order],
+        ends=ends[order],
         hashes=hashes[order],
         grades=flat[order],
         pool=flat[np.lexsort((-flat.astype(np.int64), owner))],

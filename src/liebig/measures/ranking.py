@@ -7,7 +7,6 @@ order, the usual case, costs one pass. Ids are only compared where scores are eq
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numba
@@ -69,17 +68,6 @@ class Found(NamedTuple):
 # Ids stay bytes from the run file to the measure: nothing is decoded, and bytes of UTF-8 sort as
 # trec_eval's strcmp sorts them. A string is the range [start, end) of a byte array; hashes are FNV-1a and
 # always confirmed by a comparison.
-
-
-def pack(strings: Iterable[str]) -> tuple[Bytes, Longs]:
-    """All strings in one byte array, and offsets such that string i is `data[offsets[i]:offsets[i + 1]]`.
-
-    The array is read-only, as the bytes of a file are, so that kernels are compiled once for both.
-    """
-    encoded = [string.encode() for string in strings]
-    offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(piece) for piece in encoded], out=offsets[1:])
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
 
 
 def unpack(data: Bytes, start: int, end: int) -> str:

@@ -19,7 +19,7 @@ from liebig.base.errors import DataError
 from liebig.base.progress import track
 from liebig.base.records import Passage, Title
 from liebig.collection.collection import Collection
-from liebig.ragged import bounds as offsets_of
+from liebig.ragged import Ragged
 from liebig.store.pair_sources import Frame, Row, example_keys, packed
 from liebig.text.layout import Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -29,35 +29,14 @@ PARTNER = 0  # the numbered draw of an example's key that picks the partner
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Tokenised texts: text i is tokens[offsets[i]:offsets[i+1]]."""
-
-    tokens: NDArray[np.uint32]
-    offsets: Ints
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @classmethod
-    def of(cls, texts: Iterable[Record], tokenizer: Tokenizer, limit: int, title: Title = "space") -> Texts:
-        """Tokenise, and cut every text at `limit` tokens; special tokens come around it in the batch."""
-        parts, sizes = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
-        for row, offsets in RoleLayout(tokenizer, limit, title=title, bare=True).parts(texts):
-            parts.append(row.astype(np.uint32))
-            sizes.append(np.diff(offsets))
-        return cls(np.concatenate(parts), offsets_of(np.concatenate(sizes)))
-
-
-@dataclass(frozen=True)
 class PairSource:
     """Queries, passages, and for each anchor its partners; `anchor` says which of the two an example is."""
 
-    texts: Texts  # all queries, then all passages
+    texts: Ragged  # tokens of all queries, then of all passages, without special ones
     n_queries: int
     passage_documents: Ints
     anchor: Literal["query", "passage"]
-    partners: Ints  # numbers of partners, anchor after anchor
-    bounds: Ints  # where each anchor's partners begin, and the last one's end
+    partners: Ragged  # numbers of each anchor's partners
     anchors: Ints  # numbers of the anchors
     frame: Frame
 
@@ -82,20 +61,20 @@ class PairSource:
         queries = {query.id: query for query in collection.queries() if query.id in query_ids}
         passages, documents = _passages(collection, passage_ids)
         pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
-        anchors, bounds, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
+        anchors, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
         records = [*_in_order(queries, query_ids), *_in_order(passages, passage_ids)]
-        texts = Texts.of(records, tokenizer, limit, title)
-        return cls(texts, len(query_ids), documents, anchor, partners, bounds, anchors, Frame.of(tokenizer))
+        texts = RoleLayout(tokenizer, limit, title=title, bare=True).all_ids(records)
+        return cls(texts, len(query_ids), documents, anchor, partners, anchors, Frame.of(tokenizer))
 
     def __len__(self) -> int:
         return len(self.anchors)
 
     def chosen(self, examples: Ints, epoch: int, seed: int) -> tuple[Ints, Ints]:
         """The query and the passage of each example at this visit."""
-        first = self.bounds[examples]
-        count = self.bounds[examples + 1] - first
+        first = self.partners.offsets[examples]
+        count = self.partners.offsets[examples + 1] - first
         pick = rng.integers(example_keys(examples, epoch, seed), PARTNER, count)
-        anchors, partners = self.anchors[examples], self.partners[first + pick]
+        anchors, partners = self.anchors[examples], self.partners.values[first + pick]
         return (anchors, partners) if self.anchor == "query" else (partners, anchors)
 
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
@@ -108,17 +87,17 @@ class PairSource:
         texts = np.stack((queries, passages + self.n_queries), axis=1).reshape(-1)
         spans = np.stack((self.texts.offsets[texts], self.texts.offsets[texts + 1]), axis=1)[:, None]
         owner = np.repeat(np.arange(len(examples)), 2)
-        return packed(self.texts.tokens, spans, self.frame, owner, example_keys(examples, epoch, seed))
+        return packed(self.texts.values, spans, self.frame, owner, example_keys(examples, epoch, seed))
 
 
-def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
-    """Anchors, where each one's partners begin and end, and the partners, from (anchor, partner) rows in order."""
+def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ragged]:
+    """Anchors and the partners of each, from (anchor, partner) rows in order."""
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     begins = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
     if most is not None:
         place = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
         return grouped(pairs[place < most], None)
-    return pairs[begins, 0], np.append(begins, len(pairs)), pairs[:, 1]
+    return pairs[begins, 0], Ragged(pairs[:, 1], np.append(begins, len(pairs)))
 
 
 def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:

@@ -191,11 +191,13 @@ class EncoderDecoder:
 
 def next_tokens(row: Row) -> Side:
     """The row as it is; every position but the last of a sequence predicts the token after it."""
-    predicts = np.ones(len(row.tokens), np.bool_)
-    predicts[row.offsets[1:] - 1] = False
+    predicts = np.ones(len(row.tokens.values), np.bool_)
+    predicts[row.tokens.offsets[1:] - 1] = False
     targets = np.flatnonzero(predicts)
     side = plain_side(row)
-    return Side(side.packed, side.owner, torch.from_numpy(targets), torch.from_numpy(row.tokens[targets + 1]))
+    return Side(
+        side.packed, side.owner, torch.from_numpy(targets), torch.from_numpy(row.tokens.values[targets + 1])
+    )
 
 
 class CotMAE(MaskedMethod):

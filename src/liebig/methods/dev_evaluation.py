@@ -32,8 +32,9 @@ from liebig.measures.evaluator import (
     judgements_from_records as from_records,
 )
 from liebig.measures.names import Measure, known, parse_all
-from liebig.methods.labelled import Draft, Texts, cache_tokens, drafts, read_groups
+from liebig.methods.labelled import Draft, cache_tokens, drafts, read_groups
 from liebig.model.encoder import Encoder
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.train.distributed import World
 from liebig.vectors.topk import topk
@@ -52,8 +53,8 @@ class Search:
 
     query_ids: Sequence[str]
     passage_ids: Sequence[str]
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     judgements: Judgements
     measures: Sequence[Measure]
     similarity: Similarity
@@ -73,8 +74,8 @@ class Candidates:
 
     query_ids: Sequence[str]
     passage_ids: Sequence[str]
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     groups: Sequence[NDArray[np.int64]]
     judgements: Judgements
     measures: Sequence[Measure]
@@ -152,9 +153,9 @@ class DevConfig(Config):
         )
 
 
-def vectors(tower: Encoder, texts: Texts, similarity: Similarity) -> NDArray[np.float32]:
+def vectors(tower: Encoder, texts: Ragged, similarity: Similarity) -> NDArray[np.float32]:
     """Vectors of all texts, of length 1 where cosine compares them."""
-    return tower.encode_rows(texts.rows(), unit=similarity == "cosine")
+    return tower.encode_rows(texts, unit=similarity == "cosine")
 
 
 def too_small(queries: int) -> str | None:
@@ -189,7 +190,7 @@ def read_search(
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
     stored = cache_tokens(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
-    asked = Texts.of(texts.values(), layouts[0])
+    asked = layouts[0].all_ids(texts.values())
     return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
 
 
@@ -226,8 +227,8 @@ def read_candidates(
     return Candidates(
         [draft.query for draft in found],
         list(names),
-        Texts.of(queries, layouts[0]),
-        Texts.of(passages, layouts[1]),
+        layouts[0].all_ids(queries),
+        layouts[1].all_ids(passages),
         [np.array([names[n] for n in some], np.int64) for some in chosen],
         judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in found}),
         measures,

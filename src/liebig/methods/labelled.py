@@ -23,9 +23,7 @@ from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.formats.items import Where
 from liebig.methods.tokenise import NamedTexts
-from liebig.model.packed import Packed
-from liebig.ragged import Rows, bounds, picked
-from liebig.text.layout import Record, RoleLayout
+from liebig.ragged import Ragged, offsets_of
 from liebig.train.distributed import World
 
 Longs = NDArray[np.int64]
@@ -71,27 +69,6 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Ragged:
-    """Lists of numbers, one after the other."""
-
-    values: Longs
-    bounds: Longs
-
-    @classmethod
-    def of(cls, lists: Iterable[Sequence[int]]) -> Ragged:
-        rows = list(lists)
-        bounds = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
-        flat = np.fromiter((i for row in rows for i in row), np.int64, int(bounds[-1]))
-        return cls(flat, bounds)
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def __getitem__(self, i: int) -> Longs:
-        return self.values[self.bounds[i] : self.bounds[i + 1]]
-
-
-@dataclass(frozen=True)
 class Examples:
     """One example per query. Passages are numbered; `content` is equal for passages of equal text.
 
@@ -112,7 +89,7 @@ class Examples:
     def teacher(self, example: int) -> NDArray[np.float32]:
         """The teacher's scores of an example's positives and negatives."""
         assert self.scores is not None, "the groups have no scores"
-        start = self.positives.bounds[example] + self.negatives.bounds[example]
+        start = self.positives.offsets[example] + self.negatives.offsets[example]
         return self.scores[start : start + len(self.positives[example]) + len(self.negatives[example])]
 
 
@@ -300,72 +277,34 @@ def _numbered(found: Sequence[Draft], texts: _CheckedTexts, judged: Mapping[str,
     return Examples(
         tuple(texts.queries),
         tuple(numbers),
-        Ragged.of([numbers[i] for i in draft.positives] for draft in found),
-        Ragged.of([numbers[i] for i in draft.negatives] for draft in found),
-        Ragged.of(relevant),
+        Ragged.from_lists([numbers[i] for i in draft.positives] for draft in found),
+        Ragged.from_lists([numbers[i] for i in draft.negatives] for draft in found),
+        Ragged.from_lists(relevant),
         content,
         scores,
     )
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Tokenised texts: text i is tokens[offsets[i]:offsets[i + 1]], special tokens included."""
-
-    tokens: NDArray[np.int32]
-    offsets: Longs
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @classmethod
-    def of(cls, records: Iterable[Record], layout: RoleLayout) -> Texts:
-        """In memory, for few texts."""
-        return cls.joined(layout.parts(records))
-
-    @classmethod
-    def joined(cls, parts: Iterable[Rows]) -> Texts:
-        """In memory, what was tokenised part by part."""
-        found, sizes = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for row, offsets in parts:
-            found.append(row)
-            sizes.append(np.diff(offsets))
-        return cls(np.concatenate(found), bounds(np.concatenate(sizes)))
-
-    @classmethod
-    def open(cls, path: Path) -> Texts:
-        """What `write` left, mapped."""
-        offsets = np.load(path.with_suffix(".npy"))
-        if not offsets[-1]:
-            return cls(np.zeros(0, np.int32), offsets)
-        return cls(np.asarray(np.memmap(path.with_suffix(".tokens"), np.int32, "r")), offsets)
-
-    def sequences(self, numbers: Iterable[int]) -> list[list[int]]:
-        """Token ids of some texts."""
-        return [self.tokens[self.offsets[i] : self.offsets[i + 1]].tolist() for i in numbers]
-
-    def rows(self, numbers: Longs | None = None) -> Rows:
-        """Some texts in the order given, or all."""
-        rows = self.tokens, self.offsets
-        return rows if numbers is None else picked(rows, numbers)
-
-    def packed(self, numbers: Longs) -> Packed:
-        """Some texts as one row, in the order given."""
-        return Packed.from_numpy(*self.rows(numbers))
+def open_tokens(path: Path) -> Ragged:
+    """The tokens that `write` left, mapped."""
+    offsets = np.load(path.with_suffix(".npy"))
+    if not offsets[-1]:
+        return Ragged(np.zeros(0, np.int32), offsets)
+    return Ragged(np.asarray(np.memmap(path.with_suffix(".tokens"), np.int32, "r")), offsets)
 
 
-def write(path: Path, parts: Iterable[Rows]) -> None:
+def write(path: Path, parts: Iterable[Ragged]) -> None:
     """Write what is tokenised to `path`.tokens and `path`.npy; the latter last, so it says that all is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = [np.zeros(0, np.int64)]
     with path.with_suffix(".tokens").open("wb") as file:
-        for row, offsets in parts:
-            file.write(row.tobytes())
-            sizes.append(np.diff(offsets))
-    np.save(path.with_suffix(".npy"), bounds(np.concatenate(sizes)))
+        for part in parts:
+            file.write(part.values.tobytes())
+            sizes.append(part.lengths)
+    np.save(path.with_suffix(".npy"), offsets_of(np.concatenate(sizes)))
 
 
-def cache_tokens(path: Path, parts: Iterable[Rows], world: World) -> Texts:
+def cache_tokens(path: Path, parts: Iterable[Ragged], world: World) -> Ragged:
     """Texts tokenised by the first process into files that all processes map; existing files are used as they are.
 
     Cost: the tokenizer once, 4 bytes per token on disk, no memory; then about 100 ns per sequence and 1 ns per token.
@@ -373,4 +312,4 @@ def cache_tokens(path: Path, parts: Iterable[Rows], world: World) -> Texts:
     if world.first and not path.with_suffix(".npy").exists():
         write(path, parts)
     world.barrier()
-    return Texts.open(path)
+    return open_tokens(path)

@@ -56,11 +56,9 @@ class Masker:
     def side(self, row: Row, rate: float, stream: int = 0) -> Side:
         """The row with a share of its tokens masked; another stream masks the same text differently."""
         keys = np.asarray(rng.mix(row.keys, stream), np.uint64)
-        masked = mask_words(
-            row.tokens, row.offsets, keys, self.continues, self.special, self.mask, self.vocab_size, rate
-        )
+        masked = mask_words(row.tokens, keys, self.continues, self.special, self.mask, self.vocab_size, rate)
         return Side(
-            Packed.from_numpy(masked.tokens, row.offsets),
+            Packed.from_ragged(masked.tokens),
             torch.from_numpy(row.owner),
             torch.from_numpy(masked.targets),
             torch.from_numpy(masked.labels),

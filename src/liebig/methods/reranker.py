@@ -28,12 +28,13 @@ from liebig.base.records import Group, Hit, Passage, Query, Title
 from liebig.formats.trec import by_query
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
 from liebig.measures.names import Measure
-from liebig.methods.labelled import Examples, Texts
+from liebig.methods.labelled import Examples
 from liebig.methods.samplers import Sampler, pick_negatives, pick_positives
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder, by_budget
+from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder
 from liebig.model.loading import readable
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
@@ -105,7 +106,7 @@ class CrossEncoder(nn.Module):
         lengths = np.array([len(q) + len(p) for q, p in zip(queries, passages)], np.int64) + self.around
         out = np.empty(len(lengths), np.float32)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            for some in by_budget(np.minimum(lengths, self.length), budget):
+            for some in split_by_budget(np.minimum(lengths, self.length), budget):
                 packed = self.pack([(queries[i], passages[i]) for i in some]).to(device)
                 out[some] = self(packed).float().cpu().numpy()
         self.train(was_training)
@@ -173,8 +174,8 @@ class RerankBatches:
 
     model: CrossEncoder
     examples: Examples
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     sampler: Sampler
     negatives: int
     seed: int
@@ -184,8 +185,12 @@ class RerankBatches:
         chosen, epoch = self.sampler(step), self.sampler.epoch(step)
         first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
         groups = [self._group(int(i), epoch) for i in chosen[first:last]]
-        asked = self.queries.sequences(chosen[first:last])
-        pairs = [(q, p) for q, group in zip(asked, groups) for p in self.passages.sequences(group)]
+        asked = self.queries.take(chosen[first:last]).to_lists()
+        pairs = [
+            (q, p)
+            for q, group in zip(asked, groups)
+            for p in self.passages.take(np.asarray(group)).to_lists()
+        ]
         owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
         return Batch({"pair": Side(self.model.pack(pairs), torch.from_numpy(owner))}, len(groups))
 
@@ -201,8 +206,8 @@ class GroupRanking:
     """Evaluation while training: the groups of a split, ranked by the model."""
 
     examples: Examples
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     judgements: Judgements
     measures: Sequence[Measure]
 
@@ -211,8 +216,8 @@ class GroupRanking:
         run = {}
         for i, query in enumerate(self.examples.queries):
             group = np.concatenate((self.examples.positives[i], self.examples.negatives[i]))
-            asked = self.queries.sequences([i]) * len(group)
-            scores = objective.model.scores(asked, self.passages.sequences(group))
+            asked = [self.queries[i].tolist()] * len(group)
+            scores = objective.model.scores(asked, self.passages.take(np.asarray(group)).to_lists())
             run[query] = {self.examples.passages[p]: float(s) for p, s in zip(group, scores)}
         return evaluate([block_from_mapping(run)], self.judgements, self.measures).means()
 

@@ -30,12 +30,12 @@ from liebig.base.errors import RecipeError
 from liebig.collection.collection import Collection
 from liebig.methods.dev_evaluation import too_small
 from liebig.methods.finetune_objective import QUERY, FinetuneObjective, Run
-from liebig.methods.labelled import Examples, Texts, cache_tokens, content_of, read_examples
+from liebig.methods.labelled import Examples, cache_tokens, content_of, read_examples
 from liebig.methods.samplers import LabelledRun, Sampler, mix_in_random, pick_negatives, pick_positives
 from liebig.methods.tokenise import tokenise
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
-from liebig.ragged import Rows, bounds, counted, picked
+from liebig.ragged import Ragged, ranges
 from liebig.text.layout import RoleLayout
 from liebig.train.batch import Batch, Side, joined, unweave, weave, woven
 from liebig.train.distributed import World
@@ -102,7 +102,7 @@ class RandomPassages:
         texts = (self.collection.passage_at(i).text for i in places.tolist())
         return np.fromiter(map(content_of, texts), np.int64, len(places))
 
-    def rows(self, places: Longs) -> Rows:
+    def rows(self, places: Longs) -> Ragged:
         return self.layout.ids([self.collection.passage_at(i) for i in places.tolist()])
 
 
@@ -111,8 +111,8 @@ class RetrievalBatches:
     """This process's share of the batch of a step, as a function of the step."""
 
     examples: Examples
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     sampler: Sampler
     choice: Choice
     world: World
@@ -128,7 +128,9 @@ class RetrievalBatches:
         mine = groups[first:last]
         owner = np.repeat(np.arange(last - first), [len(group.passages) for group in mine])
         sides = {
-            "query": Side(self.queries.packed(chosen[first:last]), torch.arange(last - first)),
+            "query": Side(
+                Packed.from_ragged(self.queries.take(chosen[first:last])), torch.arange(last - first)
+            ),
             "passage": Side(
                 self._packed(np.concatenate([group.passages for group in mine])),
                 torch.from_numpy(owner),
@@ -150,11 +152,10 @@ class RetrievalBatches:
         named = len(self.examples.passages)
         far = numbers >= named
         if self.random is None or not far.any():
-            return self.passages.packed(numbers)
-        parts = self.passages.rows(numbers[~far]), self.random.rows(numbers[far] - named)
-        offsets = bounds(np.concatenate([np.diff(offsets) for _, offsets in parts]))
+            return Packed.from_ragged(self.passages.take(numbers))
+        parts = self.passages.take(numbers[~far]), self.random.rows(numbers[far] - named)
         order = np.argsort(np.argsort(far, kind="stable"), kind="stable")
-        return Packed.from_numpy(*picked((np.concatenate([row for row, _ in parts]), offsets), order))
+        return Packed.from_ragged(Ragged.concatenate(parts, np.int32).take(order))
 
 
 def mark_columns(
@@ -168,8 +169,8 @@ def mark_columns(
     positives = np.array([group.positives for group in groups])
     starts = np.cumsum(sizes) - sizes
     marks = {
-        TARGETS: padded(counted(starts, positives), positives),
-        MEMBERS: padded(counted(starts, sizes), sizes),
+        TARGETS: padded(ranges(starts, positives), positives),
+        MEMBERS: padded(ranges(starts, sizes), sizes),
     }
     if content is not None:
         marks[EXCLUDE] = padded(*false_negatives(examples, chosen, content, starts, positives))
@@ -184,13 +185,13 @@ def false_negatives(
 ) -> tuple[Longs, Longs]:
     """The columns, other than its targets, whose text is known to be relevant to an example; how many each has."""
     order = np.argsort(content, kind="stable")
-    ordered, bounds = content[order], examples.relevant.bounds
+    ordered, bounds = content[order], examples.relevant.offsets
     sizes = bounds[chosen + 1] - bounds[chosen]
-    known = examples.relevant.values[counted(bounds[chosen], sizes)]
+    known = examples.relevant.values[ranges(bounds[chosen], sizes)]
     first = np.searchsorted(ordered, known)
     found = np.searchsorted(ordered, known, side="right") - first
     row = np.repeat(np.repeat(np.arange(len(chosen)), sizes), found)
-    column = order[counted(first, found)]
+    column = order[ranges(first, found)]
     other = (column < starts[row]) | (column >= (starts + positives)[row])
     row, column = row[other], column[other]
     return column[np.lexsort((column, row))], np.bincount(row, minlength=len(chosen))

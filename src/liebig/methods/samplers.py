@@ -28,9 +28,10 @@ from pydantic import Field
 
 from liebig.base import rng
 from liebig.base.config import Config
+from liebig.ragged import Ragged
 
 if TYPE_CHECKING:
-    from liebig.methods.labelled import Examples, Texts
+    from liebig.methods.labelled import Examples
     from liebig.methods.retrieval import Retriever
     from liebig.train.distributed import World
     from liebig.train.loop import LoopConfig
@@ -133,8 +134,8 @@ class LabelledRun:
 
     retriever: Retriever
     examples: Examples
-    queries: Texts
-    passages: Texts
+    queries: Ragged
+    passages: Ragged
     folder: Path
 
 

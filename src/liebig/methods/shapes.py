@@ -39,7 +39,7 @@ def halves(row: Row) -> tuple[Row, Row]:
 
 def plain_side(row: Row) -> Side:
     """The row as it is."""
-    return Side(Packed.from_numpy(row.tokens, row.offsets), torch.from_numpy(row.owner))
+    return Side(Packed.from_ragged(row.tokens), torch.from_numpy(row.owner))
 
 
 def plain_text(row: Row) -> Batch:

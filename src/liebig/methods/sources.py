@@ -96,14 +96,14 @@ class Noisy:
     def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> Row:
         """The inner source's row, changed token by token under each sequence's key."""
         row = self.source.draw(examples, epoch, seed)
-        tokens, offsets, special = row.tokens, row.offsets, self.tokenizer.special
+        tokens, special = row.tokens, self.tokenizer.special
         if self.delete:
-            tokens, offsets = delete_words(tokens, offsets, row.keys, special, self.delete)
+            tokens = delete_words(tokens, row.keys, special, self.delete)
         if self.replace:
-            tokens = replace_words(tokens, offsets, _other(row, 1), special, self.replace)
+            tokens = replace_words(tokens, _other(row, 1), special, self.replace)
         if self.mask:
-            tokens = hide_words(tokens, offsets, _other(row, 2), special, self.mask, self.tokenizer.mask)
-        return Row(tokens, offsets, row.owner, row.keys)
+            tokens = hide_words(tokens, _other(row, 2), special, self.mask, self.tokenizer.mask)
+        return Row(tokens, row.owner, row.keys)
 
     def documents(self, examples: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
         """The documents of the inner source's examples."""
@@ -499,7 +499,7 @@ def tokens_per_example(sources: Sequence[Weighted]) -> float:
     total = 0.0
     for one in sources:
         sample = np.linspace(0, len(one.source) - 1, min(SAMPLE, len(one.source))).astype(np.int64)
-        total += one.share * len(one.source.draw(sample, 0, 0).tokens) / len(sample)
+        total += one.share * len(one.source.draw(sample, 0, 0).tokens.values) / len(sample)
     return total
 
 

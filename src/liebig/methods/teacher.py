@@ -208,12 +208,12 @@ class Teacher:
 
     def check(self, store: TokenStore) -> None:
         """The ids of the vectors are those of the store."""
-        offsets, values = store.ids.offsets, store.ids.values
+        offsets, values = store.ids.utf8.offsets, store.ids.utf8.values
         same = len(self) == len(store)
         for shard, first in zip(self.shards if same else (), self.firsts.tolist()):
-            own = shard.ids.strings
+            own = shard.ids.strings.utf8
             mine = offsets[first : first + len(shard) + 1]
-            same &= np.array_equal(np.diff(mine), np.diff(own.offsets))
+            same &= np.array_equal(np.diff(mine), own.lengths)
             same = same and np.array_equal(values[mine[0] : mine[-1]], own.values)
         if not same:
             raise DataError(

@@ -30,9 +30,10 @@ from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.methods.dev_evaluation import too_small
 from liebig.methods.finetune_objective import FinetuneObjective, Run
-from liebig.methods.labelled import Texts
 from liebig.methods.samplers import Sampler
 from liebig.model.encoder import Encoder
+from liebig.model.packed import Packed
+from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
@@ -53,7 +54,7 @@ class TextTuples:
     """Examples of two or three texts each, side by side, and their scores where they have any."""
 
     sides: tuple[str, ...]
-    texts: tuple[Texts, ...]
+    texts: tuple[Ragged, ...]
     scores: NDArray[np.float32] | None
 
     def __len__(self) -> int:
@@ -73,7 +74,10 @@ class TupleBatches:
         first, last = self.world.share(len(numbers)) if self.world.size > 1 else (0, len(numbers))
         mine = numbers[first:last]
         own = torch.arange(len(mine))
-        sides = {name: Side(texts.packed(mine), own) for name, texts in zip(self.data.sides, self.data.texts)}
+        sides = {
+            name: Side(Packed.from_ragged(texts.take(mine)), own)
+            for name, texts in zip(self.data.sides, self.data.texts)
+        }
         scores = self.data.scores
         return Batch(sides, len(mine), {} if scores is None else {SCORE: torch.from_numpy(scores[mine])})
 
@@ -145,7 +149,7 @@ class TextObjective(FinetuneObjective):
             run.say(warning)
 
         def evaluate(objective: Objective) -> dict[str, float]:
-            return self.measure([self.encoder.encode_rows(texts.rows()) for texts in dev.texts], dev)
+            return self.measure([self.encoder.encode_rows(texts) for texts in dev.texts], dev)
 
         return Data(batches, epochs, evaluate)
 
@@ -183,7 +187,7 @@ class CosineRegression(TextObjective):
         pairs = list(collection.pairs(split))
         check_texts(collection, "pairs", split, [(pair.a, pair.b) for pair in pairs])
         kept = [pairs[i] for i in draw(len(pairs), limit, seed)]
-        texts = (Texts.of((p.a for p in kept), layout), Texts.of((p.b for p in kept), layout))
+        texts = (layout.all_ids(p.a for p in kept), layout.all_ids(p.b for p in kept))
         return TextTuples(PAIR, texts, np.array([p.score / self.scale for p in kept], np.float32))
 
     def measure(self, vectors: Sequence[NDArray[np.float32]], dev: TextTuples) -> dict[str, float]:
@@ -229,7 +233,7 @@ class TripletMargin(TextObjective):
         if not rows:
             raise DataError("no tuple has a negative", file=collection.path / "tuples" / f"{split}.jsonl")
         kept = [rows[i] for i in draw(len(rows), limit, seed)]
-        return TextTuples(TRIPLET, tuple(Texts.of((row[i] for row in kept), layout) for i in range(3)), None)
+        return TextTuples(TRIPLET, tuple(layout.all_ids(row[i] for row in kept) for i in range(3)), None)
 
     def measure(self, vectors: Sequence[NDArray[np.float32]], dev: TextTuples) -> dict[str, float]:
         anchor, positive, negative = vectors

@@ -16,7 +16,7 @@ from typing import Literal
 from liebig.base.machine import cores, helpers, in_order
 from liebig.base.progress import Progress
 from liebig.collection.collection import Collection
-from liebig.ragged import Rows
+from liebig.ragged import Ragged
 from liebig.text.layout import AT_ONCE, RoleLayout
 
 TASKS_PER_PROCESS = 8  # fewer are not worth starting a process for
@@ -31,7 +31,7 @@ class NamedTexts:
     ids: Sequence[str]
 
 
-def tokenise(named: NamedTexts, layout: RoleLayout) -> Iterator[Rows]:
+def tokenise(named: NamedTexts, layout: RoleLayout) -> Iterator[Ragged]:
     """The tokens of all texts, a few thousand texts at a time."""
     work = _Worker(named.collection, named.kind, layout)
     tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
@@ -54,7 +54,7 @@ class _Worker:
     def __init__(self, collection: Path, kind: Literal["query", "passage"], layout: RoleLayout) -> None:
         self._collection, self._kind, self._layout = Collection(collection), kind, layout
 
-    def __call__(self, ids: Sequence[str]) -> Rows:
+    def __call__(self, ids: Sequence[str]) -> Ragged:
         find = self._collection.query if self._kind == "query" else self._collection.passage
         return self._layout.ids([find(name) for name in ids])
 
@@ -67,5 +67,5 @@ def _set_up(worker: _Worker) -> None:
     _worker.append(worker)
 
 
-def _run(ids: Sequence[str]) -> Rows:
+def _run(ids: Sequence[str]) -> Ragged:
     return _worker[0](ids)

@@ -27,7 +27,7 @@ from liebig.base.errors import ModelError
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
-from liebig.ragged import Rows, picked
+from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, Role, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer
 
@@ -359,14 +359,14 @@ class Encoder(nn.Module):
         skip, rest = self.skip(how), iter(texts)
         with ThreadPoolExecutor(1) as beside:
             ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
-            while len((rows := ahead.result())[1]) > 1:
+            while len(rows := ahead.result()):
                 ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
                 yield self.encode_rows(rows, token_budget=token_budget, unit=unit, half=half, skip=skip)
 
     @torch.inference_mode()
     def encode_rows(
         self,
-        rows: Rows,
+        rows: Ragged,
         *,
         token_budget: int | None = None,
         unit: bool = False,
@@ -378,11 +378,10 @@ class Encoder(nn.Module):
         self.eval()
         device = self.device
         budget = token_budget or (TOKENS_CUDA if device.type == "cuda" else TOKENS)
-        lengths = np.diff(rows[1])
-        out_ND = torch.empty(len(lengths), self.width, device=device)
+        out_ND = torch.empty(len(rows), self.width, device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self._half(half)):
-            for numbers in by_budget(lengths, budget):
-                packed = Packed.from_numpy(*picked(rows, numbers)).to(device)
+            for numbers in split_by_budget(rows.lengths, budget):
+                packed = Packed.from_ragged(rows.take(numbers)).to(device)
                 vectors_BD = self.vectors(self.backbone(packed).last, packed, skip).float()
                 vectors_BD = F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
                 out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD
@@ -398,15 +397,3 @@ class Encoder(nn.Module):
         if self.pool_prompt or not layout.prompt_ids:
             return 0
         return len(self.tokenizer.template.before) + len(layout.prompt_ids)
-
-
-def by_budget(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
-    """Numbers of sequences, longest first, in groups of at most `budget` tokens (or one sequence)."""
-    order = np.argsort(-lengths, kind="stable")
-    ends = np.cumsum(lengths[order])
-    start = 0
-    while start < len(order):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
-        yield order[start:stop]
-        start = stop

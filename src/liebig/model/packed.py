@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from liebig.ragged import Ragged
 
 # Which sequences of a packed row are padded together where no variable-length kernel exists.
 #
@@ -115,14 +116,9 @@ class Packed:
     host_offsets: NDArray[np.int64] | None = None  # the same offsets in host memory
 
     @classmethod
-    def from_numpy(
-        cls,
-        tokens: NDArray[Any],
-        offsets: NDArray[Any],
-        segments: NDArray[Any] | None = None,
-    ) -> Packed:
+    def from_ragged(cls, sequences: Ragged, segments: NDArray[Any] | None = None) -> Packed:
         """Copies the arrays; every sequence must hold at least one token."""
-        bounds = np.array(offsets, dtype=np.int64)
+        tokens, bounds = sequences.values, np.array(sequences.offsets, dtype=np.int64)
         lengths = np.diff(bounds)
         assert len(bounds), "offsets are empty"
         assert bounds[0] == 0, "offsets do not begin at 0"
@@ -141,9 +137,8 @@ class Packed:
         cls, sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
     ) -> Packed:
         """One row of the given token lists, in their order."""
-        offsets = np.zeros(len(sequences) + 1, dtype=np.int64)
-        np.cumsum([len(s) for s in sequences], out=offsets[1:])
-        return cls.from_numpy(_flat(sequences), offsets, None if segments is None else _flat(segments))
+        kinds = None if segments is None else Ragged.from_lists(segments).values
+        return cls.from_ragged(Ragged.from_lists(sequences), kinds)
 
     @classmethod
     def join(cls, parts: Sequence[Packed]) -> Packed:
@@ -250,7 +245,3 @@ class Packed:
         """The same sequences with other tokens (masked ones, for instance)."""
         assert tokens.shape == self.tokens.shape, "tokens of another row"
         return Packed(tokens, self.offsets, self.max_length, self.segments, self.bounds)
-
-
-def _flat(lists: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    return np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=sum(map(len, lists)))

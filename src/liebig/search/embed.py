@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, NamedTuple, Protocol
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -34,6 +33,7 @@ from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search.embed_cpu import LeanForward, supports
 from liebig.store.store import SUMMARY, TokenStore
 from liebig.text.layout import Record, RoleLayout
@@ -59,17 +59,6 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Window:
-    """The tokens of N texts."""
-
-    tokens_T: Ints
-    offsets: Longs  # N+1
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-
-@dataclass(frozen=True)
 class Pieces:
     """P pieces: the text each belongs to, where it begins in the window, how many tokens, and whether it is a first."""
 
@@ -79,18 +68,18 @@ class Pieces:
     first: NDArray[np.bool_]
 
 
-def first_pieces(window: Window, frame: Frame) -> Pieces:
+def first_pieces(window: Ragged, frame: Frame) -> Pieces:
     """One piece a text: its beginning."""
     numbers = np.arange(len(window), dtype=np.int64)
-    size = np.minimum(np.diff(window.offsets), frame.room)
+    size = np.minimum(window.lengths, frame.room)
     return Pieces(numbers, window.offsets[:-1], size, np.ones(len(window), bool))
 
 
-def all_pieces(window: Window, frame: Frame, overlap: int, most: int | None) -> Pieces:
+def all_pieces(window: Ragged, frame: Frame, overlap: int, most: int | None) -> Pieces:
     """As many pieces as a text needs, at the most `most`; each shares `overlap` tokens with the one before."""
     later = frame.room - len(frame.again)
     assert 0 <= overlap < later, "pieces must move on"
-    lengths = np.diff(window.offsets)
+    lengths = window.lengths
     counts = 1 + np.maximum(0, -(-(lengths - frame.room) // (later - overlap)))
     counts = counts if most is None else np.minimum(counts, most)
     text = np.repeat(np.arange(len(window), dtype=np.int64), counts)
@@ -106,49 +95,18 @@ def lengths(pieces: Pieces, frame: Frame) -> Longs:
     return pieces.size + around + np.where(pieces.first, 0, len(frame.again))
 
 
-def by_budget(sizes: Longs, budget: int) -> list[Longs]:
-    """Pieces, longest first, in groups of at most `budget` tokens (or one piece)."""
-    order = np.argsort(-sizes, kind="stable")
-    ends = np.cumsum(sizes[order])
-    groups, start = [], 0
-    while start < len(order):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + budget, side="right")))
-        groups.append(order[start:stop])
-        start = stop
-    return groups
-
-
-def row(window: Window, pieces: Pieces, frame: Frame, chosen: Longs) -> tuple[Longs, Longs]:
-    """The chosen pieces as one row of tokens and its offsets."""
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths(pieces, frame)[chosen])])
-    tokens = np.empty(offsets[-1], np.int64)
-    _fill(
-        window.tokens_T, pieces.start[chosen], pieces.size[chosen], pieces.first[chosen],
-        frame.before, frame.again, frame.after, offsets, tokens,
-    )  # fmt: skip
-    return tokens, offsets
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill(
-    source: Ints, start: Longs, size: Longs, first: NDArray[np.bool_], before: Ints, again: Ints, after: Ints,
-    offsets: Longs, out: Longs,
-) -> None:  # fmt: skip
-    for p in range(len(start)):
-        at = offsets[p]
-        for i in range(len(before)):
-            out[at + i] = before[i]
-        at += len(before)
-        if not first[p]:
-            for i in range(len(again)):
-                out[at + i] = again[i]
-            at += len(again)
-        for i in range(size[p]):
-            out[at + i] = source[start[p] + i]
-        at += size[p]
-        for i in range(len(after)):
-            out[at + i] = after[i]
+def packed_rows(window: Ragged, pieces: Pieces, frame: Frame, budget: int) -> Iterator[PackedRow]:
+    """All pieces, longest first, as rows of at most `budget` tokens (or one piece)."""
+    sizes = lengths(pieces, frame)
+    spans = np.stack((pieces.start, pieces.start + pieces.size), axis=1)[:, None]
+    tokens = window.values
+    if not pieces.first.all():  # the prompt is gathered too, from behind the tokens
+        end = len(tokens)
+        tokens = np.concatenate((tokens, frame.again))
+        prompt = np.where(pieces.first[:, None], end, np.array([end, len(tokens)]))
+        spans = np.concatenate((prompt[:, None], spans), axis=1)
+    for chosen in split_by_budget(sizes, budget):
+        yield gather(tokens, spans[chosen], frame.before, frame.after), chosen
 
 
 @dataclass(frozen=True)
@@ -165,7 +123,7 @@ class Cut:
         return Cut(*sums, max(self.most, other.most))
 
 
-def cut(window: Window, pieces: Pieces) -> Cut:
+def cut(window: Ragged, pieces: Pieces) -> Cut:
     """What of the texts is in none of their pieces."""
     reached = np.zeros(len(window), np.int64)
     np.maximum.at(reached, pieces.text, pieces.start + pieces.size)
@@ -330,7 +288,7 @@ class Batch:
     """A window of items, tokenised."""
 
     ids: list[str]
-    window: Window
+    window: Ragged
 
 
 _tokenizer: Tokenizer | None = None
@@ -342,9 +300,9 @@ def _load(folder: str) -> None:
     _tokenizer = Tokenizer.from_folder(folder)
 
 
-def _in_process(texts: Sequence[str], title: Title) -> Window:
+def _in_process(texts: Sequence[str], title: Title) -> Ragged:
     assert _tokenizer is not None, "the process was started without a tokenizer"
-    return Window(*RoleLayout(_tokenizer, 0, title=title).tokens(texts))
+    return RoleLayout(_tokenizer, 0, title=title).tokens(texts)
 
 
 class Workers:
@@ -370,8 +328,8 @@ class Workers:
         encode = _in_process if self._count else self._here
         return _ordered(groups, self._pool, encode, layout, self._count + AHEAD)
 
-    def _here(self, texts: Sequence[str], title: Title) -> Window:
-        return Window(*RoleLayout(self._tokenizer, 0, title=title).tokens(texts))
+    def _here(self, texts: Sequence[str], title: Title) -> Ragged:
+        return RoleLayout(self._tokenizer, 0, title=title).tokens(texts)
 
 
 @contextmanager
@@ -387,11 +345,11 @@ def _thread() -> Iterator[Executor]:
 def _ordered(
     groups: Iterable[list[Item]],
     pool: Executor,
-    encode: Callable[[Sequence[str], Title], Window],
+    encode: Callable[[Sequence[str], Title], Ragged],
     layout: RoleLayout,
     ahead: int,
 ) -> Iterator[Batch]:
-    pending: deque[tuple[list[str], Future[Window] | Window]] = deque()
+    pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
     for group in groups:
         if group[0].tokens is not None:
             pending.append(
@@ -406,15 +364,14 @@ def _ordered(
         yield _finished(*pending.popleft())
 
 
-def _finished(ids: list[str], window: Future[Window] | Window) -> Batch:
+def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
     return Batch(ids, window.result() if isinstance(window, Future) else window)
 
 
-def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Window:
+def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Ragged:
     """Items that are tokens already, each behind the tokens of the prompt."""
     rows = [np.concatenate([prompt, item.tokens]) for item in group if item.tokens is not None]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(row) for row in rows], dtype=np.int64)])
-    return Window(np.concatenate(rows).astype(np.int32), offsets)
+    return Ragged(np.concatenate(rows).astype(np.int32), offsets_of([len(row) for row in rows]))
 
 
 # The model's side: packed rows in, vectors of a window out, without waiting for the device.
@@ -426,7 +383,7 @@ def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Window:
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
 TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row
-PackedRow = tuple[Longs, Longs, Longs]  # tokens, offsets, and the numbers of the pieces
+PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
 
 
 def nothing(tokens: int) -> None:
@@ -441,7 +398,7 @@ class Model(Protocol):
     def start(
         self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
     ) -> Callable[[], Floats]:
-        """Set going the vectors of `count` pieces, given as rows of tokens, offsets and the pieces' numbers.
+        """Set going the vectors of `count` pieces, given as packed rows.
 
         What is returned waits for them; `done` is told the tokens of every row that was computed or set going.
         """
@@ -468,23 +425,23 @@ class TorchModel:
     ) -> Callable[[], Floats]:
         out_PD = torch.empty(count, self.width, device=self._device)
         if self._threads == 1:
-            for tokens, offsets, numbers in packed:
-                done(self._row(tokens, offsets, numbers, out_PD))
+            for tokens, numbers in packed:
+                done(self._row(tokens, numbers, out_PD))
         else:
             with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                for size in pool.map(lambda row: self._row(row[0], row[1], row[2], out_PD), packed):
+                for size in pool.map(lambda row: self._row(row[0], row[1], out_PD), packed):
                     done(size)
         return self._fetch(out_PD)
 
     @torch.inference_mode()
-    def _row(self, tokens: Longs, offsets: Longs, numbers: Longs, out_PD: Tensor) -> int:
-        row = Packed.from_numpy(tokens, offsets)
+    def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
+        row = Packed.from_ragged(tokens)
         row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             vectors = self.encoder.vectors(self._states(row), row, self._skip).float()
         vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
         out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
-        return len(tokens)
+        return len(tokens.values)
 
     def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
         """Copy back as soon as these vectors are there, not when all that follows is."""
@@ -521,9 +478,7 @@ class Plan:
 
     def packed(self, batch: Batch, pieces: Pieces) -> Iterator[PackedRow]:
         """The rows of a window, longest pieces first."""
-        sizes = lengths(pieces, self.frame)
-        for chosen in by_budget(sizes, self.budget):
-            yield (*row(batch.window, pieces, self.frame, chosen), chosen)
+        return packed_rows(batch.window, pieces, self.frame, self.budget)
 
     def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> Encoded:
         """Ids and vectors of a window: of its pieces, or of its texts."""

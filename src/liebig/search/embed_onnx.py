@@ -27,6 +27,7 @@ from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.machine import threads as free_threads
 from liebig.model.encoder import Encoder
 from liebig.model.loading import quiet
+from liebig.ragged import Ragged
 from liebig.search.embed import Longs, PackedRow, nothing
 
 GRAPH = "model.onnx"
@@ -184,10 +185,10 @@ class OnnxModel:
         out = np.empty((count, self.width), np.float32)
 
         def run_row(row: PackedRow) -> int:
-            tokens, offsets, numbers = row
-            vectors = self._session.run(["vectors"], padded(tokens, offsets, self._pad))[0]
+            tokens, numbers = row
+            vectors = self._session.run(["vectors"], padded(tokens, self._pad))[0]
             out[numbers] = F.normalize(torch.from_numpy(vectors), dim=-1).numpy() if self._unit else vectors
-            return len(tokens)
+            return len(tokens.values)
 
         with ThreadPoolExecutor(self._threads) as pool:
             for size in pool.map(run_row, packed):
@@ -195,10 +196,10 @@ class OnnxModel:
         return lambda: out
 
 
-def padded(tokens: Longs, offsets: Longs, pad: int) -> Mapping[str, Longs]:
+def padded(tokens: Ragged, pad: int) -> Mapping[str, Longs]:
     """A packed row as ids and mask, B x L."""
-    sizes = np.diff(offsets)
+    sizes = tokens.lengths
     mask = np.arange(sizes.max()) < sizes[:, None]
     ids = np.full(mask.shape, pad, np.int64)
-    ids[mask] = tokens
+    ids[mask] = tokens.values
     return {"input_ids": ids, "attention_mask": mask.astype(np.int64)}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from liebig.model.encoder import Encoder
 from liebig.search import embed as rows
-from liebig.search.embed import TOKENS_CPU, TOKENS_CUDA, Longs, Model, TorchModel, Window, frame_of
+from liebig.search.embed import TOKENS_CPU, TOKENS_CUDA, Longs, Model, TorchModel, frame_of
 from liebig.text.layout import Record, RoleLayout
 
 Kind = Literal["passage", "query"]
@@ -90,13 +90,12 @@ class Embedder:
         """Vectors, their numbers of tokens, and whether some were cut off."""
         layout = self._layouts[kind]
         frame = frame_of(layout)
-        window = Window(*layout.tokens([layout.text(text) for text in texts]))
+        window = layout.tokens([layout.text(text) for text in texts])
         pieces = rows.first_pieces(window, frame)
         sizes = rows.lengths(pieces, frame)
-        groups = rows.by_budget(sizes, self.budget)
-        packed = ((*rows.row(window, pieces, frame, chosen), chosen) for chosen in groups)
+        packed = rows.packed_rows(window, pieces, frame, self.budget)
         vectors = self._model(layout).start(packed, len(texts))()
-        return vectors, sizes, np.diff(window.offsets) > frame.room
+        return vectors, sizes, window.lengths > frame.room
 
     def _model(self, layout: RoleLayout) -> Model:
         """The forward, which keeps the number of threads of the thread it is made in."""

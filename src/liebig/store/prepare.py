@@ -29,8 +29,9 @@ from liebig.base.records import Document, Passage, Section
 from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
+from liebig.ragged import offsets_of
 from liebig.store.store import SUMMARY
-from liebig.store.write import Lengths, Shard, build, join
+from liebig.store.write import Shard, build, join
 from liebig.text import sentences
 from liebig.text.passages import pack_sentences
 from liebig.text.tokenizer import Tokenizer
@@ -241,7 +242,7 @@ Offsets = NDArray[np.int64]
 
 def by_tokens(shard: Shard, length: int, overlap: int) -> Shard:
     """The shard with passages of whole sentences, at most `length` tokens each."""
-    sentences = _offsets(shard.sentences)
+    sentences = offsets_of(shard.sentences)
     if len(sentences) == 1:
         return replace(shard, passages=np.zeros((0, 2), np.int64))
     blocks = pack_sentences(sentences, _sections(shard), length, overlap)
@@ -250,7 +251,7 @@ def by_tokens(shard: Shard, length: int, overlap: int) -> Shard:
 
 def by_words(shard: Shard, length: int, overlap: int, continues: NDArray[np.bool_]) -> Shard:
     """The shard with passages of `length` words, each repeating the last `overlap` of the one before it."""
-    bounds = _offsets(shard.sentences)[_sections(shard)]
+    bounds = offsets_of(shard.sentences)[_sections(shard)]
     begins = ~continues[shard.tokens]
     begins[bounds[:-1][np.diff(bounds) > 0]] = True
     words = np.append(np.flatnonzero(begins), len(begins))
@@ -271,8 +272,4 @@ def _pairs(bounds: Offsets) -> Offsets:
 
 def _sections(shard: Shard) -> Offsets:
     """First sentence of each section, and the number of sentences."""
-    return _offsets(shard.paragraphs)[_offsets(shard.sections)]
-
-
-def _offsets(lengths: Lengths) -> Offsets:
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    return offsets_of(shard.paragraphs)[offsets_of(shard.sections)]

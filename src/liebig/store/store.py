@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
-from liebig.ragged import Ids, Offsets, Ragged, Strings
+from liebig.ragged import Longs as Offsets, Ragged, Strings
 from liebig.text.tokenizer import Tokenizer
 
 FORMAT = 1
 SUMMARY = "store.json"
 TOKENIZER = "tokenizer"
+Ids = NDArray[Any]  # uint16 or uint32, by the size of the vocabulary
 LEVELS = ("documents", "sections", "paragraphs", "sentences", "tokens")
 
 
@@ -65,7 +66,7 @@ class TokenStore:
             **{name: _map(path, name) for name in LEVELS},
             titles=Ragged(_map(path, "titles"), _map(path, "titles_offsets")),
             headings=Ragged(_map(path, "headings"), _map(path, "headings_offsets")),
-            ids=Strings(_map(path, "ids"), _map(path, "ids_offsets")),
+            ids=Strings(Ragged(_map(path, "ids"), _map(path, "ids_offsets"))),
             passages=_map(path, "passages") if "passages.npy" in manifest.outputs else None,
             vocab_size=summary["vocab_size"],
         )
@@ -107,9 +108,10 @@ class TokenStore:
                 raise CorruptError(
                     f"{upper}.npy does not fit {lower}.npy", file=self.path, fix="prepare it again"
                 )
-        for name, rows in (("titles", len(self)), ("headings", len(self.sections) - 1), ("ids", len(self))):
-            found = getattr(self, name)
-            if len(found) != rows or found.offsets[-1] != len(found.values):
+        documents, sections = len(self), len(self.sections) - 1
+        rows = {"titles": (self.titles, documents), "headings": (self.headings, sections)}
+        for name, (ragged, count) in (rows | {"ids": (self.ids.utf8, documents)}).items():
+            if len(ragged) != count or ragged.offsets[-1] != len(ragged.values):
                 raise CorruptError(f"{name}.npy has a wrong length", file=self.path, fix="prepare it again")
 
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from liebig.base import workspace
 from liebig.base.records import Document
-from liebig.ragged import Ids
-from liebig.store.store import FORMAT, SUMMARY, TOKENIZER
+from liebig.store.store import FORMAT, SUMMARY, TOKENIZER, Ids
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 
@@ -95,9 +94,9 @@ class Column:
             self._tokenize()
 
     def _tokenize(self) -> None:
-        ids, offsets = self._encode(self._texts)
-        self._ids.append(ids.astype(self._type))
-        self._lengths.append(np.diff(offsets))
+        rows = self._encode(self._texts)
+        self._ids.append(rows.values.astype(self._type))
+        self._lengths.append(rows.lengths)
         self._texts, self._characters = [], 0
 
     def finish(self) -> tuple[Ids, Lengths]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from liebig.base.errors import ModelError, RecipeError
 from liebig.base.records import Document, Passage, Query, Title
-from liebig.ragged import Rows, bounds, counted, lists, wrapped
+from liebig.ragged import Ragged, gather
 from liebig.text.tokenizer import Tokenizer
 
 Role = Literal["query", "passage"]
@@ -89,21 +89,25 @@ class RoleLayout:
     lowercase: bool = False
     bare: bool = False  # without special tokens: one half of a pair
 
-    def ids(self, records: Sequence[Record]) -> Rows:
-        """Token ids of records, cut and wrapped, as one row and its offsets."""
+    def ids(self, records: Sequence[Record]) -> Ragged:
+        """Token ids of records, cut and wrapped: one row per record."""
         template = self.tokenizer.template
-        around = ((), ()) if self.bare else (template.before, template.after)
-        return wrapped(self.tokens([self.text(record) for record in records]), self.length, *around)
+        before, after = ((), ()) if self.bare else (template.before, template.after)
+        return self.tokens([self.text(record) for record in records]).wrap(before, after, self.length)
 
     def lists(self, records: Sequence[Record]) -> list[list[int]]:
         """The same as a list per record."""
-        return lists(self.ids(records))
+        return self.ids(records).to_lists()
 
-    def parts(self, records: Iterable[Record]) -> Iterator[Rows]:
+    def parts(self, records: Iterable[Record]) -> Iterator[Ragged]:
         """The same for any number of records, some thousand at a time."""
         stream = iter(records)
         while some := list(islice(stream, AT_ONCE)):
             yield self.ids(some)
+
+    def all_ids(self, records: Iterable[Record]) -> Ragged:
+        """The same for any number of records, in memory."""
+        return Ragged.concatenate(self.parts(records), np.int32)
 
     def text(self, record: Record) -> str:
         """What `tokens` takes: prompt, title and text as one string, with `MARK` where a separator token will stand."""
@@ -115,20 +119,22 @@ class RoleLayout:
         full = self.prompt + body
         return full.lower() if self.lowercase else full
 
-    def tokens(self, texts: Sequence[str]) -> Rows:
+    def tokens(self, texts: Sequence[str]) -> Ragged:
         """Ids of what `text` gave: not cut, and no special tokens but the separator's. No text can spell one."""
         if self.title != "separator":
             return self.tokenizer.encode_packed(texts)
         parts = [text.split(MARK, 1) for text in texts]
-        row, offsets = self.tokenizer.encode_packed([part for both in parts for part in both])
-        sizes = np.diff(offsets)
-        ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-        room = sizes + 1
-        room[ends - 1] -= 1  # a separator after every part but a text's last
-        made = bounds(room)
-        out = np.full(made[-1], self.tokenizer.sep if len(sizes) > len(texts) else 0, np.int32)
-        out[counted(made[:-1], sizes)] = row
-        return out, made[np.concatenate((np.zeros(1, np.int64), ends))]
+        pieces = self.tokenizer.encode_packed([part for both in parts for part in both])
+        if len(pieces) == len(texts):
+            return pieces
+        titled = np.fromiter(map(len, parts), np.int64, len(parts)) > 1
+        last = np.cumsum(1 + titled) - 1
+        end = len(pieces.values)  # where the separator is put, so that it can be gathered too
+        spans = np.zeros((len(texts), 3, 2), np.int64)
+        spans[titled, 0] = np.stack((pieces.offsets[last - 1], pieces.offsets[last]), axis=1)[titled]
+        spans[titled, 1] = end, end + 1
+        spans[:, 2] = np.stack((pieces.offsets[last], pieces.offsets[last + 1]), axis=1)
+        return gather(np.append(pieces.values, np.int32(self.tokenizer.sep)), spans, dtype=np.int32)
 
     @cached_property
     def prompt_ids(self) -> list[int]:

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from liebig.base.rng import below, mix, uniform
+from liebig.ragged import Ragged, offsets_of
 
 _WORDS, _PIECES = np.uint64(1), np.uint64(2)  # streams of a key: the order of words, what becomes of a piece
 
@@ -23,14 +24,13 @@ _WORDS, _PIECES = np.uint64(1), np.uint64(2)  # streams of a key: the order of w
 class Masked(NamedTuple):
     """A masked row, the positions to predict (ascending) and what stood there."""
 
-    tokens: NDArray[np.int64]
+    tokens: Ragged
     targets: NDArray[np.int64]
     labels: NDArray[np.int64]
 
 
 def mask_words(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
+    tokens: Ragged,
     keys: NDArray[np.uint64],
     continues: NDArray[np.bool_],
     special: NDArray[np.bool_],
@@ -40,68 +40,24 @@ def mask_words(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> Masked:
-    """Whole-word masking of sequences `tokens[offsets[b]:offsets[b+1]]`, each under its own key.
+    """Whole-word masking of sequences, each under its own key.
 
     A word is a piece and the pieces after it that continue it; the first piece after a special token begins a
     word. Where every word is longer than the target, nothing is chosen, as in the reference.
     """
-    _check(tokens, offsets, keys, rate, mask_share, random_share)
-    row = tokens.astype(np.int64)
-    chosen = np.zeros(len(row), dtype=np.bool_)
-    _choose_words(row, offsets, keys, continues, special, rate, chosen)
-    return _hidden(row, offsets, keys, chosen, special, mask_id, vocab_size, mask_share, random_share)
-
-
-def mask_tokens(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
-    keys: NDArray[np.uint64],
-    special: NDArray[np.bool_],
-    mask_id: int,
-    vocab_size: int,
-    rate: float,
-    mask_share: float = 0.8,
-    random_share: float = 0.1,
-) -> Masked:
-    """Single pieces instead of words: every piece is a word of its own, and the target is always met."""
-    alone = np.zeros(len(special), dtype=np.bool_)
-    return mask_words(
-        tokens, offsets, keys, alone, special, mask_id, vocab_size, rate, mask_share, random_share
-    )
-
-
-def _check(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
-    keys: NDArray[np.uint64],
-    rate: float,
-    mask_share: float,
-    random_share: float,
-) -> None:
-    assert len(keys) == len(offsets) - 1, "one key for each sequence"
-    assert offsets[-1] <= len(tokens), "offsets past the row"
+    assert len(keys) == len(tokens), "one key for each sequence"
     assert keys.dtype == np.uint64, "keys are uint64"
     assert 0 <= rate <= 1, "a rate is a share"
     assert min(mask_share, random_share) >= 0, "a share is not negative"
     assert mask_share + random_share <= 1 + 1e-9, "shares of one whole"
-
-
-def _hidden(
-    row: NDArray[np.int64],
-    offsets: NDArray[Any],
-    keys: NDArray[np.uint64],
-    chosen: NDArray[np.bool_],
-    special: NDArray[np.bool_],
-    mask_id: int,
-    vocab_size: int,
-    mask_share: float,
-    random_share: float,
-) -> Masked:
+    row, offsets = tokens.values.astype(np.int64), tokens.offsets
+    chosen = np.zeros(len(row), dtype=np.bool_)
+    _choose_words(row, offsets, keys, continues, special, rate, chosen)
     targets = np.flatnonzero(chosen)
     labels = row[targets]
     ordinary = np.flatnonzero(~special[:vocab_size])
     _replace(row, offsets, keys, chosen, ordinary, mask_id, mask_share, mask_share + random_share)
-    return Masked(row, targets, labels)
+    return Masked(Ragged(row, offsets), targets, labels)
 
 
 @njit(nogil=True, cache=True)
@@ -190,51 +146,46 @@ _NOISE_WORDS, _NOISE_PIECES = np.uint64(3), np.uint64(4)  # streams of a key, ap
 
 
 def delete_words(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
+    tokens: Ragged,
     keys: NDArray[np.uint64],
     special: NDArray[np.bool_],
     p: float,
     continues: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The row and offsets without the words that were hit."""
-    hit = hit_words(tokens, offsets, keys, special, p, continues, spare_one=True)
-    left = np.concatenate(([0], np.cumsum(~hit)))
-    return tokens.astype(np.int64)[~hit], left[offsets]
+) -> Ragged:
+    """The sequences without the words that were hit."""
+    hit = hit_words(tokens, keys, special, p, continues, spare_one=True)
+    return Ragged(tokens.values.astype(np.int64)[~hit], offsets_of(~hit)[tokens.offsets])
 
 
 def replace_words(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
+    tokens: Ragged,
     keys: NDArray[np.uint64],
     special: NDArray[np.bool_],
     p: float,
     continues: NDArray[np.bool_] | None = None,
-) -> NDArray[np.int64]:
+) -> Ragged:
     """Every piece that was hit becomes a random ordinary token."""
-    row = tokens.astype(np.int64)
-    hit = hit_words(tokens, offsets, keys, special, p, continues)
-    _replace_hit(row, offsets, keys, hit, np.flatnonzero(~special))
-    return row
+    row = tokens.values.astype(np.int64)
+    hit = hit_words(tokens, keys, special, p, continues)
+    _replace_hit(row, tokens.offsets, keys, hit, np.flatnonzero(~special))
+    return Ragged(row, tokens.offsets)
 
 
 def hide_words(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
+    tokens: Ragged,
     keys: NDArray[np.uint64],
     special: NDArray[np.bool_],
     p: float,
     mask_id: int,
     continues: NDArray[np.bool_] | None = None,
-) -> NDArray[np.int64]:
+) -> Ragged:
     """Every piece that was hit becomes [MASK]."""
-    hit = hit_words(tokens, offsets, keys, special, p, continues)
-    return np.where(hit, np.int64(mask_id), tokens.astype(np.int64))
+    hit = hit_words(tokens, keys, special, p, continues)
+    return Ragged(np.where(hit, np.int64(mask_id), tokens.values.astype(np.int64)), tokens.offsets)
 
 
 def hit_words(
-    tokens: NDArray[Any],
-    offsets: NDArray[Any],
+    tokens: Ragged,
     keys: NDArray[np.uint64],
     special: NDArray[np.bool_],
     p: float,
@@ -243,11 +194,11 @@ def hit_words(
 ) -> NDArray[np.bool_]:
     """Which tokens are hit: all pieces of a word or none."""
     assert 0 <= p <= 1, "a probability"
-    assert len(keys) == len(offsets) - 1, "one key for each sequence"
+    assert len(keys) == len(tokens), "one key for each sequence"
     assert keys.dtype == np.uint64, "keys are uint64"
     joined = np.zeros(len(special), dtype=np.bool_) if continues is None else continues
-    hit = np.zeros(len(tokens), dtype=np.bool_)
-    _hit(tokens, offsets, keys, joined, special, p, spare_one, hit)
+    hit = np.zeros(len(tokens.values), dtype=np.bool_)
+    _hit(tokens.values, tokens.offsets, keys, joined, special, p, spare_one, hit)
     return hit
 
 

@@ -145,18 +145,6 @@ def truncate(
     return left, np.minimum(left + longest, ends)
 
 
-def gather(
-    tokens: NDArray[Any], spans: NDArray[np.int64], before: NDArray[Any], after: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The packed row and its offsets: sequence b is `before`, the tokens of spans[b, 0], spans[b, 1], …, `after`."""
-    lengths = (spans[:, :, 1] - spans[:, :, 0]).sum(axis=1) + len(before) + len(after)
-    offsets = np.zeros(len(spans) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    row = np.empty(offsets[-1], dtype=np.int64)
-    _gather(tokens, spans, np.asarray(before, np.int64), np.asarray(after, np.int64), offsets, row)
-    return row, offsets
-
-
 def _around(
     starts: NDArray[Any],
     ends: NDArray[Any],
@@ -331,19 +319,3 @@ def _sharing(key: Any, units: Any, n: int, first: int, last: int, longest: int) 
     while i > 0 and units[j] - units[i - 1] <= longest:
         i -= 1
     return units[i], units[j]
-
-
-@njit(nogil=True, cache=True)
-def _gather(tokens: Any, spans: Any, before: Any, after: Any, offsets: Any, row: Any) -> None:
-    for b in range(len(spans)):
-        at = offsets[b]
-        for t in before:
-            row[at] = t
-            at += 1
-        for p in range(spans.shape[1]):
-            for t in range(spans[b, p, 0], spans[b, p, 1]):
-                row[at] = tokens[t]
-                at += 1
-        for t in after:
-            row[at] = t
-            at += 1

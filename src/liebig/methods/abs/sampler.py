@@ -35,9 +35,10 @@ from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
-from liebig.methods.labelled import Examples, Texts
+from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Retriever
 from liebig.methods.samplers import Batching, LabelledRun, Sampler, steps_of
+from liebig.ragged import Ragged
 from liebig.train.distributed import World
 from liebig.train.loop import LoopConfig
 
@@ -130,14 +131,14 @@ def random_hardness(similarity: Similarity, batch: int, seed: int, sample: int =
 
 
 def model_similarity(
-    objective: Retriever, examples: Examples, queries: Texts, passages: Texts, unit: bool
+    objective: Retriever, examples: Examples, queries: Ragged, passages: Ragged, unit: bool
 ) -> Similarity:
     """From the towers as they are: each example's query and first positive."""
-    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    firsts = examples.positives.values[examples.positives.offsets[:-1]]
     device = objective.tower("query").device
-    q = objective.tower("query").encode_rows(queries.rows(), unit=unit)
+    q = objective.tower("query").encode_rows(queries, unit=unit)
     once, back = np.unique(firsts, return_inverse=True)
-    p = objective.tower("passage").encode_rows(passages.rows(once), unit=unit)[back]
+    p = objective.tower("passage").encode_rows(passages.take(once), unit=unit)[back]
     twin = torch.from_numpy(twins(examples))
     return Vectors.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
 
@@ -167,7 +168,7 @@ def _hits(path: Path) -> Iterator[tuple[str, str, float]]:
 
 def twins(examples: Examples) -> Longs:
     """A number for each example, equal where first positives have the same text."""
-    firsts = examples.positives.values[examples.positives.bounds[:-1]]
+    firsts = examples.positives.values[examples.positives.offsets[:-1]]
     return examples.content[firsts]
 
 
