@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.commands import STAGES
-from liebig.commands.pretrain import find_tokenizer, pretrain, start
+from liebig.commands.pretrain import Pretraining, find_tokenizer, start
 from liebig.methods.cocondenser import NO_HEAD
 from liebig.methods.cost import plan
 from liebig.methods.pretraining import PretrainConfig
@@ -42,7 +42,7 @@ def recipe(name: str, out: Path, *overrides: str) -> PretrainConfig:
 def condenser(smoke: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run that several tests look at."""
     folder = tmp_path_factory.mktemp("condenser")
-    pretrain(recipe("condenser", smoke, "stages.model.loop.steps=4"), folder, ALONE)
+    Pretraining(recipe("condenser", smoke, "stages.model.loop.steps=4"), folder, ALONE).run()
     return folder
 
 
@@ -120,7 +120,9 @@ def test_the_best_weights_are_saved_where_the_recipe_asks_for_them_and_else_the_
 ):
     loop = {"steps": 3, "batch": 16, "eval_every": 1, "keep": 3, **asked}
     config = recipe("mlm", smoke, "stages.model.optim.lr=0.01")
-    pretrain(config.model_copy(update={"loop": config.loop.model_copy(update=loop)}), tmp_path, ALONE)
+    Pretraining(
+        config.model_copy(update={"loop": config.loop.model_copy(update=loop)}), tmp_path, ALONE
+    ).run()
     stored = load_file(tmp_path / "checkpoints" / f"step-{step:08d}" / "objective.safetensors")
     saved = load_file(tmp_path / "model" / "model.safetensors")
     name = "bert.encoder.layer.0.output.dense.weight"
@@ -129,9 +131,11 @@ def test_the_best_weights_are_saved_where_the_recipe_asks_for_them_and_else_the_
 
 def test_a_run_without_evaluation_says_so(smoke, tmp_path, capsys):
     steps = "stages.model.loop={steps=1, batch=4}"
-    pretrain(recipe("mlm", smoke, steps, "stages.model.evaluation.share=0"), tmp_path / "none", ALONE)
+    Pretraining(
+        recipe("mlm", smoke, steps, "stages.model.evaluation.share=0"), tmp_path / "none", ALONE
+    ).run()
     assert "no evaluation: evaluation.share = 0" in capsys.readouterr().err
-    pretrain(recipe("mlm", smoke, steps), tmp_path / "some", ALONE)
+    Pretraining(recipe("mlm", smoke, steps), tmp_path / "some", ALONE).run()
     assert "no evaluation" not in capsys.readouterr().err
 
 
@@ -148,14 +152,14 @@ def test_what_a_run_would_refuse_is_not_planned(smoke, name, change, sentence):
 
 
 def test_a_missing_head_is_announced_and_the_preset_is_said(smoke, tmp_path, capsys):
-    pretrain(recipe("cloze", smoke, "stages.model.loop.steps=1"), tmp_path, ALONE)
+    Pretraining(recipe("cloze", smoke, "stages.model.loop.steps=1"), tmp_path, ALONE).run()
     said = capsys.readouterr().err
     assert NO_HEAD in said
     assert "preset 'paper'" in said
 
 
 def test_documents_that_are_too_short_are_counted(smoke, tmp_path, capsys):
-    pretrain(recipe("cocondenser", smoke, *SHORT), tmp_path, ALONE)
+    Pretraining(recipe("cocondenser", smoke, *SHORT), tmp_path, ALONE).run()
     assert "too short and skipped" in capsys.readouterr().err
 
 
@@ -174,7 +178,7 @@ class Interrupted(Exception):
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(smoke, tmp_path, monkeypatch):
     """MoCo has the most state: two encoders, a queue, and where it stands."""
     config = recipe("moco", smoke, "stages.model.loop={steps=6, batch=32, checkpoint_every=2, workers=0}")
-    pretrain(config, tmp_path / "whole", ALONE)
+    Pretraining(config, tmp_path / "whole", ALONE).run()
     real = loops.Feed.get
 
     def broken(self, step, until):
@@ -184,9 +188,9 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(smoke, tmp_path, monk
 
     monkeypatch.setattr(loops.Feed, "get", broken)
     with pytest.raises(Interrupted):
-        pretrain(config, tmp_path / "parts", ALONE)
+        Pretraining(config, tmp_path / "parts", ALONE).run()
     monkeypatch.undo()
-    pretrain(config, tmp_path / "parts", ALONE)
+    Pretraining(config, tmp_path / "parts", ALONE).run()
     whole, parts = (
         load_file(tmp_path / name / "checkpoints" / "step-00000006" / "objective.safetensors")
         for name in ("whole", "parts")
@@ -196,7 +200,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(smoke, tmp_path, monk
 
 
 def short_run(world: World, smoke: Path, folder: Path) -> None:
-    pretrain(recipe("cocondenser", smoke, *FRESH), folder, world)
+    Pretraining(recipe("cocondenser", smoke, *FRESH), folder, world).run()
 
 
 FRESH = (

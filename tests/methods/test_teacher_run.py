@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from liebig.base import pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.commands import STAGES
-from liebig.commands.pretrain import pretrain, start
+from liebig.commands.pretrain import Pretraining, start
 from liebig.methods import pretraining as presets
 from liebig.methods.cocondenser import CoCondenser
 from liebig.methods.held_out import hold_out
@@ -100,13 +100,13 @@ def test_a_further_run_goes_on_with_the_projection_of_its_start(world):
 def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, capsys):
     folder = world / "model" / "model"
     kept = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
-    pretrain(kept, tmp_path / "same", ALONE)
-    assert "is left out" not in capsys.readouterr().err
+    Pretraining(kept, tmp_path / "same", ALONE).run()
+    assert "is not used" not in capsys.readouterr().err
     other = kept.model_copy(
         update={"objective": SimCLR.Config(pooling="cls"), "source": Crops.Config(window=16)}
     )
-    pretrain(other, tmp_path / "other", ALONE)
-    assert "the start's 2_Dense is left out" in capsys.readouterr().err
+    Pretraining(other, tmp_path / "other", ALONE).run()
+    assert "2_Dense of the starting model is not used" in capsys.readouterr().err
     assert not (tmp_path / "other" / "model" / "2_Dense").exists()
 
 
@@ -114,7 +114,7 @@ def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(wo
     for folder, warned in ((world / "model" / "model", True), (world / "start" / "model", False)):
         short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
         config = short.model_copy(update={"objective": MaskedLM.Config(), "source": Crops.Config(window=16)})
-        pretrain(config, tmp_path / str(warned), ALONE)
+        Pretraining(config, tmp_path / str(warned), ALONE).run()
         assert ("may no longer fit" in capsys.readouterr().err) == warned
     assert CoCondenser.Config().masks
     assert not CoCondenser.Config(mlm=False).masks
@@ -135,8 +135,8 @@ def test_a_contrast_starts_from_the_encoders_own_vectors_and_trains_its_projecti
         found = made.represent(batch).vectors
         queries = unweave(batch, found, ("query", "key"))["query"] if isinstance(made, SimCLR) else found
         torch.testing.assert_close(queries, encoder(row))
-    pretrain(config, tmp_path / "trained", ALONE)
-    assert "is left out" not in capsys.readouterr().err
+    Pretraining(config, tmp_path / "trained", ALONE).run()
+    assert "is not used" not in capsys.readouterr().err
     before, after = (
         load_file(place / "2_Dense" / "model.safetensors")["linear.weight"]
         for place in (folder, tmp_path / "trained" / "model")
@@ -151,7 +151,7 @@ class Interrupted(Exception):
 
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monkeypatch):
     config = recipe(world, "stages.model.loop={steps=4, batch=32, checkpoint_every=2, workers=0}")
-    pretrain(config, tmp_path / "whole", ALONE)
+    Pretraining(config, tmp_path / "whole", ALONE).run()
     real = loops.Feed.get
 
     def broken(self, step, until):
@@ -161,9 +161,9 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monk
 
     monkeypatch.setattr(loops.Feed, "get", broken)
     with pytest.raises(Interrupted):
-        pretrain(config, tmp_path / "parts", ALONE)
+        Pretraining(config, tmp_path / "parts", ALONE).run()
     monkeypatch.undo()
-    pretrain(config, tmp_path / "parts", ALONE)
+    Pretraining(config, tmp_path / "parts", ALONE).run()
     whole, parts = (
         load_file(tmp_path / name / "checkpoints" / "step-00000004" / "objective.safetensors")
         for name in ("whole", "parts")
@@ -198,4 +198,6 @@ def test_what_makes_no_sense_is_refused(world, overrides, said):
 
 def test_a_student_of_another_width_needs_the_projection(world, tmp_path):
     with pytest.raises(RecipeError, match="256 numbers, the student's 64"):
-        pretrain(recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE)
+        Pretraining(
+            recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE
+        ).run()

@@ -1,15 +1,13 @@
 """`liebig pretrain`: stores and a starting model in, a model folder and a log out.
 
-Opens the stores, builds sources, objective and batches from the recipe, trains (taking up what an interrupted run
-left in the folder), and saves `model/`, which transformers and sentence-transformers load, with the heads beside
-it. Under torchrun every process runs this; the first one writes.
+The recipe is in `methods/pretraining.py`; what is learned is up to the method it names (`methods/__init__.py`), and the
+course of a training is in `train/stage.py`. `model/` can be loaded by transformers and sentence-transformers; heads lie
+beside it. Under torchrun every process runs this; the first one writes.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,61 +29,61 @@ from liebig.model.folder import length_of_use, load_heads, read_modules
 from liebig.store.store import TokenStore
 from liebig.text.layout import LONGEST_USE, Layout, checked_length
 from liebig.text.tokenizer import Tokenizer, has_tokenizer
-from liebig.train.checkpoint import load_checkpoint, put_module, take_module
-from liebig.train.distributed import World, joined, sharded
-from liebig.train.loop import Epochs, train
+from liebig.train.distributed import World
+from liebig.train.loop import Epochs
 from liebig.train.objective import Objective
 from liebig.train.precision import DTYPES, choose
+from liebig.train.stage import MODEL, Data, TrainingStage
 
-MODEL = "model"
 WORN_HEAD = (
     "WARNING: the starting model was trained for its vectors, and its masked-LM head may no longer fit its states. "
     "A masked language model is the better start for this objective."
 )
 
 
-def run(config: PretrainConfig, folder: Folder) -> None:
-    """Pre-train, and save the model."""
-    with joined() as world:
-        pretrain(config, folder.path, world)
+class Pretraining(TrainingStage[PretrainConfig, Method]):
+    """An encoder trained by the method of the recipe."""
 
+    evaluated_on = "held-out text"
 
-def pretrain(config: PretrainConfig, folder: Path, world: World) -> None:
-    """The same for a process that has joined the others; leaves `model/` and `log.jsonl` in the folder."""
-    full = presets.resolve(config)
-    say = _speaker(world)
-    say(", ".join(presets.describe_preset(config)))
-    # One process compares hashes; the others would only read the same files again.
-    stores = [TokenStore.open(store.path, hashes=world.first) for store in full.stores]
-    tokenizer = find_tokenizer(full, stores)
-    method = start(full, tokenizer)
-    say(method.backbone.describe())
-    for warning in method.warnings():
-        say(warning)
-    if is_retriever(full) and full.objective.masks:
-        say(WORN_HEAD)
-    if left := left_out(full, method):
-        say(
-            f"the start's {left} is left out: this objective trains the pooled states, and the model is saved so"
+    def __init__(self, config: PretrainConfig, folder: Path, world: World) -> None:
+        super().__init__(presets.resolve(config), folder, world)
+        self.label = self.config.objective.kind
+        self.say(", ".join(presets.describe_preset(config)))
+        # One process compares hashes; the others would only read the same files again.
+        self.stores = [TokenStore.open(store.path, hashes=world.first) for store in self.config.stores]
+        self.tokenizer = find_tokenizer(self.config, self.stores)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Held-out masked words or partners are not retrieval, so by default the end of the run is kept."""
+        return self.config.loop.best is not None or self.config.loop.patience is not None
+
+    def start(self) -> Method:
+        return start(self.config, self.tokenizer)
+
+    def data(self, objective: Method) -> Data:
+        self.say(objective.backbone.describe())
+        for warning in objective.warnings():
+            self.say(warning)
+        if is_retriever(self.config) and self.config.objective.masks:
+            self.say(WORN_HEAD)
+        if left := left_out(self.config, objective):
+            self.say(f"{left} of the starting model is not used: this objective trains the pooled states")
+        return read(self.config, self.stores, self.tokenizer, self.world, self.say)
+
+    def save(self, objective: Method) -> None:
+        saved = objective.saved()
+        encoder = Encoder(
+            objective.backbone,
+            self.tokenizer,
+            pooling=saved.pooling,
+            tail=saved.tail,
+            max_length=use_length(self.config, objective.backbone),
+            similarity=saved.similarity,
+            layout=Layout(self.config.title_rule(), trained_length=self.config.max_length),
         )
-    data = read(full, stores, tokenizer, world, say)
-    trained = train(
-        method,
-        data.batches,
-        folder,
-        loop=full.loop.model_copy(update={"batch": data.size}),
-        optim=full.optim,
-        schedule=full.schedule,
-        world=world,
-        epochs=Epochs(data.epoch_steps),
-        evaluate=data.evaluate,
-        label=full.objective.kind,
-    )
-    # Held-out masked words or partners are no retrieval, so the end of the run is what is kept, unless the recipe asks.
-    if trained.best is not None and (full.loop.best is not None or full.loop.patience is not None):
-        kept = load_checkpoint(method, folder)
-        say(f"keeping the weights of step {kept:,}, the best on held-out text")
-    save(method, full, tokenizer, folder / MODEL, world)
+        encoder.save(self.folder / MODEL, heads=saved.heads)
 
 
 def start(config: PretrainConfig, tokenizer: Tokenizer) -> Method:
@@ -155,16 +153,6 @@ def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Toke
     return tokenizer
 
 
-@dataclass(frozen=True)
-class Data:
-    """Batches by step, examples in each, steps in an epoch, and the evaluation where something is held out."""
-
-    batches: Maker
-    size: int
-    epoch_steps: int
-    evaluate: Callable[[Objective], Mapping[str, float]] | None
-
-
 def read(
     config: PretrainConfig,
     stores: Sequence[TokenStore],
@@ -187,16 +175,17 @@ def read(
     evaluation = _evaluation(config, held, size, shape, world, extras)
     if evaluation is None:
         say(
-            f"no evaluation: evaluation.share = {config.evaluation.share:g} holds out too little text for one"
+            f"no evaluation: evaluation.share = {config.evaluation.share:g} holds out too little text for a batch"
         )
-    return Data(Maker(rows, shape, world, extras), size, sources.epoch_steps(kept, size), evaluation)
+    epochs = Epochs(sources.epoch_steps(kept, size))
+    return Data(Maker(rows, shape, world, extras), epochs, evaluation, batch_size=size)
 
 
-def batch_size(config: PretrainConfig, found: Sequence[sources.Weighted]) -> int:
-    """Examples in a batch: as said, or so many that their tokens come near what was said."""
+def batch_size(config: PretrainConfig, kept: Sequence[sources.Weighted]) -> int:
+    """Examples in a batch: loop.batch, or as many as come near batch_tokens."""
     if config.batch_tokens is None:
         return config.loop.batch
-    return max(1, round(config.batch_tokens / sources.tokens_per_example(found)))
+    return max(1, round(config.batch_tokens / sources.tokens_per_example(kept)))
 
 
 def _evaluation(
@@ -218,34 +207,9 @@ def _evaluation(
     return lambda objective: evaluate(objective, make, batches, world, dtype)
 
 
-def save(method: Method, config: PretrainConfig, tokenizer: Tokenizer, folder: Path, world: World) -> None:
-    """Write the model folder; parameters divided over processes are put together first."""
-    if sharded(method):
-        whole = take_module(method)
-        method = start(config, tokenizer) if world.first else method
-        if world.first:
-            put_module(method, whole)
-    if not world.first:
-        return
-    saved = method.saved()
-    encoder = Encoder(
-        method.backbone,
-        tokenizer,
-        pooling=saved.pooling,
-        tail=saved.tail,
-        max_length=use_length(config, method.backbone),
-        similarity=saved.similarity,
-        layout=Layout(config.title_rule(), trained_length=config.max_length),
-    )
-    encoder.save(folder, heads=saved.heads)
-
-
-def _speaker(world: World) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        if world.first:
-            sys.stderr.write(text + "\n")
-
-    return say
+def run(config: PretrainConfig, folder: Folder) -> None:
+    """Pre-train, and save the model."""
+    Pretraining.launch(config, folder)
 
 
 def plan_text(config: PretrainConfig) -> str:
