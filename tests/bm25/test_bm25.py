@@ -12,7 +12,7 @@ from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
-from liebig.bm25.doc2query import Generated
+from liebig.bm25.doc2query import GeneratedQueries
 from liebig.bm25.index import plain
 from liebig.bm25.search import BM25, Settings
 from liebig.bm25.update import write_index
@@ -124,7 +124,7 @@ def test_threads_and_chunks_change_nothing(tmp_path):
     assert np.array_equal(one.numbers[100], index.search([queries[100]], 20).numbers[0])
 
 
-def test_parts_kept_of_terms_that_come_again_change_nothing(tmp_path, monkeypatch):
+def test_cached_scores_change_nothing(tmp_path, monkeypatch):
     from liebig.bm25 import search as terms
 
     first = build(tmp_path / "ix", passages(300), words=2000)
@@ -133,7 +133,7 @@ def test_parts_kept_of_terms_that_come_again_change_nothing(tmp_path, monkeypatc
     again = [found(first, queries, 20) for _ in range(3)]
     assert again[0][:10] == once
     assert again[0] == again[1] == again[2]
-    monkeypatch.setattr(terms, "MOST_PARTS", 200)
+    monkeypatch.setattr(terms, "CACHED_SCORES", 200)
     assert found(BM25.open(tmp_path / "ix"), queries * 2, 20)[:80] == again[0]
 
 
@@ -162,7 +162,7 @@ def test_generated_queries_count_as_text_of_their_passage(tmp_path):
     file.write_text(
         '{"passage": "p3", "queries": ["what is a scramjet", "scramjet speed"]}\n{"passage": "p3", "query": "inlet"}\n'
     )
-    expanded = list(Generated(file).expand(rows))
+    expanded = list(GeneratedQueries(file).expand(rows))
     longer = [Passage(p.id, p.text + "\n" + "\n".join(q), p.title) for p, q in expanded]
     index = build(tmp_path / "a", expanded)
     assert [id for id, _ in found(index, ["scramjet inlet"])[0]] == ["p3"]
@@ -173,7 +173,7 @@ def test_generated_queries_that_are_none_name_the_line(tmp_path):
     file = tmp_path / "queries.jsonl"
     file.write_text('{"passage": "p3", "queries": ["a b"]}\n{"passage": 3}\n')
     with pytest.raises(DataError, match="line 2"):
-        Generated(file)
+        GeneratedQueries(file)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_other_scripts_find_their_passage(tmp_path, corpus, query, best):
     assert index.id(index.search([query], 3).row(0)[0][0]) == str(best)
 
 
-def test_stop_words_are_those_of_bm25s_and_nothing_else_of_it_is_imported():
+def test_stop_words_are_those_of_bm25s_which_is_not_imported():
     from bm25s import stopwords
 
     assert stop_words("english") == frozenset(stopwords.STOPWORDS_EN)
@@ -260,7 +260,7 @@ def test_settings_that_differ_from_those_of_the_base_are_refused(tmp_path):
     build(tmp_path / "a", passages(5))
     for values in ({"language": "german"}, {"title_weight": 2.0}, {"k1": 1.2}):
         folder = Folder(tmp_path / "out.partial", tmp_path / "out", resumed=False)
-        with pytest.raises(RecipeError, match=f"{next(iter(values))} = .* is kept"):
+        with pytest.raises(RecipeError, match=f"{next(iter(values))} = .* base was indexed with"):
             run(BM25Config(base=tmp_path / "a", **values), folder)
     with workspace.stage(tmp_path / "b", kind="bm25", recipe={}, inputs={}) as folder:
         run(BM25Config(base=tmp_path / "a", language="en", k1=0.9, compact=True), folder)
@@ -268,15 +268,15 @@ def test_settings_that_differ_from_those_of_the_base_are_refused(tmp_path):
 
 
 def test_weights_that_leave_nothing_are_refused():
-    with pytest.raises(ValueError, match="nothing counts"):
+    with pytest.raises(ValueError, match="all have weight 0"):
         BM25Config(collection="c", title_weight=0, body_weight=0)
 
 
 def test_generated_queries_are_found_in_the_folder_that_made_them(tmp_path):
     (tmp_path / "generated.jsonl").write_text('{"passage": "p3", "queries": ["what is a scramjet"]}\n')
-    assert Generated(tmp_path).of("p3") == ("what is a scramjet",)
+    assert GeneratedQueries(tmp_path).of("p3") == ("what is a scramjet",)
     with pytest.raises(DataError, match="no generated queries"):
-        Generated(tmp_path / "none")
+        GeneratedQueries(tmp_path / "none")
 
 
 def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):

@@ -29,7 +29,7 @@ from liebig.base.errors import CorruptError, LiebigError, ResourceError, Trainin
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
-PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "bm25s", "faiss-cpu")
+PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""BM25: text analysis, segments of postings on disk, search, updates."""
+"""BM25: text analysis, segments of postings on disk, search and updates."""

@@ -1,32 +1,27 @@
-"""From text to terms: words, without stop words, stemmed by Snowball.
+"""From text to terms: words in lower case, without stop words, stemmed by Snowball.
 
-Documents and queries go through the same function, so both sides agree. The result for ASCII text equals that of
-bm25s' own tokenizer with the same stop words and stemmer. Cost: about 5 million words a second and core, because
-every different word is looked up once and remembered.
+A word is two or more letters, digits and marks. Chinese, Japanese, Thai, Lao, Khmer and Burmese are written without
+spaces and Korean attaches particles to its words, so a run of such characters becomes its single characters and its
+overlapping pairs, which needs no dictionary and matches any word inside the run. Passages and queries go through the
+same function; for ASCII text its result equals that of bm25s' tokenizer with the same stop words and stemmer. Cost:
+about 5 million words per second and core, because each distinct word is stemmed once.
+
+stop_words.json has the stop words of bm25s 0.3 (MIT license, copyright 2024 Xing Han Lu), by language.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import re
-import runpy
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib import resources
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 from liebig.base.errors import RecipeError
-
-# Writing systems: where words stand in a text, and what to do where no spaces say it.
-#
-# Chinese, Japanese, Thai, Lao, Khmer and Burmese write without spaces, Korean glues particles to its words:
-# a run of such characters becomes its single characters and its overlapping pairs, which needs no
-# dictionary and matches any word inside the run. Everywhere else a word is two or more letters, digits and
-# marks. Cost: one regular expression.
 
 WORD = re.compile(r"\w{2,}")
 UNSPACED = (
@@ -45,14 +40,14 @@ HAS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, in order; pairs and single characters where there are no spaces."""
+    """The words of a text in lower case, in order; characters and pairs of scripts without spaces."""
     if text.isascii():
         return WORD.findall(text.lower())
     text = unicodedata.normalize("NFKC", text).lower()
-    found: list[str] = _any_word().findall(text)
+    matches: list[str] = _any_word().findall(text)
     if HAS_UNSPACED.search(text) is None:
-        return [word for word in found if len(word) > 1]
-    return [piece for word in found for run in RUN.findall(word) for piece in _pieces(run)]
+        return [word for word in matches if len(word) > 1]
+    return [piece for word in matches for run in RUN.findall(word) for piece in _pieces(run)]
 
 
 def _pieces(run: str) -> list[str]:
@@ -63,7 +58,7 @@ def _pieces(run: str) -> list[str]:
 
 @cache
 def _any_word() -> re.Pattern[str]:
-    """Letters, digits and the marks that belong to them; Python's own word class leaves the marks out."""
+    """Letters, digits and combining marks, which `\\w` leaves out."""
     return re.compile(rf"[\w{_marks()}]+")
 
 
@@ -82,11 +77,11 @@ CODES = {
     "tr": "turkish", "zh": "chinese", "ja": "japanese", "ko": "korean", "th": "thai",
 }  # fmt: skip
 UNSTEMMED = ("none", "chinese", "japanese", "korean", "thai")
-REMEMBERED = 1 << 20  # different words of queries remembered before the memory is cleared
+CACHED_WORDS = 1 << 20  # distinct words cached before the cache is cleared
 
 
 def language_name(language: str) -> str:
-    """The full name of a language given by name or code; a RecipeError names those there are."""
+    """The name of a language given by name or code; an unknown one is a RecipeError that lists the known ones."""
     import Stemmer
 
     name = CODES.get(language.lower(), language.lower())
@@ -99,21 +94,13 @@ def language_name(language: str) -> str:
 
 
 def stop_words(language: str) -> frozenset[str]:
-    """bm25s' stop words of a language; none where it has no list.
-
-    Only that one file of bm25s is run: the package as a whole starts JAX where there is one, and JAX takes most of a
-    GPU's memory for itself.
-    """
-    package = importlib.util.find_spec("bm25s")
-    assert package is not None, "bm25s is a dependency"
-    assert package.origin is not None, "it is a package with a file of its own"
-    lists = runpy.run_path(str(Path(package.origin).with_name("stopwords.py")))
-    name = "STOPWORDS_EN" if language == "english" else f"STOPWORDS_{language.upper()}"
-    return frozenset(lists.get(name, ()))
+    """The stop words of a language; none if there is no list."""
+    lists = json.loads(resources.files("liebig.bm25").joinpath("stop_words.json").read_text(encoding="utf-8"))
+    return frozenset(lists.get(language, ()))
 
 
 def stemmer(language: str) -> Callable[[str], str]:
-    """The language's Snowball stemmer, or the word itself."""
+    """The Snowball stemmer of a language, or the identity if it has none."""
     if language in UNSTEMMED:
         return str
     import Stemmer
@@ -123,7 +110,7 @@ def stemmer(language: str) -> Callable[[str], str]:
 
 @dataclass(frozen=True)
 class Analyzer:
-    """Terms of a text, for one language."""
+    """Turns text of one language into terms."""
 
     language: str = "english"
     stop: bool = True
@@ -143,20 +130,20 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order."""
-        if len(self._terms) > REMEMBERED:
+        if len(self._terms) > CACHED_WORDS:
             self._terms.clear()
-        known, found = self._terms, []
+        known, terms = self._terms, []
         for word in words(text):
             term = known.get(word)
             if term is None:
                 term = known[word] = self.term(word)
             if term:
-                found.append(term)
-        return found
+                terms.append(term)
+        return terms
 
 
 class Vocabulary(dict[str, int]):
-    """Word -> number of its term, given out on first sight; -1 for a stop word. `terms` are in order of sight."""
+    """Word -> number of its term, in order of first occurrence; -1 for a stop word."""
 
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__()
@@ -171,14 +158,9 @@ class Vocabulary(dict[str, int]):
 
     @property
     def terms(self) -> list[str]:
-        """Every term, by its number."""
+        """Every term, in the order of their numbers."""
         return list(self._numbers)
 
     def numbers(self, text: str) -> Iterable[int]:
-        """The numbers of a text's words, stop words included as -1."""
+        """The term numbers of a text's words, -1 for stop words."""
         return map(self.__getitem__, words(text))
-
-
-def settings(analyzer: Analyzer) -> dict[str, Any]:
-    """What must be saved to make the same analyzer again."""
-    return {"language": analyzer.language, "stop": analyzer.stop}

@@ -1,7 +1,7 @@
-"""doc2query: the queries generated for each passage, found beside it while the passages are read.
+"""doc2query: the queries generated for each passage, looked up while the passages are indexed.
 
-The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, several for a passage
-or none, in any order. Where each passage's lines begin is kept as numbers: 16 bytes a line in memory, no texts.
+The file has JSON lines `{"passage": id, "queries": [..]}` or `{"passage": id, "query": ".."}`, any number per passage,
+in any order. Memory: 16 bytes per line for the offsets, no texts.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy as np
 
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
-from liebig.bm25.index import Expanded
+from liebig.bm25.index import PassageWithQueries
 from liebig.collection.lookup import OffsetIndex, hash64
 
 FILE = "generated.jsonl"  # in the folder of liebig queries generate
 
 
-class Generated:
-    """The generated queries of a file, by passage."""
+class GeneratedQueries:
+    """The generated queries of a file, by passage; `used` counts the lines that were looked up."""
 
     def __init__(self, path: Path) -> None:
         path = path / FILE if path.is_dir() else path
         if not path.is_file():
             raise DataError(
-                "there are no generated queries", file=path, fix="make them with liebig queries generate"
+                "there are no generated queries", file=path, fix="generate them with liebig queries generate"
             )
         self._file = path.open("rb")
         self._path = path
@@ -51,19 +51,19 @@ class Generated:
         return tuple(query for _, query in self.numbered(passage))
 
     def numbered(self, passage: str) -> tuple[tuple[int, str], ...]:
-        """The same with their numbers: their places, where the file does not say that some before were left out."""
-        found: list[tuple[int, str]] = []
+        """The same with their numbers: those in the file, which show that some were dropped, else their places."""
+        numbered: list[tuple[int, str]] = []
         for start in self._index.candidates(passage):
             self._file.seek(start)
             line = self._parse(self._file.readline(), 0)
             if line["passage"] == passage:
                 queries = [line["query"]] if "query" in line else line["queries"]
-                places = range(len(found), len(found) + len(queries))
-                found += zip(line.get("numbers", places), queries, strict=True)
+                places = range(len(numbered), len(numbered) + len(queries))
+                numbered += zip(line.get("numbers", places), queries, strict=True)
                 self.used += 1
-        return tuple(found)
+        return tuple(numbered)
 
-    def expand(self, passages: Iterable[Passage]) -> Iterator[Expanded]:
+    def expand(self, passages: Iterable[Passage]) -> Iterator[PassageWithQueries]:
         """Passages with their queries."""
         for passage in passages:
             yield passage, self.of(passage.id)
@@ -83,7 +83,7 @@ class Generated:
             or not all(isinstance(q, str) for q in queries)
         ):
             raise DataError(
-                "holds no generated query",
+                "is not a line of generated queries",
                 file=self._path,
                 line=number,
                 fix='each line should read {"passage": "id", "queries": ["..."]}',

@@ -1,8 +1,13 @@
-"""A segment: the postings of some passages, never changed once written.
+"""Segments: the postings of some passages, written in one pass and never changed afterwards.
 
-Files: the terms in order, where each one's postings start, the documents and term frequencies of the postings, how
-many terms each field of a document has, the ids, and the texts for showing what was found. All are mapped; only the
-terms are read, into a dictionary, when the first query comes. Deleted documents are a list kept beside the segments.
+Files of a segment: the sorted terms, where the postings of each start, the documents and term frequencies of the
+postings, the number of terms in each field of a document, the ids, and the texts for showing results. All are
+memory-mapped; only the terms are read, into a dictionary, at the first query. Deleted documents are listed outside of
+the segments.
+
+Writing: words become numbers and are collected in one array; when it is full, its postings are counted and written as
+a segment, and the next segment starts with an empty vocabulary. Memory: about 12 bytes per word of one segment (200 MB
+for 16 million words) and its vocabulary.
 """
 
 from __future__ import annotations
@@ -35,17 +40,17 @@ class Segment:
 
     path: Path
     starts: Longs  # V+1, into docs and tf
-    docs: Int32s  # P, rising for each term
+    docs: Int32s  # P, ascending within a term
     tf: NDArray[Any]  # P, weighted term frequency
-    lengths: Int32s  # D x FIELDS, terms of each field
+    lengths: Int32s  # D x FIELDS, number of terms
     ids: Ids
     titles: Strings | None
     texts: Strings | None
-    deleted: Longs  # numbers of the passages that are no longer there, rising
+    deleted: Longs  # numbers of deleted passages, ascending
 
     @classmethod
     def open(cls, path: Path, deleted: Longs | None = None) -> Segment:
-        """Map a segment whose files have been checked."""
+        """Memory-map a segment whose files have been verified."""
         has_texts = (path / "texts.npy").is_file()
         segment = cls(
             path=path,
@@ -59,7 +64,9 @@ class Segment:
             deleted=np.zeros(0, np.int64) if deleted is None else deleted,
         )
         if len(segment.ids) != len(segment) or segment.starts[-1] != len(segment.docs):
-            raise CorruptError("the files of the segment do not fit each other", file=path, fix="index again")
+            raise CorruptError(
+                "the files of the segment do not match each other", file=path, fix="index again"
+            )
         return segment
 
     def __len__(self) -> int:
@@ -67,46 +74,39 @@ class Segment:
 
     @cached_property
     def terms(self) -> dict[str, int]:
-        """Term -> its number here."""
+        """Term -> its number in this segment."""
         return {term: number for number, term in enumerate(read_strings(self.path, "terms").to_list())}
 
     @cached_property
     def live(self) -> NDArray[np.bool_]:
-        """Which passages are there."""
+        """Which passages are not deleted."""
         live = np.ones(len(self), bool)
         live[self.deleted] = False
         return live
 
     @cached_property
     def totals(self) -> Longs:
-        """Terms of each field, over the passages that are there."""
+        """Number of terms of each field, over the live passages."""
         lengths = self.lengths[self.live] if len(self.deleted) else self.lengths
         return lengths.sum(0, dtype=np.int64)
 
     def frequency(self, term: int) -> int:
-        """In how many passages that are there a term occurs."""
+        """The number of live passages with a term."""
         documents = self.docs[self.starts[term] : self.starts[term + 1]]
         return int(self.live[documents].sum()) if len(self.deleted) else len(documents)
 
 
-# Passages to segments, in one pass and bounded memory.
-#
-# Words become numbers as they come and are kept in one array; when it is full it is counted into postings
-# and written as a segment, and the next one begins with a fresh vocabulary. Memory: about 12 bytes a word
-# of one segment (16 million words, so 200 MB) and its vocabulary. Speed: that of the regular expression
-# that finds the words.
-
 SEGMENT_WORDS = 16_000_000
-Expanded = tuple[Passage, Sequence[str]]  # a passage and the queries generated for it
+PassageWithQueries = tuple[Passage, Sequence[str]]  # a passage and the queries generated for it
 
 
-def plain(passages: Iterable[Passage]) -> Iterable[Expanded]:
+def plain(passages: Iterable[Passage]) -> Iterable[PassageWithQueries]:
     """Passages without generated queries."""
     return zip(passages, repeat(()))
 
 
 def write_segments(
-    passages: Iterable[Expanded],
+    passages: Iterable[PassageWithQueries],
     root: Path,
     analyzer: Analyzer,
     weights: Doubles,
@@ -115,7 +115,7 @@ def write_segments(
     texts: bool = True,
     words: int = SEGMENT_WORDS,
 ) -> list[str]:
-    """Write the passages as segments below `root`, numbered from `first`; gives their names."""
+    """Write the passages as segments below `root`, numbered from `first`; returns their names."""
     names: list[str] = []
     rest = iter(passages)
     for item in rest:
@@ -132,7 +132,7 @@ def write_segments(
 
 
 class SegmentWriter:
-    """Takes passages one by one, and writes the segment at the end."""
+    """Collects passages one by one, and writes the segment when closed."""
 
     def __init__(self, path: Path, analyzer: Analyzer, weights: Doubles, texts: bool) -> None:
         self._path, self._weights = path, weights
@@ -143,11 +143,11 @@ class SegmentWriter:
 
     @property
     def words(self) -> int:
-        """Words taken so far."""
+        """Number of words so far."""
         return len(self._tokens)
 
     def add(self, passage: Passage, queries: Sequence[str] = ()) -> None:
-        """Take one passage, and the queries generated for it."""
+        """Add a passage, and the queries generated for it."""
         self._ids.append(passage.id)
         for writer, text in zip(self._texts, (passage.title, passage.text)):
             writer.append(text)
@@ -157,7 +157,7 @@ class SegmentWriter:
             self._ends.append(len(self._tokens))
 
     def close(self) -> None:
-        """Count the postings and write everything."""
+        """Count the postings and write all files."""
         tokens, ends = np.frombuffer(self._tokens, np.int32), np.frombuffer(self._ends, np.int64)
         terms = self._vocabulary.terms
         order = sorted(range(len(terms)), key=lambda i: terms[i].encode("utf-8", "surrogatepass"))
@@ -176,7 +176,7 @@ class SegmentWriter:
 
 
 def _renumber(tokens: Int32s, order: Sequence[int]) -> Int32s:
-    """Number the terms by their order; what is -1 stays so."""
+    """The tokens with terms numbered in sorted order; -1 stays -1."""
     place = np.empty(len(order) + 1, np.int32)
     place[np.array(order, np.int64)] = np.arange(len(order), dtype=np.int32)
     place[-1] = -1
@@ -184,7 +184,7 @@ def _renumber(tokens: Int32s, order: Sequence[int]) -> Int32s:
 
 
 def narrow(tf: NDArray[np.float32]) -> NDArray[Any]:
-    """The smallest type that holds the frequencies exactly: bytes nearly always, as they are small whole numbers."""
+    """The frequencies in the smallest type that holds them exactly: nearly always bytes."""
     for kind in (np.uint8, np.uint16):
         if len(tf) == 0 or (tf.max() <= np.iinfo(kind).max and (tf == np.floor(tf)).all()):
             return tf.astype(kind)

@@ -1,8 +1,9 @@
-"""The compiled loops of BM25: counting postings, and scoring a query over one segment.
+"""The compiled loops of BM25: counting postings, and scoring queries over one segment.
 
-Lucene's formula in the precision of bm25s: a term's part is idf * tf / (tf + k1 * (1 - b + b * length / average)),
+Lucene's formula in the precision of bm25s: a term adds idf * tf / (tf + k1 * (1 - b + b * length / average)),
 computed in float64, rounded to float32 and added in the order of the query's terms. So a score depends on the
-document and on the totals of the collection, never on the segment: segmented = rebuilt to the last digit.
+document and on the totals of the collection, never on the segment: an index of many segments gives the same scores, to
+the last digit, as one that was built at once.
 
 D documents, F fields, T tokens, P postings, V terms.
 """
@@ -20,7 +21,7 @@ Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Keys = NDArray[np.uint64]
-LARGEST_BLOCK = 512  # documents whose best score is looked at together
+LARGEST_BLOCK = 512  # documents of which first only the best score is compared
 
 
 @numba.njit(cache=True, nogil=True)
@@ -43,7 +44,7 @@ def count_documents(tokens_T: Int32s, ends: Longs, fields: int, terms: int) -> L
 def fill_postings(
     tokens_T: Int32s, ends: Longs, weights_F: Doubles, starts_V: Longs, docs_P: Int32s, tf_P: Floats
 ) -> None:
-    """Documents and weighted term frequencies, term by term, documents rising; `starts_V` is used up."""
+    """Documents and weighted term frequencies, term by term, documents ascending; `starts_V` is moved to the ends."""
     fields = len(weights_F)
     seen = np.full(len(starts_V), -1, np.int64)
     start = 0
@@ -64,7 +65,7 @@ def fill_postings(
 
 @numba.njit(cache=True, nogil=True)
 def count_terms(tokens_T: Int32s, ends: Longs) -> Int32s:
-    """Tokens that are no stop words, of each run."""
+    """The number of tokens of each run that are not stop words."""
     lengths = np.zeros(len(ends), np.int32)
     start = 0
     for run in range(len(ends)):
@@ -75,24 +76,24 @@ def count_terms(tokens_T: Int32s, ends: Longs) -> Int32s:
 
 
 @numba.njit(cache=True, nogil=True)
-def weigh(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, parts_P: Floats) -> None:
-    """What a term adds to the score of each document of its postings."""
+def score_term(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores_P: Floats) -> None:
+    """What a term adds to the score of each document in its postings."""
     weight = np.float64(np.float32(idf))
     for j in range(len(docs_P)):
         tf = np.float64(tf_P[j])
-        parts_P[j] = np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
+        scores_P[j] = np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
 
 
 @numba.njit(cache=True, nogil=True)
 def search(
-    terms: Longs, idf: Floats, known: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, parts: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
+    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
+    norm_D: Doubles, term_scores: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
 ) -> None:  # fmt: skip
-    """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms here, -1 for one that is not here.
+    """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
 
-    What a term adds is in `parts` from known[i] on, or computed where that is -1. `buffer_D` is zero before and after;
-    `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and what
-    scores 0 is not found.
+    What a term adds is in `term_scores` from cached[i] on, or computed if that is -1. `buffer_D` is zero before and
+    after; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and
+    documents that score 0 are not returned.
     """
     start = 0
     keys = np.empty(scores.shape[1], np.uint64)
@@ -103,10 +104,10 @@ def search(
             if terms[i] < 0:
                 continue
             docs = docs_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
-            if known[i] >= 0:
-                mine = parts[known[i] : known[i] + len(docs)]
+            if cached[i] >= 0:
+                added = term_scores[cached[i] : cached[i] + len(docs)]
                 for j in range(len(docs)):
-                    buffer_D[docs[j]] += mine[j]
+                    buffer_D[docs[j]] += added[j]
             else:
                 weight, tfs = np.float64(idf[i]), tf_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
                 for j in range(len(docs)):
@@ -120,9 +121,10 @@ def search(
 def _take_best(
     buffer_D: Floats, block: int, best: Floats, keys: Keys, scores: Floats, numbers: Longs
 ) -> None:
-    """The k best of a buffer, which is cleared on the way.
+    """The k best documents of a buffer, which is cleared on the way.
 
-    The k-th best of the blocks' best is a floor: k documents are at least as good, and few others come above it.
+    The k-th best of the blocks' best scores is a floor: k documents reach it, and few others do, so that most blocks
+    need no heap.
     """
     size, k, bits = 0, len(scores), buffer_D.view(np.int32)
     for i in range(len(best)):
@@ -145,7 +147,7 @@ def _take_best(
 
 @numba.njit(cache=True, nogil=True)
 def _block_size(documents: int, k: int) -> int:
-    """Blocks large enough to be looked at quickly, and many enough that their best say where the k best begin."""
+    """Large enough to skip quickly, and small enough that there are more blocks than k, which the floor needs."""
     return max(8, min(LARGEST_BLOCK, documents // (2 * k)))
 
 
@@ -154,7 +156,7 @@ def copy_postings(
     starts_V: Longs, docs_P: Int32s, tf_P: Floats, renumber_D: Longs, target_V: Longs, heads: Longs,
     out_docs: Int32s, out_tf: Floats,
 ) -> None:  # fmt: skip
-    """Append a segment's postings of live documents behind `heads` of the terms they are there."""
+    """Append the postings of a segment's live documents at `heads`, the ends so far of the merged terms."""
     for term in range(len(starts_V) - 1):
         head = heads[target_V[term]]
         for j in range(starts_V[term], starts_V[term + 1]):
@@ -167,7 +169,7 @@ def copy_postings(
 
 @numba.njit(cache=True, nogil=True)
 def count_live(starts_V: Longs, docs_P: Int32s, renumber_D: Longs) -> Longs:
-    """Live documents of each term."""
+    """The number of live documents of each term."""
     counts = np.zeros(len(starts_V) - 1, np.int64)
     for term in range(len(counts)):
         for j in range(starts_V[term], starts_V[term + 1]):

@@ -1,8 +1,10 @@
-"""BM25 over segments: opened after a hash check, searched as if they were one index.
+"""BM25 over segments: verified when opened, searched as if they were one index.
 
-Document frequencies and the average length are summed over all segments when they are needed, k1 and b are free at
-search time. Equal scores are ordered by insertion. Cost of a query: a pass over the postings of its terms and over
-one float per passage; memory: 12 bytes a passage and the terms, everything else is mapped.
+Document frequencies and the average length are summed over all segments when needed, so k1 and b can be changed at
+search time. Equal scores are ordered by insertion. A word of a query is looked up in one table, which has its idf and
+its term number in each segment; from the second time on, the scores that the term gives to its passages are cached,
+because questions share their words. Cost of a query: a pass over the postings of its terms and over one float per
+passage. Memory: 12 bytes per passage, the terms, and at most 128 MB of cached scores; everything else is memory-mapped.
 """
 
 from __future__ import annotations
@@ -30,108 +32,105 @@ from liebig.bm25.index import Segment
 from liebig.bm25.kernels import Doubles, Floats, Longs
 from liebig.vectors.ranked import Ranked, merge, stack
 
-# The terms that queries have asked for: their idf over all segments, and their number in each.
-#
-# A word of a query is looked up once, by one dictionary, from then on to its place in the tables; document
-# frequencies are counted when a term is first seen. What a term adds to each score is kept when it comes a
-# second time, because questions share their words. Memory: the queries' different words, and at most 128 MB
-# of kept parts.
-
-MOST_WORDS = 1 << 20  # different words remembered before the memory is cleared
-MOST_PARTS = 1 << 25  # parts of scores kept, 4 bytes each
+FORMAT = 1
+SUMMARY = "bm25.json"
+CHUNK = 64  # queries that a thread gets at once
+CACHED_WORDS = 1 << 20  # distinct words cached before the cache is cleared
+CACHED_SCORES = 1 << 25  # term scores cached, 4 bytes each
 
 
 @dataclass(frozen=True)
-class Local:
-    """Terms in one segment: their numbers (-1: not there), where their parts begin (-1: not kept), and the parts."""
+class SegmentTerms:
+    """Query terms in one segment: their numbers (-1: absent), where their cached scores start (-1: none), the cache."""
 
     numbers: Longs
-    known: Longs
-    parts: Floats
+    cached: Longs
+    scores: Floats
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The terms of some queries, one query after the other."""
+class QueryTerms:
+    """The terms of some queries, one query after the other; `ends` are the ends of the queries."""
 
     ends: Longs
     idf: Floats
-    local: list[Local]
+    segments: list[SegmentTerms]
 
 
-class Part:
-    """What is known of the terms in one segment."""
+class SegmentCache:
+    """The numbers and cached scores of query terms in one segment."""
 
-    def __init__(self, segment: Segment, norm: Doubles, most: int) -> None:
-        self.segment, self._norm, self._most = segment, norm, most
-        self.numbers, self.known = array("q"), array("q")
-        self._parts, self._used = np.zeros(0, np.float32), 0
+    def __init__(self, segment: Segment, norm: Doubles, size: int) -> None:
+        self.segment, self._norm, self._size = segment, norm, size
+        self.numbers, self.cached = array("q"), array("q")
+        self._scores, self._used = np.zeros(0, np.float32), 0
 
     def add(self, term: str) -> int:
-        """Take up a term; gives the number of passages that have it."""
+        """Add a term; returns the number of passages that have it."""
         number = self.segment.terms.get(term, -1)
         self.numbers.append(number)
-        self.known.append(-1)
+        self.cached.append(-1)
         return self.segment.frequency(number) if number >= 0 else 0
 
     def keep(self, place: int, idf: float) -> None:
-        """Keep the parts of a term, as long as there is room."""
+        """Cache the scores of a term, if there is room."""
         number = self.numbers[place]
         if number < 0:
             return
         start, end = self.segment.starts[number], self.segment.starts[number + 1]
-        if self._used + end - start > self._most:
+        used = int(self._used + end - start)
+        if used > self._size:
             return
-        if self._used + end - start > len(self._parts):
-            size = min(self._most, max(2 * len(self._parts), int(self._used + end - start)))
-            self._parts = np.concatenate([self._parts, np.zeros(size - len(self._parts), np.float32)])
-        mine = self._parts[self._used : self._used + int(end - start)]
-        kernels.weigh(idf, self.segment.docs[start:end], self.segment.tf[start:end], self._norm, mine)
-        self.known[place] = self._used
-        self._used += len(mine)
+        if used > len(self._scores):  # grows by doubling; searches under way keep the array they were given
+            size = min(self._size, max(2 * len(self._scores), used))
+            self._scores = np.concatenate([self._scores, np.zeros(size - len(self._scores), np.float32)])
+        scores = self._scores[self._used : used]
+        kernels.score_term(idf, self.segment.docs[start:end], self.segment.tf[start:end], self._norm, scores)
+        self.cached[place] = self._used
+        self._used = used
 
-    def of(self, places: Longs) -> Local:
-        """The terms at these places."""
-        numbers, known = (np.frombuffer(row, np.int64)[places] for row in (self.numbers, self.known))
-        return Local(numbers, known, self._parts)
+    def terms(self, places: Longs) -> SegmentTerms:
+        """The terms at these places of the table."""
+        numbers, cached = (np.frombuffer(row, np.int64)[places] for row in (self.numbers, self.cached))
+        return SegmentTerms(numbers, cached, self._scores)
 
 
 class TermTable(dict[str, int]):
-    """Word -> place in the tables; -1 for a stop word and for what no passage has."""
+    """Word -> its place in the arrays of terms; -1 for a stop word and for a term that no passage has."""
 
     def __init__(self, analyzer: Analyzer, segments: Sequence[Segment], norms: Sequence[Doubles]) -> None:
         super().__init__()
         self._analyzer = analyzer
         self._documents = sum(len(segment) - len(segment.deleted) for segment in segments)
-        most = MOST_PARTS // max(1, len(segments))
-        self._parts = [Part(segment, norm, most) for segment, norm in zip(segments, norms)]
+        size = CACHED_SCORES // max(1, len(segments))
+        self._segments = [SegmentCache(segment, norm, size) for segment, norm in zip(segments, norms)]
         self._places: dict[str, int] = {}
         self._idf, self._seen = array("f"), array("b")
 
-    def of(self, queries: Sequence[str]) -> Terms:
-        """The terms of some queries; those that no passage has are left out."""
-        if len(self) > MOST_WORDS:
+    def terms(self, queries: Sequence[str]) -> QueryTerms:
+        """The terms of some queries, without those that no passage has."""
+        if len(self) > CACHED_WORDS:
             self.clear()
-        found: list[int] = []
+        listed: list[int] = []
         ends = []
         for query in queries:
-            found += [place for word in words(query) if (place := self[word]) >= 0]
-            ends.append(len(found))
-        places = np.array(found, np.int64)
-        self._keep(places)
+            listed += [place for word in words(query) if (place := self[word]) >= 0]
+            ends.append(len(listed))
+        places = np.array(listed, np.int64)
+        self._cache_repeated(places)
         idf = np.frombuffer(self._idf, np.float32)[places]
-        return Terms(np.array(ends, np.int64), idf, [part.of(places) for part in self._parts])
+        return QueryTerms(np.array(ends, np.int64), idf, [cache.terms(places) for cache in self._segments])
 
-    def _keep(self, places: Longs) -> None:
-        """Keep the parts of terms that come a second time; 2 stands for more often."""
-        chosen, counts = np.unique(places, return_counts=True)
-        for place, count in zip(chosen.tolist(), counts.tolist()):
+    def _cache_repeated(self, places: Longs) -> None:
+        """Cache the scores of terms that occur for the second time; occurrences are counted up to 2."""
+        distinct, counts = np.unique(places, return_counts=True)
+        for place, count in zip(distinct.tolist(), counts.tolist()):
             before = self._seen[place]
             if before < 2:
                 self._seen[place] = min(2, before + count)
                 if self._seen[place] == 2:
-                    for part in self._parts:
-                        part.keep(place, self._idf[place])
+                    for cache in self._segments:
+                        cache.keep(place, self._idf[place])
 
     def __missing__(self, word: str) -> int:
         term = self._analyzer.term(word)
@@ -141,23 +140,18 @@ class TermTable(dict[str, int]):
         return self[word]
 
     def _add(self, term: str) -> int:
-        if not any(term in part.segment.terms for part in self._parts):
+        if not any(term in cache.segment.terms for cache in self._segments):
             return -1
-        frequency = sum(part.add(term) for part in self._parts)
+        frequency = sum(cache.add(term) for cache in self._segments)
         idf = math.log(1 + (self._documents - frequency + 0.5) / (frequency + 0.5)) if frequency else 0.0
         self._idf.append(idf)
         self._seen.append(0)
         return len(self._idf) - 1 if frequency else -1
 
 
-FORMAT = 1
-SUMMARY = "bm25.json"
-CHUNK = 64  # queries given to a thread at once
-
-
 @dataclass(frozen=True)
 class Settings:
-    """How texts become terms, what a term counts for in each field, and BM25's two numbers."""
+    """How texts become terms, the weight of a term in each field, and BM25's two parameters."""
 
     language: str = "english"
     stop_words: bool = True
@@ -169,17 +163,23 @@ class Settings:
 
     @property
     def analyzer(self) -> Analyzer:
-        """Makes the terms."""
+        """The analyzer of passages and queries."""
         return Analyzer(self.language, self.stop_words)
 
     @property
     def weights(self) -> Doubles:
-        """Of title, body and generated queries."""
+        """The weights of title, body and generated queries."""
         return np.array([self.title_weight, self.body_weight, self.query_weight])
 
 
 class BM25:
-    """An opened index: `search` gives numbers, `passage` what they stand for."""
+    """An open index: `search` returns numbers of passages, `id` and `passage` what they stand for.
+
+    index = BM25.open("runs/bm25")
+    hits = index.search(["who discovered penicillin"], k=10)
+    numbers, scores = hits.row(0)
+    print(index.passage(numbers[0]).text)
+    """
 
     def __init__(self, settings: Settings, segments: Sequence[Segment]) -> None:
         self.settings, self.segments = settings, tuple(segments)
@@ -190,11 +190,11 @@ class BM25:
     def open(
         cls, path: str | Path, *, k1: float | None = None, b: float | None = None, hashes: bool = True
     ) -> BM25:
-        """Map an index, after its files were held against its manifest; k1 and b may be set anew."""
+        """Open an index after checking its files against its manifest; k1 and b override the saved ones."""
         path = Path(path)
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
-            raise DataError("the folder is not a BM25 index", file=path, fix="make one with liebig bm25")
+            raise DataError("the folder is not a BM25 index", file=path, fix="build one with liebig bm25")
         summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
         if summary["format"] != FORMAT:
             raise DataError(
@@ -210,7 +210,7 @@ class BM25:
         return sum(len(segment) - len(segment.deleted) for segment in self.segments)
 
     def info(self) -> dict[str, Any]:
-        """What is in the index, for people."""
+        """A summary of the index for people."""
         return {
             "kind": "bm25",
             "passages": len(self),
@@ -221,7 +221,7 @@ class BM25:
         }
 
     def search(self, queries: Sequence[str], k: int, threads: int = 1) -> Ranked:
-        """The k best passages of each query; only passages that share a term with it are found."""
+        """The k best passages of each query, among those that share a term with it."""
         chunks = [queries[i : i + CHUNK] for i in range(0, len(queries), CHUNK)]
         if not chunks or not self.segments:
             return Ranked.nothing(len(queries), k)
@@ -232,12 +232,12 @@ class BM25:
             return stack(list(pool.map(lambda item: self._search(item, k), prepared)))
 
     def id(self, number: int) -> str:
-        """The id of a passage found."""
+        """The id of a passage, by its number."""
         segment, local = self._locate(number)
         return segment.ids[local]
 
     def find(self, id: str) -> int | None:
-        """The number of a passage that is there."""
+        """The number of a passage, by its id; None if it is absent or deleted."""
         for start, segment in zip(self.starts.tolist(), self.segments):
             local = segment.ids.find(id)
             if local is not None and segment.live[local]:
@@ -245,41 +245,41 @@ class BM25:
         return None
 
     def passage(self, number: int) -> Passage:
-        """The text of a passage found."""
+        """A passage with title and text, by its number."""
         segment, local = self._locate(number)
         if segment.texts is None or segment.titles is None:
-            raise DataError("the index was made without texts", file=segment.path, fix="index with --texts")
+            raise DataError("the index was built without texts", file=segment.path, fix="index with --texts")
         return Passage(segment.ids[local], segment.texts[local], segment.titles[local])
 
     def _locate(self, number: int) -> tuple[Segment, int]:
         place = int(np.searchsorted(self.starts, number, side="right")) - 1
         return self.segments[place], number - int(self.starts[place])
 
-    def _prepare(self, queries: Sequence[str]) -> Terms:
+    def _prepare(self, queries: Sequence[str]) -> QueryTerms:
         with self._lock:
-            return self._table.of(queries)
+            return self._table.terms(queries)
 
     @cached_property
     def _table(self) -> TermTable:
         return TermTable(self.settings.analyzer, self.segments, self._norms)
 
-    def _search(self, terms: Terms, k: int) -> Ranked:
+    def _search(self, terms: QueryTerms, k: int) -> Ranked:
         parts = []
-        for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.local):
+        for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.segments):
             k_here = min(k, max(len(segment), 1))
-            found = Ranked.nothing(len(terms.ends), k_here)
-            with self._buffer(len(segment)) as buffer:
+            hits = Ranked.nothing(len(terms.ends), k_here)
+            with _ZeroBuffer(self._buffers, len(segment)) as buffer:
                 kernels.search(
-                    local.numbers, terms.idf, local.known, terms.ends, segment.starts, segment.docs, segment.tf, norm,
-                    local.parts, buffer, found.scores, found.numbers,
+                    local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf, norm,
+                    local.scores, buffer, hits.scores, hits.numbers,
                 )  # fmt: skip
-            found.numbers[found.numbers >= 0] += start
-            parts.append(found)
+            hits.numbers[hits.numbers >= 0] += start
+            parts.append(hits)
         return merge(parts, k)
 
     @cached_property
     def _norms(self) -> list[Doubles]:
-        """k1 * (1 - b + b * length / average) of every passage; infinite where it is deleted."""
+        """k1 * (1 - b + b * length / average) of every passage; infinite for deleted ones, whose scores so become 0."""
         weights, k1, b = self.settings.weights, self.settings.k1, self.settings.b
         total = float(_weighted(sum(segment.totals for segment in self.segments), weights))
         average = total / len(self) if total else 1.0
@@ -294,12 +294,9 @@ class BM25:
     def _buffers(self) -> SimpleQueue[Floats]:
         return SimpleQueue()
 
-    def _buffer(self, size: int) -> _Borrowed:
-        return _Borrowed(self._buffers, size)
 
-
-class _Borrowed:
-    """A row of zeros as long as the largest segment so far, given back as zeros: clearing it is part of the search."""
+class _ZeroBuffer:
+    """Zeros for the scores of a segment, reused: the search clears them, because clearing all would cost more."""
 
     def __init__(self, free: SimpleQueue[Floats], size: int) -> None:
         self._free, self._size = free, size
@@ -318,7 +315,7 @@ class _Borrowed:
 
 
 def _weighted(lengths: Any, weights: Doubles) -> Any:
-    """Field lengths weighed and summed, field by field, so that the result does not depend on the company."""
+    """The weighted sum of field lengths, field by field, so that rounding is the same for one passage and for many."""
     return weights[0] * lengths[0] + weights[1] * lengths[1] + weights[2] * lengths[2]
 
 

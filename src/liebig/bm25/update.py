@@ -1,8 +1,12 @@
-"""Writing an index folder: new, or an older one with passages added and removed.
+"""Writing an index folder: a new one, or an older one with passages added and removed.
 
-Segments are never changed. Adding links the old ones into the new folder and writes a segment beside them; removing
-writes the numbers that are gone. A passage whose id is already there takes its place. When there are more than
-MOST_SEGMENTS they are merged. Cost of adding: that of the new passages, plus one read of the old files for the hashes.
+Segments are never changed. Adding links the old ones into the new folder and writes new segments beside them; removing
+writes the numbers of the deleted passages. A passage with an id that is already indexed replaces the old one. Cost of
+adding: that of the new passages, plus one read of the old files for their hashes.
+
+More than MOST_SEGMENTS segments are merged into one without reading the passages again: terms are merged in order, and
+postings are copied term by term. Numbers only go up, so the result is what indexing the live passages would have given.
+Memory of a merge: the terms, and one number per passage; postings are memory-mapped.
 """
 
 from __future__ import annotations
@@ -22,20 +26,116 @@ from numpy.typing import NDArray
 from liebig.base import npy, workspace
 from liebig.base.errors import DataError
 from liebig.base.workspace import Folder
-from liebig.bm25.index import SEGMENT_WORDS, Expanded, Segment, write_segments
+from liebig.bm25.index import SEGMENT_WORDS, PassageWithQueries, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
 from liebig.bm25.search import BM25, FORMAT, SUMMARY, Settings, open_segments
 from liebig.collection.ids import index_ids, read_strings, write_strings
 
-# Several segments into one, without reading the passages again; what was deleted is left out.
-#
-# Terms are merged in order, postings copied term by term behind each other: numbers only go up, so the
-# result is what indexing the remaining passages would have given. Memory: the terms, and one number per
-# passage; postings are mapped.
+MOST_SEGMENTS = 8  # more are merged into one
+
+
+def write_index(
+    folder: Folder,
+    passages: Iterable[PassageWithQueries],
+    settings: Settings,
+    *,
+    texts: bool = True,
+    words: int = SEGMENT_WORDS,
+    base: Path | None = None,
+    delete: Iterable[str] = (),
+    compact: bool = False,
+) -> list[str]:
+    """Write the files of an index; returns the ids to delete that it does not have."""
+    for part in ("segments", "deleted"):
+        shutil.rmtree(folder.path / part, ignore_errors=True)
+    names = _link_base(folder, base) if base is not None else []
+    old = len(names)
+    first = 1 + max(map(int, names), default=-1)
+    names += write_segments(
+        passages, folder.path / "segments", settings.analyzer, settings.weights, first=first, texts=texts, words=words
+    )  # fmt: skip
+    unknown = _mark_deleted(folder.path, names, old, delete)
+    if compact or len(names) > MOST_SEGMENTS:
+        names = _merge(folder.path, names)
+    folder.write_json(SUMMARY, {"format": FORMAT, "settings": asdict(settings), "segments": names})
+    return unknown
+
+
+def settings_of(base: Path) -> Settings:
+    """The settings of an existing index."""
+    return BM25.open(base, hashes=False).settings
+
+
+def _link_base(folder: Folder, base: Path) -> list[str]:
+    """Link the segments and deletions of an index into the folder, after checking them; returns the segments' names."""
+    workspace.verify(base)
+    index = BM25.open(base, hashes=False)
+    for part in ("segments", "deleted"):
+        if (base / part).is_dir():
+            shutil.copytree(base / part, folder.path / part, copy_function=_link)
+    return [segment.path.name for segment in index.segments]
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        Path(target).hardlink_to(source)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _mark_deleted(path: Path, names: Sequence[str], old: int, delete: Iterable[str]) -> list[str]:
+    """Mark passages of the first `old` segments as deleted: those named, and those that were replaced."""
+    segments = list(open_segments(path, names))
+    _refuse_duplicates(segments[old:])
+    wanted = set(delete)
+    missing = set(wanted)
+    for segment in segments[:old]:
+        named = {id: segment.ids.find(id) for id in wanted}
+        missing -= {id for id, number in named.items() if number is not None}
+        gone = {number for number in named.values() if number is not None}
+        gone.update(*(_shared(segment, new) for new in segments[old:]), segment.deleted.tolist())
+        if len(gone) > len(segment.deleted):
+            _write_deleted(path, segment.path.name, gone)
+    return sorted(missing)
+
+
+def _refuse_duplicates(segments: Sequence[Segment]) -> None:
+    for place, segment in enumerate(segments):
+        for later in segments[place + 1 :]:
+            if shared := _shared(segment, later):
+                raise DataError(
+                    f"the id {segment.ids[shared[0]]!r} occurs twice",
+                    fix="give every passage an id of its own",
+                )
+
+
+def _shared(segment: Segment, later: Segment) -> list[int]:
+    """Numbers of a segment whose ids a later one has too: candidates by hash, confirmed by id."""
+    candidates = np.flatnonzero(np.isin(segment.ids.hashes, later.ids.hashes))
+    numbers = segment.ids.order[candidates].tolist()
+    return [number for number in numbers if later.ids.find(segment.ids[number]) is not None]
+
+
+def _write_deleted(path: Path, name: str, gone: set[int]) -> None:
+    """Write a new file: the old one may be shared with the older index."""
+    target = path / "deleted" / f"{name}.npy"
+    target.parent.mkdir(exist_ok=True)
+    target.unlink(missing_ok=True)
+    npy.save(target, np.array(sorted(gone), np.int64))
+
+
+def _merge(path: Path, names: Sequence[str]) -> list[str]:
+    """Replace all segments by one."""
+    name = f"{1 + max(map(int, names)):05d}"
+    merge_segments(list(open_segments(path, names)), path / "segments" / name)
+    for old in names:
+        shutil.rmtree(path / "segments" / old)
+    shutil.rmtree(path / "deleted", ignore_errors=True)
+    return [name]
 
 
 def merge_segments(segments: Sequence[Segment], path: Path) -> None:
-    """Write one segment that holds what the given ones hold."""
+    """Write one segment with the live passages of the given ones."""
     path.mkdir(parents=True)
     renumber = _new_numbers(segments)
     targets = _merge_terms(segments, path)
@@ -50,7 +150,7 @@ def merge_segments(segments: Sequence[Segment], path: Path) -> None:
 
 
 def _new_numbers(segments: Sequence[Segment]) -> list[Longs]:
-    """The number each passage gets; -1 where it is deleted."""
+    """The new number of each passage; -1 for deleted ones."""
     numbers, start = [], 0
     for segment in segments:
         count = np.cumsum(segment.live)
@@ -60,7 +160,7 @@ def _new_numbers(segments: Sequence[Segment]) -> list[Longs]:
 
 
 def _merge_terms(segments: Sequence[Segment], path: Path) -> list[Longs]:
-    """Write all terms in order; gives the new number of each term of each segment."""
+    """Write all terms in order; returns the new number of each term of each segment."""
     targets = [np.empty(len(segment.starts) - 1, np.int64) for segment in segments]
     streams = [_numbered(segment, place) for place, segment in enumerate(segments)]
 
@@ -107,7 +207,7 @@ def _write_postings(
 
 
 def _map(path: Path, kind: np.dtype[Any], size: int) -> NDArray[Any]:
-    """A file to write into; an empty one cannot be mapped."""
+    """A memory-mapped file to write into; an empty one cannot be mapped."""
     if size == 0:
         npy.save(path, np.zeros(0, kind))
         return np.zeros(0, kind)
@@ -118,112 +218,3 @@ def _live(segments: Sequence[Segment], strings: Sequence[Any]) -> Iterator[str]:
     for segment, row in zip(segments, strings):
         for number in np.flatnonzero(segment.live).tolist():
             yield row[number]
-
-
-def link_tree(source: Path, target: Path) -> None:
-    """The same files under another folder, without a copy where the file system allows it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(source, target, copy_function=_link)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        Path(target).hardlink_to(source)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-MOST_SEGMENTS = 8
-
-
-def write_index(
-    folder: Folder,
-    passages: Iterable[Expanded],
-    settings: Settings,
-    *,
-    texts: bool = True,
-    words: int = SEGMENT_WORDS,
-    base: Path | None = None,
-    delete: Iterable[str] = (),
-    compact: bool = False,
-) -> list[str]:
-    """Write the files of an index; gives the ids that were to be deleted and are not there."""
-    for part in ("segments", "deleted"):
-        shutil.rmtree(folder.path / part, ignore_errors=True)
-    names = _take_over(folder, base) if base is not None else []
-    old = len(names)
-    first = 1 + max(map(int, names), default=-1)
-    names += write_segments(
-        passages, folder.path / "segments", settings.analyzer, settings.weights, first=first, texts=texts, words=words
-    )  # fmt: skip
-    unknown = _mark_deleted(folder.path, names, old, delete)
-    if compact or len(names) > MOST_SEGMENTS:
-        names = _merge(folder.path, names)
-    folder.write_json(SUMMARY, {"format": FORMAT, "settings": asdict(settings), "segments": names})
-    return unknown
-
-
-def settings_of(base: Path) -> Settings:
-    """The settings of an index to be added to."""
-    return BM25.open(base, hashes=False).settings
-
-
-def _take_over(folder: Folder, base: Path) -> list[str]:
-    """Link the segments and deletions of an index that has been checked."""
-    workspace.verify(base)
-    index = BM25.open(base, hashes=False)
-    for part in ("segments", "deleted"):
-        if (base / part).is_dir():
-            link_tree(base / part, folder.path / part)
-    return [segment.path.name for segment in index.segments]
-
-
-def _mark_deleted(path: Path, names: Sequence[str], old: int, delete: Iterable[str]) -> list[str]:
-    """Write which passages of the `old` first segments are gone: those named, and those that came again."""
-    segments = list(open_segments(path, names))
-    _refuse_duplicates(segments[old:])
-    wanted = set(delete)
-    missing = set(wanted)
-    for segment in segments[:old]:
-        named = {id: segment.ids.find(id) for id in wanted}
-        missing -= {id for id, number in named.items() if number is not None}
-        gone = {number for number in named.values() if number is not None}
-        gone.update(*(_shared(segment, new) for new in segments[old:]), segment.deleted.tolist())
-        if len(gone) > len(segment.deleted):
-            _write_deleted(path, segment.path.name, gone)
-    return sorted(missing)
-
-
-def _refuse_duplicates(segments: Sequence[Segment]) -> None:
-    for place, segment in enumerate(segments):
-        for later in segments[place + 1 :]:
-            if shared := _shared(segment, later):
-                raise DataError(
-                    f"the id {segment.ids[shared[0]]!r} occurs twice",
-                    fix="give every passage an id of its own",
-                )
-
-
-def _shared(segment: Segment, later: Segment) -> list[int]:
-    """Numbers of a segment whose ids a later one has too: found by their hashes, confirmed by the ids."""
-    candidates = np.flatnonzero(np.isin(segment.ids.hashes, later.ids.hashes))
-    numbers = segment.ids.order[candidates].tolist()
-    return [number for number in numbers if later.ids.find(segment.ids[number]) is not None]
-
-
-def _write_deleted(path: Path, name: str, gone: set[int]) -> None:
-    """Write anew, never into a file that the older index may share."""
-    target = path / "deleted" / f"{name}.npy"
-    target.parent.mkdir(exist_ok=True)
-    target.unlink(missing_ok=True)
-    npy.save(target, np.array(sorted(gone), np.int64))
-
-
-def _merge(path: Path, names: Sequence[str]) -> list[str]:
-    """One segment in the place of all."""
-    name = f"{1 + max(map(int, names)):05d}"
-    merge_segments(list(open_segments(path, names)), path / "segments" / name)
-    for old in names:
-        shutil.rmtree(path / "segments" / old)
-    shutil.rmtree(path / "deleted", ignore_errors=True)
-    return [name]

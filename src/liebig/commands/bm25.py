@@ -1,4 +1,4 @@
-"""`liebig bm25`: reads a collection (and an older index), writes a BM25 index."""
+"""`liebig bm25`: index a collection's passages for BM25, or add passages to an index and remove some."""
 
 from __future__ import annotations
 
@@ -15,53 +15,54 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import language_name
-from liebig.bm25.doc2query import Generated
-from liebig.bm25.index import Expanded, plain
+from liebig.bm25.doc2query import GeneratedQueries
+from liebig.bm25.index import PassageWithQueries, plain
 from liebig.bm25.search import Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.collection.collection import Collection
 from liebig.formats.inputs import DiskSource
 from liebig.formats.rows import text_lines
 
-# The recipe of a BM25 index.
-
 
 class BM25Config(Config):
-    """`liebig bm25`: passages to a BM25 index, or more of them to one there is."""
+    """Index a collection's passages for BM25, or add and remove passages of an existing index."""
 
     collection: InputPath | None = Field(
-        None, description="A collection with passages; none only deletes or merges."
+        None, description="Collection with passages; leave it out to only delete or merge."
     )
     base: InputPath | None = Field(
-        None, description="A BM25 index to add to; its language, weights, k1 and b are kept."
+        None, description="BM25 index to add to; its language, weights, k1 and b are kept."
     )
-    delete: InputPath | None = Field(None, description="A file of ids to take out of `base`, one a line.")
+    delete: InputPath | None = Field(None, description="File of ids to delete from `base`, one per line.")
     queries: InputPath | None = Field(
         None,
-        description="Generated queries (of liebig queries generate, or JSON lines with passage, queries) to add to"
-        " their passages: doc2query.",
+        description="Generated queries to index with their passages (doc2query): a folder of liebig queries"
+        " generate, or JSON lines with passage and queries.",
     )
     language: str = Field(
-        "english", description="Language of stemmer and stop words, by name or code; or none."
+        "english", description="Language of the stemmer and the stop words, by name or code; or none."
     )
-    stop_words: bool = Field(True, description="Leave out the language's stop words.")
-    title_weight: float = Field(1.0, ge=0, description="What a word of the title counts for.")
-    body_weight: float = Field(1.0, ge=0, description="What a word of the text counts for.")
-    query_weight: float = Field(1.0, ge=0, description="What a word of a generated query counts for.")
+    stop_words: bool = Field(True, description="Ignore the stop words of the language.")
+    title_weight: float = Field(1.0, ge=0, description="Weight of a word in the title.")
+    body_weight: float = Field(1.0, ge=0, description="Weight of a word in the text.")
+    query_weight: float = Field(1.0, ge=0, description="Weight of a word in a generated query.")
     k1: float = Field(
-        0.9, ge=0, description="How much repeating a word helps; can be changed when searching."
+        0.9,
+        ge=0,
+        description="Term frequency saturation: higher rewards repeated words more; can be changed when searching.",
     )
     b: float = Field(
-        0.4, ge=0, le=1, description="How much long passages are held back; can be changed when searching."
+        0.4,
+        ge=0,
+        le=1,
+        description="Length normalisation: 0 ignores the length of a passage; can be changed when searching.",
     )
-    texts: bool = Field(True, description="Keep the texts in the index, so that it can show what it found.")
+    texts: bool = Field(True, description="Store the texts in the index, so that results can be shown.")
     compact: bool = Field(False, description="Merge all segments into one.")
     segment_words: int = Field(
-        16_000_000, ge=1, description="Words of a segment, which bounds the memory used."
+        16_000_000, ge=1, description="Number of words per segment, which bounds the memory used."
     )
-    rebuild: bool = Field(
-        False, description="Build from the collection alone: `base` is neither opened nor checked."
-    )
+    rebuild: bool = Field(False, description="Build from the collection alone; `base` is ignored.")
 
     @model_validator(mode="before")
     @classmethod
@@ -73,18 +74,20 @@ class BM25Config(Config):
     @model_validator(mode="after")
     def _has_something_to_do(self) -> BM25Config:
         if self.collection is None and (self.base is None or self.rebuild):
-            raise ValueError("there is nothing to index: give a collection, or a base to change")
+            raise ValueError("nothing to index: give a collection, or a base to change")
         if self.delete is not None and self.base is None:
-            raise ValueError("delete names passages of base, and there is no base")
+            raise ValueError("delete needs the base to delete from")
         if not (self.title_weight or self.body_weight or (self.query_weight and self.queries)):
-            raise ValueError("nothing counts: title, body and generated queries all have weight 0")
+            raise ValueError(
+                "title, body and generated queries all have weight 0; give one of them a positive weight"
+            )
         return self
 
 
 def run(config: BM25Config, folder: Folder) -> None:
     """Write the index."""
     settings = _settings(config) if config.base is None else _kept(config, settings_of(config.base))
-    generated = Generated(config.queries) if config.queries is not None else None
+    generated = GeneratedQueries(config.queries) if config.queries is not None else None
     unknown = write_index(
         folder,
         _passages(config.collection, generated),
@@ -111,45 +114,47 @@ def _settings(config: BM25Config) -> Settings:
 
 
 def _kept(config: BM25Config, settings: Settings) -> Settings:
-    """The settings of an index that is added to; a recipe that names others is refused."""
+    """The settings of the index to add to; a recipe that sets others is refused."""
     for name, value in asdict(_settings(config)).items():
         kept = getattr(settings, name)
         if name in config.model_fields_set and value != kept:
             raise RecipeError(
-                f"{name} = {value}: base was indexed with {kept}, which is kept",
+                f"{name} = {value}, but base was indexed with {kept}",
                 file=config.base,
-                fix=f"leave it out; {name} is set in liebig retrieve"
+                fix=f"leave it out; {name} can be set in liebig retrieve"
                 if name in ("k1", "b")
-                else "index anew",
+                else "leave it out, or build a new index",
             )
     return settings
 
 
-def _passages(collection: Path | None, generated: Generated | None) -> Iterable[Expanded]:
+def _passages(collection: Path | None, generated: GeneratedQueries | None) -> Iterable[PassageWithQueries]:
     if collection is None:
         return ()
-    found = Collection(collection)
-    if not found.has("passages"):
+    records = Collection(collection)
+    if not records.has("passages"):
         raise DataError(
             "the collection has no passages to index",
             file=collection,
-            fix=f"cut its documents first: liebig convert {collection} --to passages --out PASSAGES, then liebig init",
+            fix=f"cut its documents first: liebig passages {collection} --out PASSAGES",
         )
-    passages = track(found.passages(), "BM25", unit="passages")
+    passages = track(records.passages(), "BM25", unit="passages")
     return plain(passages) if generated is None else generated.expand(passages)
 
 
 def read_ids(path: Path) -> list[str]:
-    """One id a line."""
+    """The ids of a file, one per line."""
     return [line for _, line in text_lines(DiskSource(path))]
 
 
-def _report(unknown: list[str], generated: Generated | None) -> None:
+def _report(unknown: list[str], generated: GeneratedQueries | None) -> None:
     say = Progress("BM25").say
     if unknown:
-        say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
+        say(f"{len(unknown):,} ids to delete are not in the index; the first is {unknown[0]!r}")
     if generated is not None and generated.used < len(generated):
-        say(f"{len(generated) - generated.used:,} lines of generated queries belong to no passage indexed")
+        say(
+            f"{len(generated) - generated.used:,} lines of generated queries belong to passages that are not indexed"
+        )
 
 
 STAGE = Stage("bm25", BM25Config, run, "liebig bm25 runs/collection --out runs/bm25", positional="collection")

@@ -21,7 +21,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder
-from liebig.bm25.doc2query import Generated
+from liebig.bm25.doc2query import GeneratedQueries
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
@@ -283,7 +283,7 @@ def _writer(config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[s
 
 
 def _by_file(path: Path, count: int) -> tuple[Writer, dict[str, Any]]:
-    generated = Generated(path)
+    generated = GeneratedQueries(path)
     writer = Writer(
         lambda passages, _, __: [generated.numbered(p.id)[:count] for p in passages],
         finish=lambda found: [[text for _, text in row] for row in found],
