@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -44,19 +45,30 @@ def site(tmp_path_factory):
     return folder, groups
 
 
-def liebig(site: Path, home: Path, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
-    paths = [str(site), str(ROOT / "src")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+SCRIPT = """
+import json, sys
+from typer.testing import CliRunner
+from liebig.cli import make_app
+
+for words in json.load(sys.stdin):
+    result = CliRunner().invoke(make_app(), words)
+    print(json.dumps([result.exit_code, result.output]), flush=True)
+"""
+
+
+def liebig(site: Path, home: Path, *commands: str) -> list[tuple[int, str]]:
+    """Exit code and output of commands, run in a process of its own whose path has the package."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT / "src")])}
     done = subprocess.run(
-        [sys.executable, "-m", "liebig", *words],
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps([shlex.split(command) for command in commands]),
         cwd=home,
         env=environment,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
-    assert (done.returncode == 0) == ok, done.stderr
-    return done
+    return [(code, output) for code, output in map(json.loads, done.stdout.splitlines())]
 
 
 def test_each_extension_is_one_file_and_one_line(site):
@@ -67,35 +79,33 @@ def test_each_extension_is_one_file_and_one_line(site):
 
 
 def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_path):
-    folder, _ = site
     (tmp_path / "mine.diary").write_text(DIARY)
-
-    read = liebig(folder, tmp_path, "init", "mine.diary", "--out", "collection")
-    assert "diary" in (read.stdout + read.stderr)
-    liebig(folder, tmp_path, "count", "collection", "--out", "count")
+    start = "model.kind=folder model.path=liebig:mini-v1 max_length=32 loop.steps=2 loop.batch=4"
+    results = liebig(
+        site[0],
+        tmp_path,
+        "--help",
+        "init mine.diary --out collection",
+        "count collection --out count",
+        "prepare collection --tokenizer liebig:mini-v1 --out store",
+        f"pretrain objective.kind=first-word {start} stores='[{{path=\"store\"}}]' --out model",
+        "passages collection --tokenizer liebig:mini-v1 --out passages",
+        "encode passages --model model/model --out vectors",
+        "index vectors=vectors index.kind=array --out index",
+        "search index 'barley in row 49' --texts passages",
+    )
+    assert [output for code, output in results if code != 0] == []
+    assert "Count the documents of a collection." in results[0][1]
+    assert "mine.diary: diary (A .diary file)" in results[1][1]
     assert json.loads((tmp_path / "count" / "count.json").read_text()) == {"documents": 28}
-    assert "count" in liebig(folder, tmp_path, "--help").stdout
-
-    liebig(folder, tmp_path, "prepare", "collection", "--tokenizer", "liebig:mini-v1", "--out", "store")
-    liebig(
-        folder, tmp_path, "pretrain", "objective.kind=first-word", "model.kind=folder",
-        "model.path=liebig:mini-v1", 'stores=[{path="store"}]', "max_length=32", "loop.steps=2", "loop.batch=4",
-        "--out", "model",
-    )  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text().splitlines()]
     assert any("first_word" in line.get("losses", {}) for line in lines)
-
-    liebig(folder, tmp_path, "passages", "collection", "--tokenizer", "liebig:mini-v1", "--out", "passages")
-    liebig(folder, tmp_path, "encode", "passages", "--model", "model/model", "--out", "vectors")
-    liebig(folder, tmp_path, "index", "vectors=vectors", "index.kind=array", "--out", "index")
-    hits = liebig(folder, tmp_path, "search", "index", "barley in row 49", "--texts", "passages")
-    assert "1840-03-" in hits.stdout
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["kind"] == "array"
+    assert "1840-03-" in results[-1][1]
 
 
 def test_without_the_package_its_names_are_one_sentence(tmp_path):
-    (tmp_path / "mine.diary").write_text(DIARY)
-    said = liebig(
-        tmp_path, tmp_path, "pretrain", "objective.kind=first-word", "--out", "model", ok=False
-    ).stderr
-    assert "first-word" in said
-    assert len(said.strip().splitlines()) == 1
+    [(code, output)] = liebig(tmp_path, tmp_path, "pretrain objective.kind=first-word --out model")
+    assert code == 2
+    assert "first-word" in output
+    assert len(output.strip().splitlines()) == 1

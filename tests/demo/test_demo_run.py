@@ -94,7 +94,7 @@ def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypa
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     commands = {"init", "passages", "bm25", "encode", "index"}
     assert understood_commands(page, tmp_path / "out", monkeypatch) == commands
-    assert "Made by <code>liebig build</code>" in page
+    assert "Written by <code>liebig build</code>" in page
 
 
 def test_the_report_says_which_labels_are_behind_a_system(ran):

@@ -64,15 +64,16 @@ class BuildConfig(Config):
         min_length=1, description="Files and folders, in any format liebig init reads."
     )
     model: str | None = Field(
-        None, description="The encoder to start from: a folder, or liebig:NAME [default: the bundled one]."
+        default=None,
+        description="The encoder to start from: a folder, or liebig:NAME [default: the bundled one].",
     )
     minutes: float = Field(
-        30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
+        default=30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
     )
-    language: str = Field("en", description="Language of the texts, by name or code.")
-    seed: int = Field(0, description="Seed of all random choices.")
+    language: str = Field(default="en", description="Language of the texts, by name or code.")
+    seed: int = Field(default=0, description="Seed of all random choices.")
     strict: bool = Field(
-        False, description="Fail on unreadable or suspicious files [default: skip and list them]."
+        default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
     )
 
     @property
