@@ -41,6 +41,7 @@ from liebig.methods.abs.sampler import random_hardness
 from liebig.methods.abs.schedule import Schedule, schedule
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
 WORD = re.compile(r"\w+")
 BUCKETS = 1 << 15
@@ -78,7 +79,7 @@ def read_pairs(folder: Path, n: int, piece: int) -> tuple[Bags, Bags, Longs]:
     share = -(-n // len(paths))
     with ProcessPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool:
         read = list(pool.map(_part, paths, [share] * len(paths), [piece] * len(paths)))
-    queries, passages = (Bags.joined([part[i] for part in read]) for i in range(2))
+    queries, passages = Bags.joined([part[0] for part in read]), Bags.joined([part[1] for part in read])
     same = np.concatenate([part[2] for part in read])
     kept = slice(0, n)
     twin = np.unique(same[kept], return_inverse=True)[1]
@@ -183,7 +184,7 @@ class Plain:
             return found
 
         place = np.arange(len(left))
-        sums = np.sum([column(i) for i in range(self.batch)], axis=0, dtype=np.float64)
+        sums: Doubles = np.sum([column(i) for i in range(self.batch)], axis=0, dtype=np.float64)
         while True:
             inside, outside = place[: self.batch], place[self.batch :]
             out = int(sums[inside].argmin())

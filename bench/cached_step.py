@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +81,9 @@ def their_batches(ours: list[Batch]) -> list[list[dict[str, Tensor]]]:
     return made
 
 
-def measure(run, batches: list, device: torch.device, pairs: int, steps: int) -> tuple[float, float]:
+def measure(
+    run: Callable[[Any], object], batches: list[Any], device: torch.device, pairs: int, steps: int
+) -> tuple[float, float]:
     """Pairs a second and peak GiB of the steps after warm-up."""
     warmed(run, batches)
     cuda = device.type == "cuda"
@@ -95,28 +99,33 @@ def measure(run, batches: list, device: torch.device, pairs: int, steps: int) ->
     return pairs * steps / (time.perf_counter() - start), peak
 
 
-def ours(size: str, device: torch.device, dtype: torch.dtype | None, chunk: int):
-    """One step of ours, as a function of a batch."""
-    shape = SIZES[size]
-    backbone = Backbone.create(
-        shape["layers"], shape["width"], shape["heads"], shape["vocab"], dropout=0.1, seed=0
-    )
-    objective = Pairs(backbone).to(device).train()
-    if device.type == "cuda":
-        backbone.compile()
-    optimiser = torch.optim.AdamW(objective.parameters(), lr=1e-5, fused=device.type == "cuda")
-    world = World(device=device)
+class Ours:
+    """One step of ours, as a function of a batch; `replay` is how far the second pass was from the first."""
 
-    def run(batch: Batch) -> float:
-        result = step(objective, batch, world, chunk_tokens=chunk, dtype=dtype, diagnose=True)
-        optimiser.step()
-        run.replay = result.metrics["replay"]
+    def __init__(self, size: str, device: torch.device, dtype: torch.dtype | None, chunk: int) -> None:
+        shape = SIZES[size]
+        backbone = Backbone.create(
+            shape["layers"], shape["width"], shape["heads"], shape["vocab"], dropout=0.1, seed=0
+        )
+        self.objective = Pairs(backbone).to(device).train()
+        if device.type == "cuda":
+            backbone.compile()
+        self.optimiser = torch.optim.AdamW(self.objective.parameters(), lr=1e-5, fused=device.type == "cuda")
+        self.world, self.chunk, self.dtype = World(device=device), chunk, dtype
+        self.replay = 0.0
+
+    def __call__(self, batch: Batch) -> Tensor:
+        result = step(
+            self.objective, batch, self.world, chunk_tokens=self.chunk, dtype=self.dtype, diagnose=True
+        )
+        self.optimiser.step()
+        self.replay = float(result.metrics["replay"])
         return result.loss
 
-    return run
 
-
-def theirs(size: str, device: torch.device, dtype: torch.dtype | None, mini: int, attention_dropout: float):
+def theirs(
+    size: str, device: torch.device, dtype: torch.dtype | None, mini: int, attention_dropout: float
+) -> Callable[[list[dict[str, Tensor]]], Tensor]:
     """One step of sentence-transformers', as a function of a batch."""
     from sentence_transformers import SentenceTransformer, models
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
@@ -137,7 +146,7 @@ def theirs(size: str, device: torch.device, dtype: torch.dtype | None, mini: int
     loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, mini_batch_size=mini)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device.type == "cuda")
 
-    def run(columns: list[dict[str, Tensor]]) -> float:
+    def run(columns: list[dict[str, Tensor]]) -> Tensor:
         optimiser.zero_grad()
         moved = [{k: v.to(device, non_blocking=True) for k, v in column.items()} for column in columns]
         with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
@@ -178,13 +187,13 @@ def main() -> None:
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else None
     batches = our_batches(options.pairs, 4, device.type == "cuda")
-    mine = ours(options.size, device, dtype, options.chunk_tokens)
+    mine = Ours(options.size, device, dtype, options.chunk_tokens)
     rate, peak = measure(mine, batches, device, options.pairs, options.steps)
     print(f"liebig, chunks of {options.chunk_tokens} tokens: {rate:,.0f} pairs/s, {peak:.1f} GiB")
     if options.profile:
         profile(mine, batches)
         return
-    print(f"second pass against first, with dropout: {float(mine.replay):.1e} of the largest value")
+    print(f"second pass against first, with dropout: {mine.replay:.1e} of the largest value")
     best, memory, better = 0.0, 0.0, 0
     padded = their_batches(batches)
     for mini in options.mini:
@@ -206,7 +215,7 @@ def main() -> None:
 
 def grow(options: argparse.Namespace, device: torch.device, dtype: torch.dtype | None) -> None:
     """Peak memory of one step as the batch grows, less the vectors and their gradients."""
-    run = ours(options.size, device, dtype, options.chunk_tokens)
+    run = Ours(options.size, device, dtype, options.chunk_tokens)
     for pairs in options.grow:
         batch = our_batches(pairs, 1, device.type == "cuda")
         rate, peak = measure(run, batch, device, pairs, 2)

@@ -16,6 +16,7 @@ import lzma
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,7 @@ def cpu(args: argparse.Namespace) -> None:
             "ours int8": lambda t: ours(t, int8, encoder, workers, TOKENS_ONNX),
         }
         for size in (8, 16, 32, 64):
-            runs[f"sentence-transformers, batches of {size}"] = lambda t, size=size: theirs.encode(
-                t, batch_size=size
-            )
+            runs[f"sentence-transformers, batches of {size}"] = partial(theirs.encode, batch_size=size)
         for run in runs.values():
             run(texts[:64])
         wall, busy, found = interleaved(runs, texts)
@@ -207,7 +206,7 @@ def gpu_model(name: str, path: Path, texts: list[str]) -> float:
         theirs = SentenceTransformer(str(path), device="cuda", model_kwargs={"dtype": dtype})
         theirs.encode(some[:2048], batch_size=256)
         for size in (256, 512, 1024, 2048):
-            seconds, _ = timed(lambda m=theirs, s=size: m.encode(some, batch_size=s))
+            seconds, _ = timed(partial(theirs.encode, some, batch_size=size))
             rate = len(some) / seconds
             print(f"  sentence-transformers {str(dtype)[6:]:9} batches of {size:4}: {rate:8,.0f} passages/s")
             best = max(best, rate)

@@ -16,7 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +84,7 @@ def compare_large(args: argparse.Namespace) -> None:
     print(f"ratio: {1024 / found['anonymous']:.2f}")
 
 
-def child(args: argparse.Namespace, which: str) -> dict:
+def child(args: argparse.Namespace, which: str) -> dict[str, Any]:
     words = [
         f"--{name}={getattr(args, name)}"
         for name in ("count", "width", "queries", "threads", "type", "folder")
@@ -109,7 +112,8 @@ def queries(args: argparse.Namespace) -> np.ndarray:
 def write(args: argparse.Namespace) -> list[str]:
     from liebig.vectors.vector_folder import write_shard
 
-    names, around = [], centres(args)
+    names: list[str] = []
+    around = centres(args)
     for start in range(0, args.count, ROWS):
         name = f"{len(names):05d}"
         size = min(ROWS, args.count - start)
@@ -119,7 +123,7 @@ def write(args: argparse.Namespace) -> list[str]:
     return names
 
 
-def shards(args: argparse.Namespace) -> list:
+def shards(args: argparse.Namespace) -> list[Any]:
     from liebig.vectors.vector_folder import Shard
 
     return [
@@ -127,7 +131,7 @@ def shards(args: argparse.Namespace) -> list:
     ]
 
 
-def ours(args: argparse.Namespace) -> dict:
+def ours(args: argparse.Namespace) -> dict[str, Any]:
     from liebig.indexes.exact_cpu import search
 
     x, parts = queries(args), shards(args)
@@ -148,7 +152,7 @@ def ours(args: argparse.Namespace) -> dict:
     }
 
 
-def flat(args: argparse.Namespace) -> dict:
+def flat(args: argparse.Namespace) -> dict[str, Any]:
     import faiss
 
     faiss.omp_set_num_threads(args.threads)
@@ -163,7 +167,7 @@ def flat(args: argparse.Namespace) -> dict:
     return {"seconds": best[0], "cpu": best[1], "one": one, "numbers": best[2][1].tolist()}
 
 
-def large(args: argparse.Namespace) -> dict:
+def large(args: argparse.Namespace) -> dict[str, Any]:
     from liebig.indexes.exact_cpu import search
 
     start = time.perf_counter()
@@ -176,9 +180,9 @@ def large(args: argparse.Namespace) -> dict:
     return {"seconds": time.perf_counter() - start, "anonymous": anonymous, "size": size}
 
 
-def timed(function: object) -> tuple[float, float, object]:
+def timed(function: Callable[[], Any]) -> tuple[float, float, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
-    result = function()  # type: ignore[operator]
+    result = function()
     took = time.perf_counter() - wall, time.process_time() - cpu
     note()
     return (*took, result)
@@ -230,18 +234,20 @@ def gpu(args: argparse.Namespace) -> None:
     shares = []
     for number in (1, 32, 1024, 4096):
         x = torch.nn.functional.normalize(torch.randn(number, width), dim=1).numpy()
-        seconds = min(device_time(lambda x=x: [Scorer(block, x[i : i + 1024], 1.0).search(args.k) for i in range(0, len(x), 1024)]) for _ in range(3))  # fmt: skip  # noqa: E501
+        parts = [x[i : i + 1024] for i in range(0, len(x), 1024)]
+        search = partial(in_parts, block, parts, args.k)
+        seconds = min(device_time(search) for _ in range(3))
         bound = max(count * width * 2 / bandwidth, 2.0 * count * width * number / rate)
         shares.append(bound / seconds)
         print(
             f"{number:5d} queries: {seconds * 1e3:8.2f} ms, {number / seconds:9.0f} q/s, {bound / seconds:.2f} of bound"
         )
     torch.manual_seed(0)
-    x = torch.nn.functional.normalize(torch.randn(4, width), dim=1)
-    found = Scorer(block, x.numpy(), 1.0).search(args.k)
+    few = torch.nn.functional.normalize(torch.randn(4, width), dim=1)
+    found = Scorer(block, few.numpy(), 1.0).search(args.k)
     true = torch.cat(
         [
-            (x.cuda().double() @ vectors[i : i + (1 << 20)].double().T).float()
+            (few.cuda().double() @ vectors[i : i + (1 << 20)].double().T).float()
             for i in range(0, count, 1 << 20)
         ],
         1,
@@ -273,13 +279,20 @@ def matrix_rate(width: int) -> float:
     )
 
 
-def device_time(function: object) -> float:
+def in_parts(block: Any, parts: list[np.ndarray], k: int) -> None:
+    from liebig.indexes.exact_gpu import Scorer
+
+    for part in parts:
+        Scorer(block, part, 1.0).search(k)
+
+
+def device_time(function: Callable[[], Any]) -> float:
     import torch
 
-    function()  # type: ignore[operator]
+    function()
     torch.cuda.synchronize()
     start = time.perf_counter()
-    function()  # type: ignore[operator]
+    function()
     torch.cuda.synchronize()
     return time.perf_counter() - start
 

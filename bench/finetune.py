@@ -67,7 +67,8 @@ class Task:
     def read(cls, folder: Path, negatives: int, length: int) -> Task:
         if not (folder / "queries.jsonl.xz").is_file():
             raise SystemExit(f"no queries.jsonl.xz in {folder}: give --data, a folder in BEIR layout")
-        passages, places = [], {}
+        passages: list[str] = []
+        places: dict[str, int] = {}
         for row in _rows(folder / "corpus.jsonl.xz"):
             places[row["_id"]] = len(passages)
             passages.append(f"{row.get('title', '')} {row['text']}".strip())
@@ -133,14 +134,16 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
         np.arange(len(task.passages)),
     )
     encoder = Encoder.load(model).to(device)
-    texts = [
+    queries, passages = (
         RoleLayout(encoder.tokenizer, length).all_ids(some)
         for some, length in ((task.queries, QUERY), (task.passages, task.length))
-    ]
-    lengths = [float(t.lengths.mean()) for t in texts]
+    )
+    lengths = [float(t.lengths.mean()) for t in (queries, passages)]
     print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {task.length} a passage")
     world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
-    maker = RetrievalBatches(examples, *texts, random_batches(n, batch, 0), choice, world, mask=False)
+    maker = RetrievalBatches(
+        examples, queries, passages, random_batches(n, batch, 0), choice, world, mask=False
+    )
     objective = Contrastive.build(Contrastive.Config(), encoder, None).train()
     if device.type == "cuda":
         objective.compile()
@@ -201,8 +204,9 @@ def their_loop(args: Any, model: Path, task: Task, batch: int, device: torch.dev
             features.append({k: v for k, v in found.items() if isinstance(v, torch.Tensor)})
         return features
 
-    loader = torch.utils.data.DataLoader(
-        task.rows(), batch_size=batch, shuffle=True, drop_last=True, collate_fn=collate, num_workers=2,
+    rows: Any = task.rows()  # a list is a dataset too
+    loader: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(
+        rows, batch_size=batch, shuffle=True, drop_last=True, collate_fn=collate, num_workers=2,
         pin_memory=cuda, persistent_workers=True, generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     parameters = [p for p in made.parameters() if p.requires_grad]

@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def theirs(
     plain(generator, model, asked[:8], 8, sampled)
     for size in sizes:
         try:
-            seconds, _ = timed(lambda s=size: plain(generator, model, asked, s, sampled))
+            seconds, _ = timed(partial(plain, generator, model, asked, size, sampled))
         except torch.OutOfMemoryError:
             print(f"  model.generate, batches of {size:4}: does not fit into memory")
             break

@@ -269,11 +269,11 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 def child_batches(store: str) -> dict[str, Any]:
     from liebig.store.batches import Batches
-    from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
+    from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Source, SpanSource
     from liebig.store.store import TokenStore
 
     opened = TokenStore.open(Path(store))
-    sources = {
+    sources: dict[str, Source] = {
         "spans": SpanSource(opened, 126),
         "blocks": BlockSource(opened, 126),
         "crops": CropSource(opened, 256),

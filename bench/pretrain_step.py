@@ -77,6 +77,8 @@ def padded(side: Side, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     """The same batch as input ids, attention mask and labels, padded to the longest."""
     bounds = side.packed.bounds
     whole = torch.full((side.packed.total,), -100)
+    assert side.targets is not None
+    assert side.labels is not None
     whole[side.targets] = side.labels
     pad = torch.nn.utils.rnn.pad_sequence
     rows = [(side.packed.tokens[a:b], whole[a:b]) for a, b in pairwise(bounds)]
@@ -175,17 +177,17 @@ def main() -> None:
         print(f"{found.rate:,.0f} tokens/s, share {found.share:.3f}, peak {found.peak:.1f} GiB")
         profile(run, works)
         return
-    found = {}
+    rows: dict[str, Measured] = {}
     for name, make in {
         "usual": lambda: usual(options.size, options.dropout, compiled=False),
         "usual, compiled": lambda: usual(options.size, options.dropout, compiled=True),
         "liebig": lambda: ours(options.size, options.dropout),
     }.items():
-        found[name] = one = measure(make(), works, options.steps, ceiling)
+        rows[name] = one = measure(make(), works, options.steps, ceiling)
         speed = f"{one.rate:>11,.0f} tokens/s  share {one.share:.3f}"
         print(f"{name:<16} {speed}  peak {one.peak:5.1f} GiB  loss {one.loss:.3f}")
         torch.cuda.empty_cache()
-    mine, plain, compiled = found["liebig"], found["usual"], found["usual, compiled"]
+    mine, plain, compiled = rows["liebig"], rows["usual"], rows["usual, compiled"]
     print(
         f"memory: {mine.peak / plain.peak:.2f} of the usual, {mine.peak / compiled.peak:.2f} of the compiled"
     )

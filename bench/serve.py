@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,18 +66,15 @@ def plain_server(model: Path, how: str, port: int) -> None:
     class Body(BaseModel):
         inputs: list[str]
 
-    if how == "def":
+    def embed(body: Body) -> list[list[float]]:
+        return encoder.encode(body.inputs).tolist()
 
-        def embed(body: Body) -> list[list[float]]:
-            return encoder.encode(body.inputs).tolist()
+    async def embed_async(body: Body) -> list[list[float]]:
+        return embed(body)
 
-    else:
-
-        async def embed(body: Body) -> list[list[float]]:
-            return encoder.encode(body.inputs).tolist()
-
-    embed.__annotations__["body"] = Body
-    app.post("/embed")(embed)
+    chosen: Callable[..., Any] = embed if how == "def" else embed_async
+    chosen.__annotations__["body"] = Body
+    app.post("/embed")(chosen)
     uvicorn.run(app, port=port, log_level="warning", access_log=False)
 
 
@@ -196,12 +194,13 @@ async def vectors(server: Server, texts: list[str]) -> np.ndarray:
 
 async def rounds(
     running: list[Server], texts: list[str], args: argparse.Namespace
-) -> dict[tuple[str, int], dict]:
+) -> dict[tuple[str, int], dict[str, float]]:
     same = [await vectors(server, texts[:40]) for server in running]
     print(
         f"largest difference of a number of the vectors: {max(np.abs(v - same[0]).max() for v in same):.1e}"
     )
-    payloads, best = [request(text) for text in texts], {}
+    payloads = [request(text) for text in texts]
+    best: dict[tuple[str, int], dict[str, float]] = {}
     for number in range(args.rounds):
         for clients in CLIENTS:
             for server in running:

@@ -55,10 +55,11 @@ class UsualCondenser(nn.Module):
         for layer in self.head:
             states = layer(states, attention_mask=additive)
             states = states[0] if isinstance(states, tuple) else states
-        return sum(
+        losses = [
             F.cross_entropy(self.lm.cls(s).flatten(0, 1), labels.flatten(), ignore_index=-100)
             for s in (late, states)
-        )
+        ]
+        return torch.stack(losses).sum()
 
 
 def natural_lengths(n: int, longest: int, mean: float, seed: int = 0) -> torch.Tensor:

@@ -34,8 +34,9 @@ def cli_page() -> str:
 def _pages(name: str, command: Any) -> list[str]:
     """The help of a command and of its subcommands."""
     parts = [f"\n## {name}\n\n" if " " in name else "\n", _block(name, command)]
-    for below in sorted(command.list_commands(None)) if isinstance(command, TyperGroup) else ():
-        parts += _pages(f"{name} {below}", command.get_command(None, below))
+    context = typer.Context(command)
+    for below in sorted(command.list_commands(context)) if isinstance(command, TyperGroup) else ():
+        parts += _pages(f"{name} {below}", command.get_command(context, below))
     return parts
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -41,7 +42,8 @@ def expanded(text: str, folder: Path) -> list[str]:
 
 def understood(words: list[str]) -> None:
     """Parse a command line as far as its options go, without running it."""
-    command, rest = typer.main.get_command(make_app()), list(words)
+    command: Any = typer.main.get_command(make_app())
+    rest = list(words)
     while hasattr(command, "commands"):
         below = command.get_command(None, rest[0])
         assert below is not None, f"liebig {shlex.join(words)}: there is no command {rest[0]}"

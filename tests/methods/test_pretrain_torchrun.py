@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -66,12 +67,11 @@ def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_pa
     for _ in range(3):
         second = launch(recipe, out)
         said = second.communicate(timeout=300)[1]
-        if (
-            "exitcode: -6" not in said
-        ):  # gloo aborts now and then on a busy machine: a kill like any other, so go on
+        if "exitcode: -6" not in said:  # gloo's abort on a busy machine is a kill like any other, so go on
             break
     assert second.returncode == 0, said[-2000:]
-    assert said.count("cocondenser: 24/24 steps") == 1, "the first process speaks alone"
+    # The line of the end; on a slow machine a line of progress has the same count.
+    assert len(re.findall(r"cocondenser: 24/24 steps.*, in ", said)) == 1, "the first process speaks alone"
     events = [json.loads(line) for line in (out / "timing.jsonl").read_text().splitlines()]
     assert any("resumed after step" in line.get("event", "") for line in events)
     verify(out)

@@ -13,7 +13,7 @@ from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
 from liebig.commands.rerank_train import RerankTrainConfig, RerankTraining, run as run_train
-from liebig.methods.reranker import CrossEncoder, Maker, Reranker, rerank, scorer, soft_labels
+from liebig.methods.reranker import CrossEncoder, RerankBatches, Reranker, rerank, scorer, soft_labels
 from liebig.model.backbone import Backbone
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
@@ -177,9 +177,11 @@ def test_a_reranker_that_broke_off_ends_like_one_that_did_not(model, collection,
     loop = {"epochs": 2, "batch": 8, "log_every": 1, "workers": 1, "checkpoint_every": 2}
     config = train_config(model, collection, dev=None, dropout=0.1, loop=loop)
     RerankTraining(config, tmp_path / "whole", ALONE).run()
-    make = Maker.__call__
+    make = RerankBatches.__call__
     with monkeypatch.context() as patched:
-        patched.setattr(Maker, "__call__", lambda self, step: make(self, step) if step != 5 else broken())
+        patched.setattr(
+            RerankBatches, "__call__", lambda self, step: make(self, step) if step != 5 else broken()
+        )
         with pytest.raises(Broken):
             RerankTraining(config, tmp_path / "broken", ALONE).run()
     RerankTraining(config, tmp_path / "broken", ALONE).run()

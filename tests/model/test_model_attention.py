@@ -34,8 +34,9 @@ def random_qkv(packed: Packed) -> list[Tensor]:
 def test_bucketed_attention_is_attention_of_each_sequence_and_so_is_its_gradient(reach: int) -> None:
     packed = random_row((5, 1, 12, 6, 30, 5))
     inputs = random_qkv(packed)
-    ours = attention.attend_padded(*inputs, packed.plan, None, reach)
-    reference = one_by_one(*inputs, packed, reach)
+    q, k, v = inputs
+    ours = attention.attend_padded(q, k, v, packed.plan, None, reach)
+    reference = one_by_one(q, k, v, packed, reach)
     weight = torch.randn_like(ours)
     assert torch.allclose(ours, reference, rtol=0, atol=1e-13)
     got, expected = (torch.autograd.grad((x * weight).sum(), inputs) for x in (ours, reference))

@@ -54,11 +54,13 @@ def test_the_variable_length_kernel_is_bucketed_sdpa_forward_and_backward(reach:
         torch.randn(packed.total, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         for _ in range(3)
     ]
+    q, k, v = qkv
     fast = attention.attend_varlen(
-        *qkv, packed.offsets, attention.rounded_longest(packed.max_length), None, reach
+        q, k, v, packed.offsets, attention.rounded_longest(packed.max_length), None, reach
     )
     wide = [x.detach().double().requires_grad_() for x in qkv]
-    exact = attention.attend_padded(*wide, packed.plan, None, reach)
+    q, k, v = wide
+    exact = attention.attend_padded(q, k, v, packed.plan, None, reach)
     assert relative(fast, exact) < 1e-2
     weight = torch.randn_like(fast)
     got = torch.autograd.grad((fast * weight).sum(), qkv)

@@ -287,6 +287,7 @@ def test_a_recipe_indexes_the_ids_it_trains_on(
         found = encoded_ids(loaded, [QUERY] if queries else PASSAGES)
         assert found == (query.lists([QUERY]) if queries else passage.lists(PASSAGES))
         return
+    assert isinstance(other, EvaluateConfig)
     told = {"title": other.title, "max_length": other.max_length, "query_length": other.query_length}
     evaluated = ModelScorer(tmp_path / "model", "cpu", 5, **told)
     evaluated.embed(PASSAGES, "passage")

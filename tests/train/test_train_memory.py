@@ -73,7 +73,7 @@ def test_processes_that_share_parameters_stop_with_a_fix_instead_of_waiting_for_
         def represent(self, chunk: Batch) -> Represented:
             raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr("liebig.train.distributed.sharded", lambda objective: True)
+    monkeypatch.setattr("liebig.train.step.sharded", lambda objective: True)
     for meeting in ("counts", "largest", "smallest"):
         monkeypatch.setattr(World, meeting, lambda self, value: value)
     monkeypatch.setattr(World, "any", lambda self, flag: pytest.fail("waits for processes that never come"))

@@ -69,7 +69,7 @@ def test_with_dropout_cached_equals_uncached_over_the_same_chunks(make: type[Toy
     cached = gradients(objective)
 
     objective.zero_grad()
-    counts, vectors, constants, loss = objective.counts(batch), [], [], 0.0
+    counts, vectors, constants, loss = objective.counts(batch), [], [], torch.zeros((), dtype=torch.float64)
     for i, chunk in enumerate(batch.chunks(budget)):
         torch.manual_seed(int(key(5, 0, i, 0) >> 1))
         found = objective.represent(chunk)
@@ -90,9 +90,9 @@ def test_gradients_are_reduced_once_after_the_last_chunk(
 ) -> None:
     seen: list[str] = []
     monkeypatch.setattr(
-        "liebig.train.distributed.synchronise", lambda _, last: seen.append("last" if last else "chunk")
+        "liebig.train.step.synchronise", lambda _, last: seen.append("last" if last else "chunk")
     )
-    monkeypatch.setattr("liebig.train.gradients.reduce_gradients", lambda *_: seen.append("reduced"))
+    monkeypatch.setattr("liebig.train.step.reduce_gradients", lambda *_: seen.append("reduced"))
     chunks = step(make(), spans(), chunk_tokens=ONE_EXAMPLE).chunks
     assert seen == ["chunk"] * (chunks - 1) + ["last", "reduced"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def write_collection(folder: Path, queries: int = 24, negatives: int = 4, scores
     return folder
 
 
-def _lines(path: Path, rows: list[dict]) -> None:
+def _lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ class Span:
 class Plain:
     """A padded BertForMaskedLM or RobertaForMaskedLM."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:  # transformers' attributes have no types
         self.model = model
         self.base = model.base_model
 
@@ -159,7 +160,7 @@ def next_token_span(ids: list[int]) -> Span:
 
 def causal_cotmae(
     plain: Plain,
-    decoder: nn.Module,
+    decoder: Any,
     encoder_spans: Sequence[Span],
     decoder_spans: Sequence[Span],
     window: int,
@@ -179,7 +180,7 @@ def causal_cotmae(
     return masked(plain, late, encoder_spans) + masked(plain, torch.stack(rows), decoder_spans)
 
 
-def _gpt2_block(block: nn.Module, x: Tensor, window: int) -> Tensor:
+def _gpt2_block(block: Any, x: Tensor, window: int) -> Tensor:
     length, width = x.shape
     allowed = torch.tensor([[j == 0 or i - window < j <= i for j in range(length)] for i in range(length)])
     q, k, v = block.qkv(block.norm_attention(x)).split(width, dim=1)

@@ -33,7 +33,7 @@ SERVER.set_forkserver_preload(
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:
     """`size` processes calling `function(world, *args)`; what rank r returns lies in folder/result-r.pt."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = [
+    found: list[BaseProcess] = [
         SERVER.Process(target=_child, args=(function, rank, size, folder, args), daemon=True)
         for rank in range(size)
     ]

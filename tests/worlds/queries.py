@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -73,5 +74,5 @@ def make_encoder(folder: Path) -> Path:
     return folder
 
 
-def _lines(path: Path, rows: list[dict]) -> None:
+def _lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

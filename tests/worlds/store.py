@@ -36,7 +36,7 @@ def document(number: int, sentences: int) -> Document:
         Section(f"Part {i // 3}" if i else "", tuple(paragraphs[i : i + 3]))
         for i in range(0, len(paragraphs), 3)
     )
-    return Document(f"doc-{number}", f"Title {word(key)}", sections)
+    return Document(f"doc-{number}", f"Title {word(int(key))}", sections)
 
 
 def documents(count: int = 40) -> list[Document]:

@@ -1,6 +1,7 @@
 """A small world in five scripts, and the three families of tokenizers made from it."""
 
 from functools import cache
+from typing import Literal
 
 from tokenizers import Tokenizer as Core, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -29,7 +30,7 @@ NASTY = (
 
 
 @cache
-def trained(kind: str, lowercase: bool = True, vocab_size: int = 420) -> Tokenizer:
+def trained(kind: Literal["wordpiece", "bpe"], lowercase: bool = True, vocab_size: int = 420) -> Tokenizer:
     return Tokenizer.train(TEXTS * 3, kind, vocab_size, lowercase)
 
 

@@ -53,6 +53,7 @@ class Toy(Objective):
         self.unused = nn.Parameter(torch.ones(2, dtype=torch.float64))
         self.temperature: float | Tensor = temperature
         self.weights = {"mlm": mlm_weight, "correct": 0.0, "contrast": 1.3}
+        self.steps: Tensor
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -64,6 +65,8 @@ class Toy(Objective):
         side = chunk.sides["text"]
         states = self.encoder(side.packed)
         vectors = mean(states, side.packed)
+        assert side.targets is not None
+        assert side.labels is not None
         found = losses.mlm(self.head(self.drop(states[side.targets])), side.labels)
         return Represented(vectors, {"mlm": found.loss, "correct": found.correct.double()})
 
