@@ -120,7 +120,7 @@ def use_length(config: PretrainConfig, backbone: Backbone) -> int:
 
 
 def is_retriever(config: PretrainConfig) -> bool:
-    """Whether something follows the pooling in the starting folder: then vectors, not masked words, were its end."""
+    """Whether something follows the pooling in the starting folder: then it was trained for its vectors."""
     folder = config.start_folder()
     return folder is not None and (folder / "modules.json").is_file() and len(read_modules(folder)) > 2
 
@@ -137,13 +137,13 @@ def find_tokenizer(config: PretrainConfig, stores: Sequence[TokenStore]) -> Toke
     """The tokenizer of the stores, or the one named, or the model's; all that are there must be the same."""
     folder = config.tokenizer or config.start_folder()
     folders = [folder] if folder is not None and (config.tokenizer or has_tokenizer(folder)) else []
-    found = {store.path: store.tokenizer for store in stores}
-    found |= {path: Tokenizer.from_folder(path) for path in folders}
-    if not found:
+    tokenizers = {store.path: store.tokenizer for store in stores}
+    tokenizers |= {path: Tokenizer.from_folder(path) for path in folders}
+    if not tokenizers:
         raise RecipeError(
             "a new model on pairs of a collection needs a tokenizer", fix="name its folder: tokenizer = ..."
         )
-    (first, tokenizer), *others = found.items()
+    (first, tokenizer), *others = tokenizers.items()
     for path, other in others:
         if other.digest != tokenizer.digest:
             raise RecipeError(

@@ -107,19 +107,19 @@ def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys([*judged, *grouped])
 
 
-def _passages(collection: Collection, wanted: Mapping[str, int]) -> tuple[dict[str, Passage], Ints]:
+def _passages(collection: Collection, ids: Mapping[str, int]) -> tuple[dict[str, Passage], Ints]:
     """Passages by id, and a number for each document."""
-    found, names = {}, {}
+    passages, names = {}, {}
     for passage in track(collection.passages(), "reading passages", unit="passages"):
-        if passage.id in wanted:
-            found[passage.id] = passage
+        if passage.id in ids:
+            passages[passage.id] = passage
             names[passage.id] = passage.doc or passage.id
     numbers = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
-    return found, np.array([numbers[names[p]] for p in wanted if p in names], np.int64)
+    return passages, np.array([numbers[names[p]] for p in ids if p in names], np.int64)
 
 
-def _in_order(records: Mapping[str, Record], wanted: Iterable[str]) -> Iterator[Record]:
-    for name in wanted:
+def _in_order(records: Mapping[str, Record], ids: Iterable[str]) -> Iterator[Record]:
+    for name in ids:
         if name not in records:
             raise DataError(f"a pair names {name!r}, which the collection does not have")
         yield records[name]

@@ -94,9 +94,9 @@ def size_of(config: PretrainConfig, stores: list[TokenStore]) -> Size:
     return Size(model.layers, model.width, model.intermediate or 4 * model.width, vocab)
 
 
-def _sizes(found: dict[str, int], note: str) -> Size:
-    layers, width = found["num_hidden_layers"], found["hidden_size"]
-    return Size(layers, width, found.get("intermediate_size", 4 * width), found["vocab_size"], note)
+def _sizes(config: dict[str, int], note: str) -> Size:
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
+    return Size(layers, width, config.get("intermediate_size", 4 * width), config["vocab_size"], note)
 
 
 def _all_there(config: PretrainConfig) -> bool:
@@ -205,8 +205,8 @@ def _time(seconds: float | None, a_step: float) -> str:
 def tokens_per_second(run: Path) -> float:
     """The median speed in a run's timing.jsonl."""
     lines = (run / "timing.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line).get("tokens_per_second") for line in lines]
-    return statistics.median(rate for rate in found if rate is not None)
+    rates = [json.loads(line).get("tokens_per_second") for line in lines]
+    return statistics.median(rate for rate in rates if rate is not None)
 
 
 def big(value: float) -> str:

@@ -93,8 +93,8 @@ class Part:
     def vectors(self, examples: Ints) -> NDArray[np.float32]:
         """The teacher's vectors of the inner source's examples, where it has them."""
         inner: Any = self.source
-        found: NDArray[np.float32] = inner.vectors(self.examples(examples))
-        return found
+        vectors: NDArray[np.float32] = inner.vectors(self.examples(examples))
+        return vectors
 
 
 def hold_out(source: Source, share: float) -> tuple[Source, Source | None]:
@@ -104,21 +104,21 @@ def hold_out(source: Source, share: float) -> tuple[Source, Source | None]:
         held = stretches(len(source), share)
     else:
         held = first_examples(source, stretches(documents, share).reshape(-1)).reshape(-1, 2)
-    found = Part.of(source, held)
-    if len(found) == 0:
+    part = Part.of(source, held)
+    if len(part) == 0:
         return source, None
     kept = np.concatenate(([0], held.reshape(-1), [len(source)])).reshape(-1, 2)
-    return Part.of(source, kept), found
+    return Part.of(source, kept), part
 
 
 def stretches(n: int, share: float) -> Ints:
     """Begin and end of a few stretches of range(n) that make up the share, one somewhere in each equal part."""
-    wanted = round(share * n)
-    pieces = min(STRETCHES, wanted)
+    size = round(share * n)
+    pieces = min(STRETCHES, size)
     if pieces == 0:
         return np.zeros((0, 2), np.int64)
-    sizes = np.full(pieces, wanted // pieces)
-    sizes[: wanted % pieces] += 1
+    sizes = np.full(pieces, size // pieces)
+    sizes[: size % pieces] += 1
     rooms = np.linspace(0, n, pieces + 1).astype(np.int64)
     begins = rooms[:-1] + rng.integers(KEY, np.arange(pieces), np.diff(rooms) - sizes + 1)
     return np.stack([begins, begins + sizes], axis=1)
@@ -162,8 +162,8 @@ def evaluate(
     totals = world.counts(counts)
     shared = {name: totals[name] / world.size for name in _contrast_names(objective)}
     names = sorted(sums, key=_rank)
-    found = world.total(torch.stack([sums[name].double() for name in names]))
-    return {name: float(value) / shared.get(name, totals[name]) for name, value in zip(names, found)}
+    sums_of_all = world.total(torch.stack([sums[name].double() for name in names]))
+    return {name: float(value) / shared.get(name, totals[name]) for name, value in zip(names, sums_of_all)}
 
 
 def _rank(name: str) -> tuple[bool, bool, str]:
@@ -185,11 +185,11 @@ def _batch_sums(
     for chunk in batch.chunks(chunk_tokens):
         on_device = chunk.to(world.device)
         with autocast(world.device, dtype, cache=False):
-            found = objective(on_device, "represent")
+            result = objective(on_device, "represent")
             fixed = objective(on_device, "constants")
-        for name, term in found.terms.items():
+        for name, term in result.terms.items():
             sums[name] = sums[name] + term if name in sums else term
-        vectors += [] if found.vectors is None else [_full(found.vectors)]
+        vectors += [] if result.vectors is None else [_full(result.vectors)]
         constants += [] if fixed is None else [_full(fixed)]
     if objective.contrastive:
         contrast = objective.contrast(

@@ -191,7 +191,7 @@ def follow(keys: Iterable[Tensor], queries: Iterable[Tensor], momentum: float) -
 
 
 def check_queue(queue: int, batch: int) -> None:
-    """A queue holds whole batches; the error says which sizes near the wanted one do."""
+    """A queue holds whole batches; the error says which sizes nearby do."""
     if batch > 0 and queue >= batch and queue % batch == 0:
         return
     below, above = max(queue // batch, 1) * batch, (queue // batch + 1) * batch

@@ -84,8 +84,8 @@ class Maker:
         """The document of each example."""
         source, numbers = self._drawn(step)
         assert isinstance(self.rows, Batches)
-        found = documents_of(source, numbers, step // self.rows.steps_per_epoch, self.rows.seed)
-        return torch.from_numpy(np.ascontiguousarray(found, np.int64))
+        documents = documents_of(source, numbers, step // self.rows.steps_per_epoch, self.rows.seed)
+        return torch.from_numpy(np.ascontiguousarray(documents, np.int64))
 
     def teacher(self, step: int) -> Tensor:
         """The teacher's vector of each example."""

@@ -119,7 +119,7 @@ class Blocks(BlockSource):
     """Blocks of whole sentences that know their documents."""
 
     class Config(StoreSource):
-        """Blocks of whole sentences, one sequence an example (Condenser's data)."""
+        """Blocks of whole sentences, one sequence per example (Condenser's data)."""
 
         kind: Literal["blocks"] = "blocks"
         short: float = Field(
@@ -134,7 +134,7 @@ class Blocks(BlockSource):
         def check(self, recipe: PretrainConfig) -> None:
             if recipe.objective.pairs:
                 raise ValueError(
-                    f"{recipe.objective.kind} asks something of a pair, and a block is one text: "
+                    f"{recipe.objective.kind} needs pairs, and a block is one text: "
                     "use spans, crops, cloze, pairs or queries"
                 )
 
@@ -360,7 +360,7 @@ class Queries(PairSource):
         collection: InputPath = Field(description="A collection folder with passages and generated queries.")
         split: str = Field(default="generated", description="Which judgements tie queries to passages.")
         per_passage: int | None = Field(
-            default=None, ge=1, description="Use at most so many queries a passage [default: all]."
+            default=None, ge=1, description="Maximum number of queries per passage [default: all]."
         )
 
         def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:

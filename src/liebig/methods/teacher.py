@@ -187,12 +187,14 @@ class Teacher:
     @classmethod
     def open(cls, path: Path, *, hashes: bool = True) -> Teacher:
         """Map a folder of vectors."""
-        found = Vectors.open(path, hashes=hashes)
-        if found.type == "binary" or any(len(shard.deleted) for shard in found.shards):
+        vectors = Vectors.open(path, hashes=hashes)
+        if vectors.type == "binary" or any(len(shard.deleted) for shard in vectors.shards):
             raise DataError(
-                "a student learns from whole vectors", file=path, fix="encode again, with type = fp16"
+                "binary vectors, and vectors of which some were deleted, cannot be learnt from",
+                file=path,
+                fix="encode again, with type = fp16",
             )
-        return cls(found.shards, np.array(starts(found.shards), np.int64), found.width)
+        return cls(vectors.shards, np.array(starts(vectors.shards), np.int64), vectors.width)
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
@@ -225,7 +227,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TextSource:
-    """`group` sequences an example: the first `limit` tokens of each of so many neighbouring texts.
+    """`group` sequences per example: the first `limit` tokens of each of that many neighbouring texts.
 
     Every document of a store is a text, and the teacher's vector of the same id belongs to it. The vectors are those
     `liebig encode` wrote for the collection the store was made from; store and vectors must name the same ids in the
@@ -233,7 +235,7 @@ class TextSource:
     """
 
     class Config(SingleSource):
-        """Whole texts of a store, one sequence an example, each with the vector a teacher gave it."""
+        """Whole texts of a store, one sequence per example, each with the vector a teacher gave it."""
 
         kind: Literal["texts"] = "texts"
         vectors: InputPath = Field(
