@@ -179,5 +179,5 @@ def test_an_empty_shard_has_no_passages():
 
 def test_a_recipe_whose_passages_never_go_on_is_refused():
     values = {"collection": "c", "tokenizer": "t", "passages": {"kind": "words", "length": 5, "overlap": 5}}
-    with pytest.raises(RecipeError, match="leaves no room"):
+    with pytest.raises(RecipeError, match="must be smaller than length"):
         parse(PrepareConfig, values)

@@ -136,7 +136,7 @@ def _passages(collection: Path | None, generated: GeneratedQueries | None) -> It
         raise DataError(
             "the collection has no passages to index",
             file=collection,
-            fix=f"cut its documents first: liebig passages {collection} --out PASSAGES",
+            fix=f"cut its documents first: liebig passages {collection} --tokenizer TOKENIZER --out PASSAGES",
         )
     passages = track(records.passages(), "BM25", unit="passages")
     return plain(passages) if generated is None else generated.expand(passages)

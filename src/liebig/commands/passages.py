@@ -1,4 +1,4 @@
-"""`liebig passages`: a collection's documents cut into passages of whole sentences (`builder/cutting.py`)."""
+"""`liebig passages`: cut a collection's documents into passages of whole sentences (see builder/cutting.py)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from liebig.text.tokenizer import Tokenizer
 
 
 class PassagesConfig(Config):
-    """Cut documents into passages that fit a model; passages that the source has are kept."""
+    """Cut a collection's documents into passages of whole sentences; passages it already has are kept."""
 
-    collection: InputPath = Field(description="What liebig init wrote.")
-    tokenizer: InputPath = Field(description="A folder with the model's tokenizer.")
+    collection: InputPath = Field(description="Collection to cut.")
+    tokenizer: InputPath = Field(description="Folder with the tokenizer of the model.")
     length: int = Field(LENGTH, ge=8, description="Maximum number of tokens in a passage.")
-    language: str | None = Field(None, description="Language of the text, for its abbreviations.")
+    language: str | None = Field(
+        None,
+        description="Language of the text; decides which abbreviations end no sentence [default: English].",
+    )
 
 
 def run(config: PassagesConfig, folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""`liebig prepare`, from recipe to folder."""
+"""`liebig prepare`: split a collection into sentences and tokens, the memory-mapped store that training reads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from liebig.collection.collection import Collection
 from liebig.store.prepare import Finish, by_tokens, by_words, prepare, unfinished
 from liebig.text.tokenizer import Tokenizer
 
-# The recipes of `liebig prepare` and `liebig passages`.
-
 P = TypeVar("P", "TokenPassages", "WordPassages")
 
 
@@ -24,8 +22,8 @@ class TokenPassages(Config):
     """Passages of whole sentences, as many as fit."""
 
     kind: Literal["tokens"] = "tokens"
-    length: int = Field(144, ge=1, description="At most so many tokens in a passage.")
-    overlap: int = Field(0, ge=0, description="Tokens at most that a passage repeats of the one before it.")
+    length: int = Field(144, ge=1, description="Maximum number of tokens in a passage.")
+    overlap: int = Field(0, ge=0, description="Maximum number of tokens repeated from the passage before.")
 
     @model_validator(mode="after")
     def _goes_on(self) -> TokenPassages:
@@ -36,8 +34,8 @@ class WordPassages(Config):
     """Passages of a number of words, as DPR cuts them."""
 
     kind: Literal["words"] = "words"
-    length: int = Field(100, ge=1, description="Words in a passage; punctuation marks count.")
-    overlap: int = Field(0, ge=0, description="Words that a passage repeats of the one before it.")
+    length: int = Field(100, ge=1, description="Number of words in a passage; punctuation marks count.")
+    overlap: int = Field(0, ge=0, description="Number of words repeated from the passage before.")
 
     @model_validator(mode="after")
     def _goes_on(self) -> WordPassages:
@@ -46,7 +44,7 @@ class WordPassages(Config):
 
 def _with_room(passages: P) -> P:
     if passages.overlap >= passages.length:
-        raise ValueError(f"overlap = {passages.overlap} leaves no room in a passage of {passages.length}")
+        raise ValueError(f"overlap = {passages.overlap} must be smaller than length = {passages.length}")
     return passages
 
 
@@ -54,16 +52,19 @@ Passages = Annotated[TokenPassages | WordPassages, Field(discriminator="kind")]
 
 
 class PrepareConfig(Config):
-    """Turn a collection into a token store."""
+    """Split a collection into sentences and tokens: the memory-mapped store that training reads."""
 
-    collection: InputPath = Field(description="A collection that liebig init wrote.")
-    tokenizer: InputPath = Field(description="A folder with a tokenizer: of liebig tokenizer, or of a model.")
+    collection: InputPath = Field(description="Collection to read.")
+    tokenizer: InputPath = Field(description="Folder with a tokenizer, of liebig tokenizer or of a model.")
     language: str | None = Field(
-        None, description="Language of the text, for its abbreviations, e.g. de [default: English]."
+        None,
+        description="Language of the text, e.g. de; decides which abbreviations end no sentence [default: English].",
     )
-    passages: Passages | None = Field(None, description="Cut passages too: by tokens or by words.")
+    passages: Passages | None = Field(None, description="Also cut passages, by tokens or by words.")
     processes: Annotated[int | None, Unrecorded()] = Field(
-        None, ge=1, description="How many processes; the result is the same [default: one a core]."
+        None,
+        ge=1,
+        description="Number of processes, which does not change the result [default: one per core].",
     )
 
 

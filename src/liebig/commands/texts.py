@@ -1,8 +1,8 @@
-"""`liebig texts`: passages, sentences, phrases, headings and questions of a collection, each a text of its own.
+"""`liebig texts`: cut a collection into texts of many lengths: passages, sentences, phrases, headings and questions.
 
-A student that is to answer short questions about long passages has to see its teacher's vectors of both. Documents
-are cut piece by piece in several processes, each piece into a file that is whole or absent; the files are joined in
-order, so the bytes do not depend on how many processes there are. Cost: about 5 MB/s of text and core.
+A student that answers short questions about long passages must learn its teacher's vectors of both. Documents are cut
+piece by piece in several processes, each piece into a file that is whole or absent; the files are joined in order, so
+the bytes do not depend on the number of processes. Cost: about 5 MB/s of text per core.
 """
 
 from __future__ import annotations
@@ -30,36 +30,40 @@ from liebig.formats.output import json_line, write_lines
 from liebig.store.prepare import Piece, cut
 from liebig.text.sentences import spans
 
-# The recipe of `liebig texts`.
-
 
 class TextsConfig(Config):
-    """Texts of many lengths from a collection's documents, for a student to learn a teacher's vectors of."""
+    """Cut a collection into texts of many lengths, from passages to phrases, for learning a teacher's vectors."""
 
-    collection: InputPath = Field(description="A collection that liebig init wrote.")
+    collection: InputPath = Field(description="Collection with the documents.")
     questions: tuple[InputPath, ...] = Field(
-        (), description="Collections whose questions are taken too, those of `split`."
+        (), description="Collections whose queries of `split` are added."
     )
-    split: str = Field("train", description="The split whose questions are taken.")
-    repeat: int = Field(1, ge=1, description="How often each question comes: there are few of them.")
-    shortest: int = Field(30, ge=1, description="Words of the shortest passage.")
-    longest: int = Field(130, ge=1, description="Words of the longest passage.")
-    long: float = Field(0.5, ge=0, le=1, description="Share of sections cut into long passages as well.")
-    long_words: int = Field(200, ge=1, description="Words of a long passage.")
-    titled: float = Field(0.5, ge=0, le=1, description="Share of passages with the title before them.")
-    sentences: float = Field(0.5, ge=0, le=1, description="Share of sentences that are texts.")
-    spans: float = Field(0.3, ge=0, le=1, description="Share of sentences of which a few words are a text.")
-    span_words: int = Field(8, ge=1, description="The most words of such a span.")
-    headings: bool = Field(True, description="Titles, headings, and simple questions made of them.")
-    seed: int = Field(0, ge=0, description="Draws lengths, shares and spans.")
+    split: str = Field("train", description="Split of the queries to add.")
+    repeat: int = Field(1, ge=1, description="Number of times each query is repeated, because there are few.")
+    shortest: int = Field(30, ge=1, description="Number of words in the shortest passage.")
+    longest: int = Field(130, ge=1, description="Number of words in the longest passage.")
+    long: float = Field(
+        0.5, ge=0, le=1, description="Share of sections that are also cut into long passages."
+    )
+    long_words: int = Field(200, ge=1, description="Number of words in a long passage.")
+    titled: float = Field(0.5, ge=0, le=1, description="Share of passages with the title in front.")
+    sentences: float = Field(0.5, ge=0, le=1, description="Share of sentences that become texts.")
+    spans: float = Field(
+        0.3, ge=0, le=1, description="Share of sentences from which a few words become a text."
+    )
+    span_words: int = Field(8, ge=1, description="Maximum number of words in such a span.")
+    headings: bool = Field(True, description="Add titles, headings, and simple questions made from them.")
+    seed: int = Field(0, ge=0, description="Seed of the random lengths, shares and spans.")
     processes: Annotated[int | None, Unrecorded()] = Field(
-        None, ge=1, description="How many processes; the result is the same [default: one a core]."
+        None,
+        ge=1,
+        description="Number of processes, which does not change the result [default: one per core].",
     )
 
     @model_validator(mode="after")
     def _in_order(self) -> TextsConfig:
         if self.shortest > self.longest:
-            raise ValueError(f"the shortest passage has {self.shortest} words, the longest {self.longest}")
+            raise ValueError(f"shortest = {self.shortest} must not be larger than longest = {self.longest}")
         return self
 
 
@@ -94,7 +98,7 @@ def run(config: TextsConfig, folder: Folder) -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of the collection, and the file its texts go to."""
+    """A piece of the collection, and the file for its texts."""
 
     piece: Piece
     number: int
@@ -132,7 +136,7 @@ def _lines(prefix: str, texts: Iterator[str]) -> Iterator[str]:
 
 
 def _join(parts: Sequence[Path], out: Path) -> int:
-    """All parts in one file; how many lines."""
+    """Join all parts in one file; returns the number of lines."""
     count = 0
     with out.open("wb") as whole:
         for part in parts:
@@ -149,7 +153,7 @@ def _questions(config: TextsConfig) -> Iterator[str]:
 
 
 def texts_of(document: Document, key: np.uint64, how: TextsConfig) -> Iterator[str]:
-    """Every text that is made of a document."""
+    """Every text made from a document."""
     if how.headings:
         yield from _named(document, key)
     for number, section in enumerate(document.sections):

@@ -1,4 +1,4 @@
-"""`liebig tokenizer`: a vocabulary of the corpus's own, learned in one pass over its texts."""
+"""`liebig tokenizer`: train a tokenizer on collections, in one pass over their texts."""
 
 from __future__ import annotations
 
@@ -16,27 +16,23 @@ from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.text.tokenizer import Tokenizer
 
-# The recipe of `liebig tokenizer`.
-
 
 class TokenizerConfig(Config):
-    """A vocabulary learned from a collection."""
+    """Train a tokenizer on collections; the same texts give the same bytes."""
 
-    collections: tuple[InputPath, ...] = Field(
-        min_length=1, description="Collections to learn from (folders written by liebig init)."
-    )
+    collections: tuple[InputPath, ...] = Field(min_length=1, description="Collections to train on.")
     algorithm: Literal["wordpiece", "bpe"] = Field(
         "wordpiece", description="wordpiece (BERT's) or bpe (byte-level, RoBERTa's)."
     )
-    vocab_size: int = Field(30528, gt=300, description="Pieces in the vocabulary, special tokens included.")
-    lowercase: bool = Field(True, description="Fold case (and, for wordpiece, strip accents).")
+    vocab_size: int = Field(30528, gt=300, description="Size of the vocabulary, special tokens included.")
+    lowercase: bool = Field(True, description="Lowercase the text (and, for wordpiece, strip accents).")
     every: int = Field(
-        1, ge=1, description="Learn from every n-th document only: a large corpus needs no more."
+        1, ge=1, description="Train on every n-th document only, which is enough for a large corpus."
     )
 
 
 def run(config: TokenizerConfig, folder: Folder) -> None:
-    """Learn the vocabulary and save it as a folder that transformers loads too."""
+    """Train the tokenizer and save it as a folder that transformers can load."""
     collections = [Collection(path) for path in config.collections]
     texts = (text for collection in collections for text in _texts(collection, config.every))
     tokenizer = Tokenizer.train(
@@ -49,7 +45,7 @@ def run(config: TokenizerConfig, folder: Folder) -> None:
 
 
 def _texts(collection: Collection, every: int) -> Iterator[str]:
-    """Titles, headings and paragraphs of every n-th document; passages where there are no documents."""
+    """Titles, headings and paragraphs of every n-th document; or of passages if there are no documents."""
     if collection.has("documents"):
         for document in islice(collection.documents(), 0, None, every):
             yield document.title

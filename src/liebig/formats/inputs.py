@@ -1,10 +1,11 @@
 """Where bytes come from: files, folders, archives and standard input, behind one small interface.
 
-A source is a file or a folder. What is packed is unpacked while it is read (.gz, .xz, .zst by their first bytes);
-a .zip or .tar is a folder, or the file itself where it holds only one. Nothing is ever extracted to disk by its
-own name; a format that must seek gets an anonymous temporary file. What is below a folder and cannot be read (a link
-that leads nowhere or outside, a pipe, a folder without permission) is no child but a flaw, which says why; whoever
-reads decides whether to go on without it. Cost: that of the decompressor.
+A source is a file or a folder. Compressed files (.gz, .xz, .zst) are recognised by their first bytes and decompressed
+while they are read; a stream that ends early is an error. A .zip or .tar is a folder, or the file itself if it holds
+only one. Nothing is ever extracted to disk under its own name; a format that must seek gets an anonymous temporary
+file. What is in a folder and cannot be read (a broken symlink or one that leaves the folder, a pipe, a folder without
+permission) is not a child but a flaw, which says why; the caller decides whether to skip it. Writing compresses by the
+suffix of the name. Cost: that of the compressor, in buffers of 1 MiB.
 """
 
 from __future__ import annotations
@@ -31,11 +32,6 @@ from typing import IO, Any, BinaryIO, cast
 import zstandard
 
 from liebig.base.errors import DataError
-
-# Decompression while reading, compression while writing: .gz, .xz and .zst.
-#
-# Reading goes by the first bytes, not the name; writing by the name. A stream that ends early is an error
-# in all three. Cost: the decompressor's own, in buffers of 1 MiB.
 
 BUFFER = 1 << 20
 PACKED = (".gz", ".xz", ".zst")

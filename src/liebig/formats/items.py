@@ -1,7 +1,8 @@
-"""What a reader yields: a record, and where it stood.
+"""What a reader yields (a record, its place and its split), what it may be told, and checks of the values it reads.
 
-Every reader is a function `(source, options) -> Iterator[Item]`. An item says which file and line its record
-comes from, so that anything found wrong with it later can be said in the same words, and the split it belongs to.
+Every reader is a function `(source, options) -> Iterator[Item]`. An item knows the file and line of its record, so
+that later errors can name them. Sources write ids as numbers, grades as "1.0" and titles as null: `as_id`, `as_grade`,
+`as_text` and the like take each as what it means, and refuse what means nothing, with its place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from liebig.formats.inputs import Source
 Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
 SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-SKIPPED = "skipped.txt"  # where a stage lists the files it went on without
+SKIPPED = "skipped.txt"  # where a stage lists the files it skipped
 SAME = {"validation": "dev", "valid": "dev", "val": "dev"}
 
 
@@ -40,7 +41,7 @@ class Where(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A record, where it stood, and its split ("" where the source has none)."""
+    """A record, its place, and its split ("" if the source has none)."""
 
     record: Record
     where: Where
@@ -48,7 +49,7 @@ class Item(NamedTuple):
 
 
 class Skipped:
-    """Files that a reader went on without, with the reason; `strict` refuses the first one instead."""
+    """Files that were skipped, with the reason; `strict` makes the first one an error instead."""
 
     def __init__(self, strict: bool = True) -> None:
         self.strict = strict
@@ -56,7 +57,7 @@ class Skipped:
         self.guessed: dict[str, str] = {}  # files that are not UTF-8, with the encoding they were read in
 
     def add(self, error: DataError) -> None:
-        """Go on without a file."""
+        """Skip a file."""
         if self.strict:
             raise error
         self.errors.append(error)
@@ -64,7 +65,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Options:
-    """What a reader may be told: the split of all it reads, how ids and token ids are meant, and bad files."""
+    """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics."""
 
     split: str | None = None
     tokenizer: Path | None = None
@@ -73,7 +74,7 @@ class Options:
     skipped: Skipped = field_(default_factory=Skipped, compare=False)
 
     def split_of(self, source: Source, default: str) -> str:
-        """The split given, else the one that the file's name says, or its folder's as a whole, else the default."""
+        """The split given, else the one in the file's name, or its folder's if that is all of it, else the default."""
         found = self.split or split_in(source.name)
         if not found and SPLIT.fullmatch(source.parent.lower()):
             found = split_in(source.parent)
@@ -81,7 +82,7 @@ class Options:
 
 
 def split_in(name: str) -> str | None:
-    """The split a file's name speaks of: `queries.dev.small.tsv` -> `dev.small`, `validation-00000` -> `dev`."""
+    """The split that a file's name mentions: `queries.dev.small.tsv` -> `dev.small`, `validation-00000` -> `dev`."""
     found = SPLIT.search(name.lower())
     if found is None:
         return None
@@ -90,16 +91,11 @@ def split_in(name: str) -> str | None:
 
 
 def check_split(split: str, where: Where) -> str:
-    """The split's name, which becomes a file's name: letters, digits, dots, dashes."""
+    """The name of a split, if it can be the name of a file: letters, digits, dots and dashes."""
     if not NAME.fullmatch(split):
         where.refuse(f"{split!r} cannot be the name of a split", "use letters, digits, dots and dashes")
     return split
 
-
-# Values of a row, checked: ids, texts, titles, grades and scores as records want them.
-#
-# Sources write ids as numbers, grades as "1.0", titles as null; each is taken as what it means, and what
-# means nothing is refused with its place.
 
 Row = Mapping[str, Any]
 BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ufeff]")

@@ -1,4 +1,4 @@
-"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in page.py.
+"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in html_page.py.
 
 Headings become sections; blank lines part paragraphs; code keeps its lines. The mark-up inside a paragraph is left
 as it is, but for links, images and roles, whose text is kept. Cost: linear in the text, whatever it holds: patterns

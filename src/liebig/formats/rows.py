@@ -1,8 +1,11 @@
-"""Lines, tab-separated fields and CSV rows of a source, each with its line number.
+"""Lines, fields, JSON values and rows of a source, each with its place; anything malformed is refused with it.
 
-A line ends at a line feed and nowhere else (a carriage return before it goes with it), is UTF-8 and has no NUL;
-a byte order mark at the start is dropped. What is not so is refused with file and line. Cost: one pass, one line
-in memory.
+Lines end at a line feed and nowhere else (a carriage return before it is dropped), are UTF-8 and have no NUL; a byte
+order mark at the start is dropped. JSON lines are read line by line; one large array or object element by element,
+through a buffer that grows to the largest element and no further. Rows are mappings from names to values, whatever
+the container is: JSON lines, a JSON array or object, CSV with a header, Parquet or Arrow; so a format is written once
+for all of them. The container is known by the suffix for tables and by the first value for JSON. Cost: one pass, with
+one line, element or batch of a table in memory.
 """
 
 from __future__ import annotations
@@ -126,12 +129,6 @@ class _Feed(Iterator[str]):
             )
         return line
 
-
-# JSON, read a line or an element at a time, with every way it can be wrong said as a sentence.
-#
-# A file of JSON lines gives its values line by line; one large array or object gives its elements one by
-# one, through a buffer that grows to the largest element and no further. Numbers too long, nesting too deep
-# and lone surrogates (halves of a character, which no file can hold as UTF-8) are refused.
 
 CHUNK = 1 << 20
 MAX_ELEMENT = 1 << 30
@@ -298,12 +295,6 @@ def _reason(error: ValueError) -> str:
         return f"{error.msg}, column {error.colno}"
     return str(error).split(";")[0].split(":")[0]
 
-
-# What rows come in: JSON lines, one JSON array or object, CSV with a header, Parquet, Arrow.
-#
-# The container is told by the suffix for tables and by the first value for JSON; its rows are mappings from
-# names to values whatever it is, so a format is written once for all of them. Cost: one row, or one batch
-# of a table.
 
 Container = Literal["parquet", "arrow", "csv", "json lines", "json array", "json object"]
 TABLES: dict[str, Container] = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".csv": "csv"}
