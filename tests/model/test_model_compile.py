@@ -277,6 +277,6 @@ def test_what_the_kernels_read_lies_row_by_row(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_without_triton_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("liebig.model.kernels.lean.triton_is_here", lambda: False)
+    monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: False)
     assert "Triton is missing" in tiny("bert").describe()
     assert "Triton is missing" not in tiny("modernbert").describe()

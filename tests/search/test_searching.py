@@ -372,6 +372,6 @@ def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypat
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr("liebig.indexes.open_index", opened)
+    monkeypatch.setattr("liebig.commands.retrieve.open_index", opened)
     with pytest.raises(SeenError, match=f"^{device}$"):
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device=named)
