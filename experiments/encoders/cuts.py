@@ -2,7 +2,7 @@
 
     python experiments/encoders/cuts.py WIKI OUT [--passages 350000] [--each 3] [--asking 0.5] [--titled 0.3]
 
-reads WIKI/corpus.jsonl (of open.py) and writes OUT, a BEIR folder of so many of the passages, drawn by the hashes of
+reads WIKI/corpus.jsonl (of open.py) and writes OUT, a BEIR folder of that many passages, drawn by the hashes of
 their ids, with `each` questions, which are judged to be answered by the passage they were cut from (split `cuts`).
 A question is a stretch of 6 to 16 words of one sentence, some left out, a share `titled` of them before the article's
 title, a share `asking` after a question word.

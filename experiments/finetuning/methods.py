@@ -43,7 +43,7 @@ Weights = dict[str, Tensor]
 NEGATIVES, POOL = 3, 16
 """Negatives of a query in a step, and negatives kept for a query."""
 LEAST_STEPS, MOST_EPOCHS, EVALUATIONS = 150, 20, 5
-"""Few labels are seen more often, so that there are some steps; about so many evaluations a run."""
+"""Few labels are seen more often, so that there are some steps; about this many evaluations per run."""
 
 
 @dataclass(frozen=True)

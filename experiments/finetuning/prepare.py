@@ -62,7 +62,7 @@ def numbered(found: Set, tokenizer: Tokenizer, train: int, test: int) -> Prepare
 
 
 def asked(split: Split, tokenizer: Tokenizer, most: int) -> Asked:
-    """At most so many questions of a split."""
+    """At most `most` questions of a split."""
     kept = split.take(drawn(len(split.queries), most, 0).tolist())
     return Asked(
         tokenised([q.text for q in kept.queries], tokenizer, QUERY),

@@ -64,7 +64,7 @@ class Prepared:
     tokenizer: str
 
     def limited(self, n: int, seed: int = 0) -> Prepared:
-        """The same with so many training questions, drawn by seed; a smaller draw lies in a larger one."""
+        """The same with fewer training questions, drawn by seed; a smaller draw is part of a larger one."""
         return replace(self, train=self.train.take(drawn(len(self.train), n, seed)))
 
 
