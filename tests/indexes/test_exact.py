@@ -6,11 +6,25 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.indexes import exact_cpu as exact
 from liebig.indexes.exact import ExactIndex
-from liebig.vectors.quantise import encode, error_bound, table
+from liebig.vectors.quantise import encode, table
 from liebig.vectors.vector_folder import Shard, without, write_shard
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
 rng = np.random.default_rng(0)
+
+
+def error_bound(kind, queries, vectors):
+    """The most a score may differ from that of the vectors before rounding, Q x N; see the table of quantise.py."""
+    ones_Q1 = np.abs(queries).sum(1, dtype=np.float64)[:, None]
+    norms = (
+        np.linalg.norm(queries, axis=1)[:, None].astype(np.float64) * np.linalg.norm(vectors, axis=1)[None, :]
+    )
+    if kind == "fp16":
+        return norms * 2.0**-11 + ones_Q1 * 2.0**-25 + norms * 2.0**-22
+    if kind == "int8":
+        return ones_Q1 * (np.abs(vectors).max(1) / 254)[None, :] * (1 + 2.0**-20) + norms * 2.0**-22
+    assert kind == "fp32", "a binary score is a similarity of its own"
+    return norms * 2.0**-23
 
 
 def vectors(n, width=48, seed=1):

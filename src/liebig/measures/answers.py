@@ -69,11 +69,6 @@ def has_answer(text: str, answers: Sequence[str]) -> bool:
     return token_matcher(answers)(join(text))
 
 
-def has_pattern(text: str, answers: Sequence[str]) -> bool:
-    """Whether one of the answers, as a regular expression, is found in the text."""
-    return pattern_matcher(answers)(normalise(text))
-
-
 def normalise(text: str) -> str:
     """NFD, what the regular expressions of CuratedTREC are matched against."""
     return unicodedata.normalize("NFD", text)

@@ -76,20 +76,6 @@ def encode(vectors: Floats, kind: Type) -> Coded:
     return Coded(kind, vectors.astype(DTYPES[kind]))
 
 
-def error_bound(kind: Type, queries: Floats, vectors: Floats) -> NDArray[np.float64]:
-    """The most a score may differ from that of the vectors before rounding, Q x N; see the table."""
-    ones_Q1 = np.abs(queries).sum(1, dtype=np.float64)[:, None]
-    norms = (
-        np.linalg.norm(queries, axis=1)[:, None].astype(np.float64) * np.linalg.norm(vectors, axis=1)[None, :]
-    )
-    if kind == "fp16":
-        return norms * 2.0**-11 + ones_Q1 * 2.0**-25 + norms * 2.0**-22
-    if kind == "int8":
-        return ones_Q1 * (np.abs(vectors).max(1) / 254)[None, :] * (1 + 2.0**-20) + norms * 2.0**-22
-    assert kind == "fp32", "a binary score is a similarity of its own"
-    return norms * 2.0**-23
-
-
 @cache
 def table(kind: Type) -> Floats:
     """What each code stands for, for compiled loops: one number a code, or eight where it is binary."""
