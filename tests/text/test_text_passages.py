@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.text.passages import Text, by_tokens, by_words, cut_documents
+from liebig.text.passages import Text, by_tokens, cut_documents
 from tests.worlds.texts import ARABIC, CHINESE, ENGLISH, HINDI, JAPANESE, RUSSIAN, every, trained
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")
@@ -80,24 +80,14 @@ def test_overlapping_passages_repeat_the_last_sentence():
     assert pieces == ["the dogs. the foxes.", "the foxes. they were.", "they were. yes."]
 
 
-def test_words_are_cut_as_in_dpr_and_a_short_rest_is_dropped():
-    text = Text(("one two three", "four five six seven"))
-    assert by_words(3)([text]) == [["one two three", "four five six", "seven"]]
-    assert by_words(3, shortest=2)([text]) == [["one two three", "four five six"]]
-    assert by_words(10, shortest=8)([text]) == [["one two three four five six seven"]]
-    assert by_words(4, overlap=2)([text]) == [["one two three four", "three four five six", "five six seven"]]
-    assert by_words(5)([Text(()), Text(("  ",))]) == [[], []]
+def by_words(size):
+    """A cutter that needs no tokenizer: pieces of `size` words."""
 
+    def cut(texts):
+        words = [" ".join(text.paragraphs).split() for text in texts]
+        return [[" ".join(row[i : i + size]) for i in range(0, len(row), size)] for row in words]
 
-@settings(max_examples=100)
-@given(st.integers(0, 60), st.integers(1, 12), st.data())
-def test_word_passages_cover_everything_once_without_overlap(n, size, data):
-    overlap = data.draw(st.integers(0, size - 1))
-    words = [str(i) for i in range(n)]
-    pieces = [piece.split() for piece in by_words(size, overlap=overlap)([Text((" ".join(words),))])[0]]
-    assert all(len(piece) <= size for piece in pieces)
-    fresh = [word for i, piece in enumerate(pieces) for word in (piece[overlap:] if i else piece)]
-    assert fresh == words
+    return cut
 
 
 def test_ids_number_the_passages_of_a_document_whatever_is_beside_it():
@@ -127,8 +117,6 @@ def test_a_section_without_a_heading_has_no_empty_prefix():
 
 def test_sizes_that_make_no_sense_are_errors():
     tokenizer = trained("wordpiece")
-    with pytest.raises(DataError, match="cannot overlap"):
-        by_words(10, overlap=10)
     with pytest.raises(DataError, match="cannot overlap"):
         by_tokens(tokenizer, 10, overlap=10)
     with pytest.raises(DataError, match="no room beside the prefix"):

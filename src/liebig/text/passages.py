@@ -1,11 +1,10 @@
-"""Documents cut into passages: of whole sentences up to N tokens, or of N words.
+"""Documents cut into passages of whole sentences, at most N tokens each.
 
 A *cutter* turns texts into pieces; `cut_documents` runs one over the sections of documents, which passages never
 cross, and numbers what comes out ("doc-0", "doc-1", …). `by_tokens` is query-as-context's (4.1: consecutive
-sentences, at most 144 tokens; a longer sentence is cut), `by_words` is DPR's (100 words). A prefix of title or
-heading is part of the text, and counts under `by_tokens`. Space inside a passage becomes single spaces.
-Cost: one tokenisation of the text for `by_tokens` (two where a text has other tokens than its sentences, as with
-byte-level BPE), one split for `by_words`.
+sentences, at most 144 tokens; a longer sentence is cut). A prefix of title or heading is part of the text and is
+counted. Space inside a passage becomes single spaces. Cost: one tokenisation of the text (two where a text has other
+tokens than its sentences, as with byte-level BPE).
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _back(units: Any, i: int, j: int, longest: int, overlap: int) -> int:
     return k
 
 
-__all__ = ["Blocks", "Cutter", "Prefix", "Text", "by_tokens", "by_words", "cut_documents", "pack_sentences"]
+__all__ = ["Blocks", "Cutter", "Prefix", "Text", "by_tokens", "cut_documents", "pack_sentences"]
 Prefix = Literal["none", "title", "heading", "both"]
 _BATCH = 64  # documents that are tokenised together
 
@@ -128,30 +127,6 @@ def cut_documents(
             yield from _cut(batch, cutter, prefix, separator)
             batch = []
     yield from _cut(batch, cutter, prefix, separator)
-
-
-def by_words(size: int = 100, shortest: int = 0, overlap: int = 0) -> Cutter:
-    """Pieces of `size` words (DPR: 100); each begins with the last `overlap` words of the one before it.
-
-    Words are what spaces part. A rest of fewer than `shortest` words is dropped, but not a whole section: of a
-    short one its only piece stays.
-    """
-    if not 0 <= overlap < size:
-        raise DataError(f"passages of {size} words cannot overlap by {overlap}")
-    step = size - overlap
-
-    def cut(texts: Sequence[Text]) -> list[list[str]]:
-        pieces = []
-        for text in texts:
-            words = " ".join(text.paragraphs).split()
-            starts = range(0, max(len(words) - overlap, 1), step)
-            parts = [words[start : start + size] for start in starts]
-            if len(parts[-1]) < (shortest if len(parts) > 1 else 1):
-                parts.pop()
-            pieces.append([" ".join(part) for part in parts])
-        return pieces
-
-    return cut
 
 
 def by_tokens(tokenizer: Tokenizer, size: int, overlap: int = 0, language: str | None = None) -> Cutter:
