@@ -5,26 +5,17 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.base.pipeline import Stage
 from liebig.commands import STAGES
-from liebig.commands.finetune import run
-from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
-from liebig.commands.rerank_train import RerankTrainConfig, run as run_train
+from liebig.commands.rerank_train import RerankTrainConfig
 from liebig.methods.finetuning import FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
-TABLE = {
-    **STAGES,
-    "finetune": Stage("finetune", FinetuneConfig, run, "", ""),
-    "rerank train": Stage("rerank train", RerankTrainConfig, run_train, "", ""),
-    "rerank score": Stage("rerank score", RerankScoreConfig, run_score, "", ""),
-}
 SMOKE = [ROOT / "recipes" / "smoke" / f"{name}.toml" for name in ("finetune", "finetune-abs", "rerank")]
 FULL = sorted((ROOT / "recipes" / "finetune").glob("*.toml"))
 
 
 def stages(name):
-    planned = pipeline.plan(TABLE, ROOT / "recipes" / "finetune" / f"{name}.toml", [], Path("runs"))
+    planned = pipeline.plan(STAGES, ROOT / "recipes" / "finetune" / f"{name}.toml", [], Path("runs"))
     return {p.name: p.config for p in planned}
 
 
@@ -32,7 +23,7 @@ def stages(name):
 def test_a_smoke_recipe_runs(path, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(ROOT)
     out = tmp_path_factory.getbasetemp() / "smoke-finetune"
-    pipeline.run(pipeline.plan(TABLE, path, [], out), lambda said: None)
+    pipeline.run(pipeline.plan(STAGES, path, [], out), lambda said: None)
     assert (out / "model" / "model" / "config.json").is_file()
 
 
