@@ -1,8 +1,15 @@
-"""Rows: what a source draws, packed, with the special tokens around every sequence.
+"""Where pre-training pairs come from: blocks of sentences, inverse cloze, two spans, random crops.
 
-A source decides *where* its sequences lie in the store (one or more ranges of tokens each); they are then copied
-into one row. Keys go with the row, one a sequence, so that whatever is random later (masking, deletion) is a pure
-function of the example too. Cost: about 1 ns a token.
+A source decides *where* its sequences lie in the store (one or more ranges of tokens each); `packed` copies them with
+their special tokens into one `Row`. Everything random is drawn from the key of an example, so a batch is a pure
+function of seed and step, in any process.
+
+- `BlockSource`, `ClozeSource`: sentences are added to a block while it stays within its target (Condenser's data).
+- `SpanSource`: two spans of a document (coCondenser, CoT-MAE), drawn by `text/views.py`.
+- `CropSource`: two crops of a window (Contriever); windows are shifted anew every epoch.
+
+The document of an example is looked up in a running count kept for every 64th document. Cost: one pass over the offsets
+at the start (3 ns per sentence, 20 ns per document), then under 1 us per example and 1 ns per token.
 """
 
 from __future__ import annotations
@@ -96,12 +103,6 @@ def joined(rows: Sequence[Row], owners: Sequence[Ints]) -> Row:
     return whole.take(np.argsort(owner, kind="stable"))
 
 
-# Which document an example belongs to, without a list of all examples.
-#
-# A document gives no example (too short), one, or one for every `window` tokens. The running count is kept
-# at every 64th document only; a look-up bisects it and walks along the group. Cost: one pass over the
-# documents at the start (20 ns each), 8 bytes for 64 documents, 0.3 us a look-up.
-
 GROUP = 64
 
 
@@ -185,14 +186,6 @@ def _find(levels: Any, ends: Any, examples: Any, minimum: int, window: int) -> A
         documents[i], windows[i] = document, left
     return documents, windows
 
-
-# Blocks of whole sentences (Condenser's data) and the inverse cloze task on them.
-#
-# Sentences are appended to a block while it stays within its target; with probability 0.1, redrawn for
-# every block, the target is shorter. Blocks end with their document. They are cut once, as in the papers;
-# only a running count at every 256th sentence is kept, and a block is found by cutting its stretch of 256
-# sentences again. Cost: one pass over the sentence offsets at the start (3 ns a sentence), then about 0.5
-# us a block.
 
 STRETCH = 256
 
@@ -346,12 +339,6 @@ def _find_block(
     return out
 
 
-# Two spans of a document (coCondenser, CoT-MAE): random, nearby, overlapping, in a window, or mixed.
-#
-# An example is a document; how its spans are drawn is `text/views.py`, and only offsets are touched before
-# the tokens are copied. Cost: about 0.5 us a document and 3 ns a sentence of it.
-
-
 class SpanSource:
     """Pairs of spans; the sequences of example i are 2i and 2i+1.
 
@@ -405,12 +392,6 @@ class SpanSource:
             return two_sentence_spans(sentences, first, last, keys, self.limit, self.kind, self.short)
         return two_spans(sentences[first], sentences[last], keys, self.limit, self.kind, self.short)
 
-
-# Random crops (Contriever): two independent pieces of one window of a document.
-#
-# A document is cut into windows at a shift drawn anew every epoch; a document shorter than a window is one.
-# With `across`, windows are cut from the whole row of tokens and cross documents, as the released code
-# does. Of a window two crops are drawn (`text/views.py`). Cost: about 0.5 us an example.
 
 _SHIFT = 1 << 33  # the counter of a document's shift, above those of examples
 
