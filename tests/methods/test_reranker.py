@@ -155,7 +155,7 @@ def test_a_reranker_needs_negatives_and_a_head(model, collection, tmp_path):
     (bare / "groups" / "train.jsonl").write_text('{"query": "q0", "positives": ["p0"], "negatives": []}\n')
     with pytest.raises(DataError, match="no query has a negative"):
         stage(tmp_path / "out", "rerank train", train_config(model, bare, dev=None), run_train)
-    with pytest.raises(ModelError, match="no reranker"):
+    with pytest.raises(ModelError, match="not a reranker"):
         CrossEncoder.load(model)
     with pytest.raises(RecipeError, match="give a run to rerank, or groups"):
         parse(RerankScoreConfig, {"collection": str(collection), "models": [str(model)]})

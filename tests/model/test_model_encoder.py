@@ -113,7 +113,7 @@ def test_unknown_pooling_and_activation_are_refused() -> None:
 
 def test_a_description_says_how_vectors_are_made() -> None:
     said = small(pooling="mean", similarity="cosine").describe()
-    assert "mean pooling, 32 numbers a vector, compared by cosine, at most 64 tokens" in said
+    assert "mean pooling, 32 numbers per vector, compared by cosine, at most 64 tokens" in said
 
 
 def test_training_gets_gradients_through_pooling_and_projection() -> None:

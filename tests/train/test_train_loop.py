@@ -171,7 +171,7 @@ def test_a_signal_stores_everything_and_says_how_to_go_on(
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="stopped at step 4 of 6"):
         run(Toy(dropout=0.2), tmp_path / "x", batches=signalling, checkpoint_every=1000)
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     resumed = Toy(dropout=0.2)
     run(resumed, tmp_path / "x", checkpoint_every=1000)
@@ -342,7 +342,7 @@ def test_epochs_give_the_number_of_steps(tmp_path: Path) -> None:
     loop = LoopConfig(epochs=1.5, workers=0, chunk_tokens="whole")
     found = train(Toy(), batches, tmp_path / "a", loop=loop, epochs=Epochs(4))
     assert found.step == 6
-    with pytest.raises(TrainingError, match="the data has no end"):
+    with pytest.raises(TrainingError, match="the data is infinite"):
         train(Toy(), batches, tmp_path / "b", loop=loop)
 
 

@@ -1,8 +1,8 @@
-"""The mean of several models' weights: runs of one recipe with other seeds become one model, at no cost in searching.
+"""`liebig average`: the mean of several models' weights, such as runs of one recipe with other seeds.
 
 Every safetensors file of the folders is averaged, tensor by tensor, in double precision; everything else is copied
-from the first. Runs from one start lie in one valley, so their mean is a model too, and its noise is smaller; models
-of other starts do not average. Cost: reading the weights once, one tensor of each in memory.
+from the first. Runs from one start lie in one valley, so their mean is a model too, with less noise and at no cost in
+searching; models of other starts do not average. Cost: reading the weights once, one tensor of each in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from liebig.base.config import Config, InputPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
-
-# The recipe of `liebig average`.
 
 
 class AverageConfig(Config):
@@ -72,7 +70,7 @@ def _check_same(first: Path, other: Path) -> None:
 
 def mean(files: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of each tensor over the files; numbers that are not floating are those of the first."""
-    opened = [_opened(path) for path in files]
+    opened = [_open(path) for path in files]
     shapes = [
         {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())} for file in opened
     ]
@@ -90,7 +88,7 @@ def mean(files: Sequence[Path]) -> dict[str, Tensor]:
     return found
 
 
-def _opened(path: Path) -> safe_open:
+def _open(path: Path) -> safe_open:
     if not path.is_file():
         raise ModelError("these weights are missing", file=path)
     return safe_open(path, framework="pt")

@@ -1,4 +1,4 @@
-"""Ensembles of runs: the hits of several runs as one run, by ranks or by scores brought to one scale.
+"""`liebig fuse`: the hits of several runs as one run, by ranks or by scores brought to one scale.
 
 A query that a run lacks counts as one that found nothing. Queries come in the order of the first run that has them.
 Cost: all runs in memory.
@@ -20,8 +20,6 @@ from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.trec import by_query, read_run, run_lines
 from liebig.search.systems import Found, reciprocal_rank, weighted
-
-# The recipe of `liebig fuse`.
 
 
 class FuseConfig(Config):

@@ -62,7 +62,7 @@ class MineConfig(Config):
         0.1, description="With scores: a negative must score below this (0.1 is RocketQA's)."
     )
     above: float | None = Field(None, description="With scores: what scores above this becomes a positive.")
-    pad: int = Field(0, ge=0, description="Fill up with random passages to so many negatives.")
+    pad: int = Field(0, ge=0, description="Fill up with random passages to this many negatives.")
     seed: int = Field(0, description="Draws the samples.")
 
     @model_validator(mode="after")
@@ -71,7 +71,7 @@ class MineConfig(Config):
         if given[1] < given[0]:
             raise ValueError("above is less than below: a passage would be a negative and a positive")
         if self.logits and not 0 <= min(given) <= max(given) <= 1:
-            raise ValueError("below and above lie between 0 and 1 where scores are logits: or logits = false")
+            raise ValueError("below and above must lie between 0 and 1, or set logits = false")
         return self
 
 

@@ -8,10 +8,11 @@ generation.json                                           counts, and which labe
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -34,8 +35,6 @@ from liebig.queries.shards import Shards, Writer
 from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
 
-# The recipes of `liebig queries train`, `generate` and `inspect`. Imports nothing heavy.
-
 
 class SampleMethod(Config):
     """Nucleus and top-k sampling, as query-as-context does."""
@@ -49,11 +48,19 @@ class SampleMethod(Config):
     )
     temperature: float = Field(default=1.0, gt=0, description="Scores are divided by it.")
 
+    def method(self, count: int) -> Method:
+        return Method(count, self.top_k, self.top_p, self.temperature)
+
 
 class GreedyMethod(Config):
-    """The likeliest token at each place: one query a passage."""
+    """The likeliest token at each place: one query per passage."""
 
     kind: Literal["greedy"] = "greedy"
+
+    def method(self, count: int) -> Method:
+        if count > 1:
+            raise ValueError("greedy search writes one query per passage: set count = 1, or sample")
+        return Method(count, top_k=1)
 
 
 class BeamMethod(Config):
@@ -67,11 +74,34 @@ class BeamMethod(Config):
         default=1.0, description="Power of the length that the log probability is divided by."
     )
 
+    def method(self, count: int) -> Method:
+        if count > self.beams:
+            raise ValueError(f"{self.beams} beams cannot give {count} queries: use more beams")
+        return Method(count, beams=self.beams, penalty=self.penalty)
+
 
 MethodConfig = Annotated[SampleMethod | GreedyMethod | BeamMethod, Field(discriminator="kind")]
 
 
-class ModelSource(Config):
+class SourceConfig(Config):
+    """Who writes the queries."""
+
+    on_device: ClassVar[bool] = False
+    """Whether a model runs here, on a GPU if there is one."""
+
+    def check(self, count: int) -> None:
+        """Raise ValueError where this many queries per passage cannot be written."""
+
+    @abstractmethod
+    def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
+        """What writes the queries, and what `generation.json` says about it."""
+
+    def estimate(self, config: QueriesGenerateConfig) -> str:
+        """What it will take, for `--plan`."""
+        return f"{_total(config):,} passages, up to {_total(config) * config.count:,} queries"
+
+
+class ModelSource(SourceConfig):
     """A generator's folder."""
 
     kind: Literal["model"] = "model"
@@ -99,6 +129,30 @@ class ModelSource(Config):
         default=None, ge=1, description="Padded passage tokens of a batch [default: what suits the device]."
     )
 
+    on_device: ClassVar[bool] = True
+
+    def check(self, count: int) -> None:
+        self.method.method(count)
+
+    def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
+        generator = Generator.load(self.path).with_settings(
+            prefix=self.prefix,
+            title=self.title,
+            passage_length=self.passage_length,
+            query_length=self.query_length,
+        )
+        engine = Engine(generator, world.device, choose(self.precision, world.device), self.budget)
+        method = self.method.method(config.count)
+
+        def write(passages: Any, prepared: Any, journal: Path) -> Any:
+            return engine.write(prepared, passage_keys(config.seed, hash_all(p.id for p in passages)), method)
+
+        def finish(written: Any) -> list[list[str]]:
+            texts = iter(generator.texts([row for rows in written for row in rows]))
+            return [[next(texts) for _ in rows] for rows in written]
+
+        return Writer(write, generator.sources, finish), {"labels": generator.settings.labels}
+
 
 PROMPT = (
     "Write {count} different search queries that the following passage answers, one on each line, "
@@ -106,7 +160,7 @@ PROMPT = (
 )
 
 
-class EndpointSource(Config):
+class EndpointSource(SourceConfig):
     """A server that speaks the OpenAI API: any local or remote language model."""
 
     kind: Literal["endpoint"] = "endpoint"
@@ -143,12 +197,56 @@ class EndpointSource(Config):
         default=None, ge=0, description="Do not begin if the estimate is above this."
     )
 
+    def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
+        expected = self._estimate(config)
+        if world.first:
+            Progress("generate").say(str(expected))
+        if self.most is not None and expected.price > self.most:
+            raise RecipeError(
+                f"the requests would cost about {expected.price:,.2f}, and source.most allows {self.most:,.2f}",
+                fix="set a limit on the passages, or allow more",
+            )
+        client = endpoint.Client(
+            url=self.url,
+            model=self.model,
+            key=_key(self.key_file),
+            settings={
+                "temperature": self.temperature,
+                "top_p": self.top_p,
+                "max_tokens": self.tokens * config.count,
+            },
+            timeout=self.timeout,
+            retries=self.retries,
+            wait=self.wait,
+            pace=endpoint.Pace(self.per_minute),
+        )
+        return Writer(endpoint.journalled(client, self._prompts(config), self.workers)), {"model": self.model}
 
-class FileSource(Config):
-    """Queries that are there already, as they are."""
+    def estimate(self, config: QueriesGenerateConfig) -> str:
+        return str(self._estimate(config))
+
+    def _prompts(self, config: QueriesGenerateConfig) -> endpoint.Prompts:
+        return endpoint.Prompts(self.prompt, config.count, self.passage_words)
+
+    def _estimate(self, config: QueriesGenerateConfig) -> endpoint.Estimate:
+        prompts = self._prompts(config)
+        return endpoint.estimate(chosen(config), prompts, self.tokens, self.price_in, self.price_out)
+
+
+class FileSource(SourceConfig):
+    """Queries from a file, unchanged."""
 
     kind: Literal["file"] = "file"
     path: InputPath = Field(description='JSON lines {"passage": id, "queries": [..]}, in any order.')
+
+    def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
+        generated = GeneratedQueries(self.path)
+        writer = Writer(
+            lambda passages, _, __: [generated.numbered(p.id)[: config.count] for p in passages],
+            finish=lambda written: [[text for _, text in row] for row in written],
+            numbers=lambda written: [[number for number, _ in row] for row in written],
+        )
+        return writer, {"labels": labels_of(self.path if self.path.is_dir() else self.path.parent)}
 
 
 Source = Annotated[ModelSource | EndpointSource | FileSource, Field(discriminator="kind")]
@@ -159,7 +257,10 @@ class Bm25Filter(Config):
 
     kind: Literal["bm25"] = "bm25"
     index: InputPath = Field(description="A BM25 index of the passages.")
-    k: int = Field(default=20, ge=1, description="Among so many.")
+    k: int = Field(default=20, ge=1, description="Among this many hits.")
+
+    def keeps(self) -> Keeps:
+        return by_bm25(self.index, self.k)
 
 
 class RunFilter(Config):
@@ -167,19 +268,22 @@ class RunFilter(Config):
 
     kind: Literal["run"] = "run"
     run: InputPath = Field(description="A TREC run of these queries, by their ids.")
-    k: int = Field(default=20, ge=1, description="Among so many.")
+    k: int = Field(default=20, ge=1, description="Among this many hits.")
+
+    def keeps(self) -> Keeps:
+        return by_run(self.run, self.k)
 
 
 Filter = Annotated[Bm25Filter | RunFilter, Field(discriminator="kind")]
 
 
 class QueriesGenerateConfig(Config):
-    """`liebig queries generate`: C queries a passage, as a collection that pre-training and fine-tuning read."""
+    """`liebig queries generate`: C queries per passage, as a collection that pre-training and fine-tuning read."""
 
     collection: InputPath = Field(description="A collection with passages.")
     source: Source = Field(description="Who writes the queries: model, endpoint or file.")
     count: int = Field(default=5, ge=1, description="Queries of a passage.")
-    limit: int | None = Field(default=None, ge=1, description="Only so many passages, drawn by seed.")
+    limit: int | None = Field(default=None, ge=1, description="Only this many passages, drawn by seed.")
     of_split: str | None = Field(
         default=None, description="Only passages that this split of the collection judges relevant."
     )
@@ -198,12 +302,7 @@ class QueriesGenerateConfig(Config):
 
     @model_validator(mode="after")
     def _sensible(self) -> QueriesGenerateConfig:
-        if isinstance(self.source, ModelSource):
-            method = self.source.method
-            if isinstance(method, GreedyMethod) and self.count > 1:
-                raise ValueError("greedy search writes one query a passage: set count = 1, or sample")
-            if isinstance(method, BeamMethod) and self.count > method.beams:
-                raise ValueError(f"{method.beams} beams cannot give {self.count} queries: use more beams")
+        self.source.check(self.count)
         return self
 
 
@@ -212,11 +311,11 @@ SHARDS, LIMIT = "shards", 23
 
 def run(config: QueriesGenerateConfig, folder: Folder) -> None:
     """Write the shards, then the collection."""
-    is_model = isinstance(config.source, ModelSource)
-    with joined(cpu=config.device == "cpu" or not is_model) as world:
+    with joined(cpu=config.device == "cpu" or not config.source.on_device) as world:
         world.barrier()  # the first process has prepared the folder
-        shards = Shards(folder.path / SHARDS, config.shard, world, _keeps(config), config.duplicates)
-        writer, about = _writer(config, world)
+        keeps = None if config.filter is None else config.filter.keeps()
+        shards = Shards(folder.path / SHARDS, config.shard, world, keeps, config.duplicates)
+        writer, about = config.source.writer(config, world)
         shards.make(chosen(config), writer, _total(config) // world.size)
         world.barrier()
         if world.first:
@@ -224,10 +323,8 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
 
 
 def plan(config: QueriesGenerateConfig) -> str:
-    """What it would take, for people."""
-    if isinstance(config.source, EndpointSource):
-        return str(_estimate(config, config.source))
-    return f"{_total(config):,} passages, up to {_total(config) * config.count:,} queries"
+    """What `--plan` prints."""
+    return config.source.estimate(config)
 
 
 def chosen(config: QueriesGenerateConfig) -> Iterator[Passage]:
@@ -265,107 +362,11 @@ def _total(config: QueriesGenerateConfig) -> int:
     return min(count, config.limit or count)
 
 
-def _keeps(config: QueriesGenerateConfig) -> Keeps | None:
-    told = config.filter
-    if told is None:
-        return None
-    return by_bm25(told.index, told.k) if isinstance(told, Bm25Filter) else by_run(told.run, told.k)
-
-
-def _writer(config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
-    """Who writes, and what there is to know about it."""
-    source = config.source
-    if isinstance(source, ModelSource):
-        return _by_model(config, source, world)
-    if isinstance(source, FileSource):
-        return _by_file(source.path, config.count)
-    return _by_endpoint(config, source, world)
-
-
-def _by_file(path: Path, count: int) -> tuple[Writer, dict[str, Any]]:
-    generated = GeneratedQueries(path)
-    writer = Writer(
-        lambda passages, _, __: [generated.numbered(p.id)[:count] for p in passages],
-        finish=lambda found: [[text for _, text in row] for row in found],
-        numbers=lambda found: [[number for number, _ in row] for row in found],
-    )
-    return writer, {"labels": labels_of(path if path.is_dir() else path.parent)}
-
-
-def _by_model(
-    config: QueriesGenerateConfig, source: ModelSource, world: World
-) -> tuple[Writer, dict[str, Any]]:
-    generator = Generator.load(source.path).with_settings(
-        prefix=source.prefix,
-        title=source.title,
-        passage_length=source.passage_length,
-        query_length=source.query_length,
-    )
-    device = world.device
-    engine = Engine(generator, device, choose(source.precision, device), source.budget)
-    method = method_of(source.method, config.count)
-
-    def write(passages: Any, prepared: Any, journal: Path) -> Any:
-        return engine.write(prepared, passage_keys(config.seed, hash_all(p.id for p in passages)), method)
-
-    def finish(found: Any) -> list[list[str]]:
-        texts = iter(generator.texts([row for rows in found for row in rows]))
-        return [[next(texts) for _ in rows] for rows in found]
-
-    return Writer(write, generator.sources, finish), {"labels": generator.settings.labels}
-
-
-def method_of(told: SampleMethod | GreedyMethod | BeamMethod, count: int) -> Method:
-    """A recipe's method as the engine takes it."""
-    if isinstance(told, GreedyMethod):
-        return Method(count, top_k=1)
-    if isinstance(told, BeamMethod):
-        return Method(count, beams=told.beams, penalty=told.penalty)
-    return Method(count, told.top_k, told.top_p, told.temperature)
-
-
-def _by_endpoint(
-    config: QueriesGenerateConfig, source: EndpointSource, world: World
-) -> tuple[Writer, dict[str, Any]]:
-    expected = _estimate(config, source)
-    if world.first:
-        Progress("generate").say(str(expected))
-    if source.most is not None and expected.price > source.most:
-        raise RecipeError(
-            f"asking would cost about {expected.price:,.2f}, and source.most allows {source.most:,.2f}",
-            fix="set a limit on the passages, or allow more",
-        )
-    client = endpoint.Client(
-        url=source.url,
-        model=source.model,
-        key=_key(source.key_file),
-        settings={
-            "temperature": source.temperature,
-            "top_p": source.top_p,
-            "max_tokens": source.tokens * config.count,
-        },
-        timeout=source.timeout,
-        retries=source.retries,
-        wait=source.wait,
-        pace=endpoint.Pace(source.per_minute),
-    )
-    return Writer(endpoint.asked(client, _prompts(config, source), source.workers)), {"model": source.model}
-
-
-def _prompts(config: QueriesGenerateConfig, source: EndpointSource) -> endpoint.Prompts:
-    return endpoint.Prompts(source.prompt, config.count, source.passage_words)
-
-
-def _estimate(config: QueriesGenerateConfig, source: EndpointSource) -> endpoint.Estimate:
-    prompts = _prompts(config, source)
-    return endpoint.estimate(chosen(config), prompts, source.tokens, source.price_in, source.price_out)
-
-
 def _key(path: Path | None) -> str | None:
     if path is None:
         return None
     if not path.is_file():
-        raise RecipeError("source.key_file is no file", file=path)
+        raise RecipeError("source.key_file is not a file", file=path)
     return path.read_text(encoding="utf-8").strip()
 
 

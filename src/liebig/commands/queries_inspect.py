@@ -1,4 +1,4 @@
-"""The recipes of `liebig queries train`, `generate` and `inspect`. Imports nothing heavy."""
+"""`liebig queries inspect`: generated queries side by side, as a table, examples and a page."""
 
 from __future__ import annotations
 

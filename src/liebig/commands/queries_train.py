@@ -78,7 +78,7 @@ class QueriesTrainConfig(Config):
     model: StartConfig = Field(description="What to start from: a seq2seq folder, or an encoder.")
     split: str = Field(default="train", description="The split whose pairs are learned.")
     relevant: int = Field(default=1, description="The least grade that makes a pair.")
-    limit: int | None = Field(default=None, ge=1, description="Train on so many pairs only, drawn by seed.")
+    limit: int | None = Field(default=None, ge=1, description="Train on this many pairs only, drawn by seed.")
     prefix: str | None = Field(
         default=None, description="Text before every passage [default: the model's own, else none]."
     )
@@ -106,7 +106,7 @@ class QueriesTrainConfig(Config):
 
     @property
     def seed(self) -> int:
-        """Everything random follows from it."""
+        """Every random number follows from it."""
         return self.loop.seed
 
     @model_validator(mode="after")

@@ -41,7 +41,9 @@ class RerankTrainConfig(Config):
     groups: tuple[InputPath, ...] = Field(
         default=(), description="Folders of liebig mine, joined [default: the collection's groups]."
     )
-    limit: int | None = Field(default=None, ge=1, description="Train on so many queries only, drawn by seed.")
+    limit: int | None = Field(
+        default=None, ge=1, description="Train on this many queries only, drawn by seed."
+    )
     negatives: int = Field(default=7, ge=1, description="Negatives of a query in a step.")
     query_length: int = Field(default=64, ge=4, description="Tokens of a query.")
     length: int = Field(default=256, ge=16, description="Tokens of query and passage together.")
@@ -64,7 +66,7 @@ class RerankTrainConfig(Config):
 
     @property
     def seed(self) -> int:
-        """Everything random follows from it."""
+        """Every random number follows from it."""
         return self.loop.seed
 
     @field_validator("measures")
@@ -80,7 +82,7 @@ class RerankTrainConfig(Config):
         if self.query_length + 8 > self.length:
             raise ValueError("length leaves no room for a passage: make it larger than query_length")
         if self.loop.patience is not None and self.dev is None:
-            raise ValueError("loop.patience stops by dev, and nothing is evaluated: give dev")
+            raise ValueError("loop.patience stops by dev, and nothing is evaluated: set dev")
         return self
 
 

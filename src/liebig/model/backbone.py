@@ -2,9 +2,12 @@
 
 Embeddings, layers and masked-LM head are the model's own modules; attention runs per sequence through
 `attention.py`. Families that do not follow transformers' attention interface run padded, and `describe` says so.
-Cost: what the encoder's matrix products cost on real tokens; nothing is spent on padding.
+Layers run by Hugging Face's own forward or by a lean form with the same numbers; compiled functions are made for any
+number of tokens and shared by all layers of one shape. `own_states` and `own_attentions` are the model's own padded
+forward, against which packed runs are checked. Cost: what the encoder's matrix products cost on real tokens; nothing is
+spent on padding.
 
-T packed tokens, B sequences, D width, V vocabulary, M masked positions, H heads.
+T packed tokens, B sequences, L longest length, D width, V vocabulary, M masked positions, H heads.
 """
 
 from __future__ import annotations
@@ -35,12 +38,6 @@ from liebig.model.loading import (
 )
 from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
-
-# Running layers over a packed row: Hugging Face's own forward or the lean one, and compiling.
-#
-# Compiled functions are made for any number of tokens and shared by all layers of one shape.
-#
-# T packed tokens, D width.
 
 LayerCall = Callable[[Any, Tensor, Mapping[str, Any], Mapping[str, Any]], Tensor]
 
@@ -96,15 +93,6 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     own = FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
     made: Callable[..., Any] = torch.compile(own, dynamic=True, **options)
     return made
-
-
-# The model's own padded forward: what packed runs are checked against, and the way of families that cannot
-# pack.
-#
-# It pads the whole row to its longest sequence and calls the Hugging Face model as anybody would, by one of
-# transformers' own attention implementations. Slow; for checks and analysis.
-#
-# B sequences, L longest length, D width, H heads.
 
 
 def padded_inputs(packed: Packed, pad: int) -> dict[str, Tensor]:

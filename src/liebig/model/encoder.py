@@ -31,14 +31,6 @@ from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, Role, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer
 
-# One vector per sequence from the states of a packed row.
-#
-# Means include CLS and SEP, as Contriever's do. Sums run over each sequence's own rows: added one by one in
-# order on a CPU, by one segment reduction on CUDA; both are deterministic and never read another sequence.
-# Half precision is summed in float32, and vectors are never in half precision.
-#
-# T packed tokens, B sequences, D width.
-
 
 def pool(states_TD: Tensor, packed: Packed, kind: str = "cls", skip: int = 0) -> Tensor:
     """B x D. `skip` leaves out the first tokens of every sequence (a prompt that is not to be pooled)."""
@@ -119,10 +111,8 @@ POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
 
 
 Similarity = Literal["dot", "cosine"]
-TOKENS, TOKENS_CUDA = (
-    4_096,
-    32_768,
-)  # tokens in one packed row when encoding: what fits a cache, what fills a GPU
+# Tokens in one packed row when encoding: what fits a cache, what fills a GPU.
+TOKENS, TOKENS_CUDA = 4_096, 32_768
 WINDOW = 8_192  # texts tokenized and sorted together
 ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -173,7 +163,7 @@ def through(tail: Iterable[nn.Module], x_BD: Tensor) -> Tensor:
 
 
 def width_after(tail: Iterable[nn.Module], width: int) -> int:
-    """How many numbers a vector has then."""
+    """How many numbers a vector has after the tail."""
     return [width, *(part.linear.out_features for part in tail if isinstance(part, Dense))][-1]
 
 
@@ -246,12 +236,12 @@ class Encoder(nn.Module):
         return self.vectors(self.backbone(packed).last, packed)
 
     def vectors(self, states_TD: Tensor, packed: Packed, skip: int = 0) -> Tensor:
-        """Vectors from states that are there already, B x D."""
+        """Vectors from states that were computed before, B x D."""
         return through(self.tail, pool(states_TD, packed, self.pooling, skip))
 
     def describe(self) -> str:
-        said = f"{self.pooling} pooling, {self.width} numbers a vector, compared by {self.similarity}"
-        return f"{self.backbone.describe()[:-1]}; {said}, at most {self.max_length} tokens a text."
+        said = f"{self.pooling} pooling, {self.width} numbers per vector, compared by {self.similarity}"
+        return f"{self.backbone.describe()[:-1]}; {said}, at most {self.max_length} tokens per text."
 
     def prompt_text(self, name: str | None) -> str:
         """The prompt of that name; a role ("query", "passage") without one falls back to the default prompt."""

@@ -30,11 +30,6 @@ from liebig.model.loading import local_folder, quiet, read_json, readable
 from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 
-# `heads.safetensors`: what pre-training puts on a backbone, apart from it, by name.
-#
-# Weights are named `head.parameter`; the file's metadata says what each head is, so that it can be built
-# again. No custom class ever goes into a model folder's own weights.
-
 HEADS = "heads.safetensors"
 
 

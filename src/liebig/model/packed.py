@@ -2,9 +2,13 @@
 
 `tokens` holds the sequences one after the other, `offsets` where each begins (and where the last one ends);
 positions and the sequence of each token follow from the offsets. A copy of the offsets stays on the host, so
-that slicing and planning never wait for the device. Cost: 8 bytes a token and 12 a sequence.
+that slicing and planning never wait for the device. Cost: 8 bytes per token and 12 per sequence.
 
-T packed tokens, B sequences.
+Where no variable-length kernel exists, sequences are padded together: sorted by length and cut into buckets whose
+padding stays under a fifth of their tokens, so a row of very different lengths wastes little. Such a plan is index
+arithmetic on the host, made once per row and device.
+
+T packed tokens, B sequences, b sequences of a bucket, L its longest length.
 """
 
 from __future__ import annotations
@@ -20,14 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.ragged import Ragged
-
-# Which sequences of a packed row are padded together where no variable-length kernel exists.
-#
-# Sequences are sorted by length and cut into buckets whose padding stays under a fifth of their tokens, so
-# a row of very different lengths wastes little. A plan is index arithmetic on the host, made once per row
-# and device.
-#
-# T packed tokens, b sequences of a bucket, L its longest length.
 
 MOST_PADDING = 0.2  # share of a bucket's slots that may be padding
 

@@ -1,4 +1,8 @@
-"""Consistency: a query is kept if it finds its passage, by BM25 or in a run that a retriever made of these queries."""
+"""Which generated queries are good: those with words, each once, that find their passage; and ROUGE-L.
+
+Consistency keeps a query if it finds its passage, by BM25 (in the first of several indexes that has the passage) or in
+a run that a retriever made of these queries.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,11 @@ from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.trec import read_run
 
-# Does a query find its passage? By BM25, in the first of several indexes that has the passage.
-
 NOWHERE = 0
 
 
 class Finder:
-    """BM25 indexes that are asked for the rank of a query's own passage."""
+    """BM25 indexes that find the rank of a query's own passage."""
 
     def __init__(self, paths: Sequence[Path], threads: int = 1) -> None:
         self._indexes = [BM25.open(path) for path in paths]
@@ -49,7 +51,7 @@ class Finder:
             if inside is not None:
                 return number, inside
         raise DataError(
-            f"the passage {passage!r} is in no BM25 index given",
+            f"no given BM25 index has the passage {passage!r}",
             fix="index the collection that the queries were written for",
         )
 
@@ -95,9 +97,6 @@ def by_run(path: Path, k: int) -> Keeps:
     return keeps
 
 
-# ROUGE-L (Lin, 2004): how much of two texts is one common subsequence of words; F1, best of several
-# references.
-
 WORD = re.compile(r"\w+")
 
 
@@ -107,7 +106,7 @@ def words(text: str) -> list[str]:
 
 
 def rouge_l(found: str, references: Sequence[str]) -> float:
-    """F1 of the longest common subsequence of words, with the reference that fits best."""
+    """ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words, with the reference that fits best."""
     return max((_f1(words(found), words(reference)) for reference in references), default=0.0)
 
 
@@ -126,11 +125,8 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return row[-1]
 
 
-# Generated queries made fit for use: empty ones and repetitions of one passage are left out, and counted.
-
-
 def clean(queries: Sequence[str], counts: Counter[str], *, duplicates: bool = False) -> list[tuple[int, str]]:
-    """The queries that hold a word, each once, with their places; in case and punctuation only, two do not differ."""
+    """The queries that hold a word, each once, with their places; case and punctuation do not count."""
     kept: dict[tuple[str, ...] | int, tuple[int, str]] = {}
     for number, query in enumerate(queries):
         text = " ".join(query.split())

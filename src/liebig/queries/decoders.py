@@ -1,8 +1,9 @@
-"""One step of T5's decoder (T5, v1.1 and flan; mT5, UMT5 excluded by its bias in every layer) from its own weights.
+"""One step of a decoder: T5's and BERT's from their own weights, any other seq2seq model's through transformers.
 
-The rows' new tokens go through all layers together; queries, keys and values of a layer come from one product, and so
-do the two halves of a gated feed-forward part. The same numbers as transformers' own decoder. Cost: the weights'
-products with N rows, and a pass over the keys and values that are kept.
+Our own decoders give the same numbers as those of transformers. The rows' new tokens go through all layers together;
+queries, keys and values of a layer come from one product, and so do the two halves of a gated feed-forward part. Keys
+and values of a passage are shared by all of its queries. Cost: the weights' products with N rows, and a pass over the
+keys and values that are kept.
 
 N rows, H heads, E head width, D width, V vocabulary.
 """
@@ -38,7 +39,7 @@ class T5Layer:
 
 
 class T5Decoder:
-    """The decoder of a T5 model that stays as it is while this is used."""
+    """The decoder of T5, v1.1, flan and mT5 (not UMT5, which has a bias in every layer); the model must not change."""
 
     def __init__(self, model: Any) -> None:
         config, stack = model.config, model.decoder
@@ -65,7 +66,7 @@ class T5Decoder:
         return Memory(keys, values, passage_mask(lengths_P, states_PLD.shape[1], states_PLD.dtype))
 
     def begin(self, rows: int, length: int) -> Cache:
-        """A cache for so many rows of at most `length` tokens."""
+        """A cache for `rows` rows of at most `length` tokens."""
         self.bias_HT = self.bias_buckets[:, buckets(length, self.bias_buckets.shape[1], self.max_distance)]
         return Cache(len(self.layers), rows, self.heads, self.width, self.table)
 
@@ -135,17 +136,8 @@ def buckets(length: int, n: int, max_distance: int) -> Tensor:
     return torch.tensor(found)
 
 
-# One step of a BERT decoder with cross-attention (the one `warm.py` makes of an encoder), from its own
-# weights.
-#
-# Positions are absolute; every part ends with a sum and a LayerNorm. The same numbers as transformers' own
-# decoder.
-#
-# N rows, H heads, E head width, D width, V vocabulary.
-
-
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedLinear:
     """Several linear maps of one input as one."""
 
     weight: Tensor
@@ -159,14 +151,17 @@ class Joined:
 class BertLayer:
     """A layer's own modules, with joined maps."""
 
-    qkv: Joined
+    qkv: JoinedLinear
     query: Any
-    keys_values: Joined
+    keys_values: JoinedLinear
     module: Any
 
 
 class BertDecoder:
-    """The decoder of an encoder–decoder of BERTs that stays as it is while this is used."""
+    """The BERT decoder of `generator.from_encoder`: absolute positions, a LayerNorm after each part.
+
+    The model must not change while this is used.
+    """
 
     def __init__(self, model: Any) -> None:
         self.decoder = model.decoder
@@ -193,7 +188,7 @@ class BertDecoder:
         return Memory(keys, values, passage_mask(lengths_P, states_PLD.shape[1], states_PLD.dtype))
 
     def begin(self, rows: int, length: int) -> Cache:
-        """A cache for so many rows of at most `length` tokens."""
+        """A cache for `rows` rows of at most `length` tokens."""
         weight = self.body.embeddings.word_embeddings.weight.detach()
         return Cache(len(self.layers), rows, self.heads, self.width, weight)
 
@@ -226,19 +221,11 @@ def _bert_layer(module: Any) -> BertLayer:
     )
 
 
-def _bert_joined(*linears: Any) -> Joined:
-    return Joined(
+def _bert_joined(*linears: Any) -> JoinedLinear:
+    return JoinedLinear(
         torch.cat([part.weight.detach() for part in linears]),
         torch.cat([part.bias.detach() for part in linears]),
     )
-
-
-# One step of any other seq2seq model (BART, Pegasus, …) through transformers' own decoder and cache.
-#
-# The passage's states are repeated for each of its queries, so this is slower than the decoders of our own;
-# it is there so that every seq2seq model can be used, and the others are held against it.
-#
-# N rows, V vocabulary.
 
 
 @dataclass(eq=False)
@@ -272,7 +259,10 @@ class OwnCache:
 
 
 class PlainDecoder:
-    """A model of transformers as it is."""
+    """transformers' own decoder and cache, for BART, Pegasus and every other seq2seq model.
+
+    The passage's states are repeated for each of its queries, so it is slower than our own decoders.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -2,7 +2,7 @@
 
 Passages are sorted by length and cut into batches of at most `budget` padded tokens; a batch is encoded in pieces, then
 all its queries are written together. A batch that does not fit into memory is halved: what is written does not
-depend on it. Cost: the encoder once a passage, the decoder once a token of every query.
+depend on it. Cost: the encoder once per passage, the decoder once per token of every query.
 
 P passages, C queries of a passage, L passage tokens, T query tokens.
 """

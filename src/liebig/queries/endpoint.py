@@ -1,4 +1,4 @@
-"""A server that speaks the OpenAI API as the generator: one request a passage, several under way, none asked twice.
+"""A server that speaks the OpenAI API as the generator: one request per passage, several at once, none made twice.
 
 Every answer is put into a journal as it comes, so that a server that dies, a limit or Ctrl-C costs nothing: the same
 command goes on. What may pass (no connection, 429, 5xx, an answer that cannot be understood) is tried again after a
@@ -28,8 +28,8 @@ CHARACTERS = 4  # of a token, about
 AGAIN = "what was answered is kept; run the same command again when the server is back"
 
 
-class Passing(Exception):
-    """Something that may pass; `after` is what the server asks to wait, in seconds."""
+class TemporaryFailure(Exception):
+    """A failure worth another try; `after` is what the server asks to wait, in seconds."""
 
     def __init__(self, what: str, after: float | None = None) -> None:
         super().__init__(what)
@@ -38,7 +38,7 @@ class Passing(Exception):
 
 @dataclass
 class Pace:
-    """At most so many requests a minute, over all threads."""
+    """At most this many requests per minute, over all threads."""
 
     per_minute: float | None
     _next: float = 0.0
@@ -74,7 +74,7 @@ class Client:
             self.pace.wait()
             try:
                 return self._once(prompt)
-            except Passing as problem:
+            except TemporaryFailure as problem:
                 if attempt == self.retries or self.stopped.is_set():
                     what = f"{self.url}: {problem.what}, {attempt + 1} times"
                     raise ResourceError(what, fix=AGAIN) from None
@@ -95,7 +95,9 @@ class Client:
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            raise Passing(f"the server does not answer ({getattr(error, 'reason', None) or error})") from None
+            raise TemporaryFailure(
+                f"the server does not answer ({getattr(error, 'reason', None) or error})"
+            ) from None
         return content(data)
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
@@ -106,7 +108,7 @@ class Client:
                 if error.code == 429
                 else f"the server fails ({error.code})"
             )
-            return Passing(what, float(after) if after.replace(".", "", 1).isdigit() else None)
+            return TemporaryFailure(what, float(after) if after.replace(".", "", 1).isdigit() else None)
         said = error.read()[:200].decode("utf-8", "replace").strip()
         return ResourceError(
             f"{self.url} refuses the request ({error.code}): {said}",
@@ -122,12 +124,12 @@ def content(data: bytes) -> str:
         text = None
     if not isinstance(text, str):
         shown = data[:80].decode("utf-8", "replace")
-        raise Passing(f"the answer is not of the API's form ({shown!r})")
+        raise TemporaryFailure(f"the answer is not of the API's form ({shown!r})")
     return text
 
 
 def lines_of(text: str, count: int) -> list[str]:
-    """The queries of an answer, one a line; numbers, bullets and quotes around them are left out."""
+    """The queries of an answer, one per line; numbers, bullets and quotes around them are left out."""
     found = [NUMBERING.sub("", line).strip().strip("\"'“”") for line in text.splitlines()]
     return [line for line in found if line][:count]
 
@@ -176,7 +178,7 @@ def estimate(
     )
 
 
-def asked(
+def journalled(
     client: Client, prompts: Prompts, workers: int, advance: Callable[[int], None] = lambda n: None
 ) -> Callable[[Sequence[Passage], Any, Path], list[list[str]]]:
     """A function that asks about the passages of a shard, those in its journal left out."""

@@ -21,9 +21,6 @@ from liebig.collection.collection import Collection
 from liebig.queries.consistency import Finder, share, words
 from liebig.queries.labelled_pairs import ABOUT, labels_of
 
-# The page of `liebig queries inspect`: the table, and passages beside their queries, with common words
-# marked.
-
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;

@@ -5,7 +5,13 @@ few steps the ended rows are counted; when a quarter of the rows has ended, toke
 when a quarter of the passages has no row left, their keys and values go too. Cost: one decoder step for each position,
 over the rows that are left.
 
-P passages, C queries of a passage, N rows alive, T positions.
+A token is the likeliest one, or drawn from the top k and, of those, the nucleus (top p): by the inverse of their
+cumulated probabilities at a uniform number that the caller brings. Beam search carries on the B likeliest beginnings
+and keeps the likeliest ended ones. A decoder keeps keys and values of each passage once for all of its queries, and of
+each query's own tokens: a passage token takes 2 x layers x width numbers, whatever C is.
+
+P passages, C queries of a passage, B beams, N rows alive, H heads, E head width, L passage tokens, T positions,
+V vocabulary, K tokens kept.
 """
 
 from __future__ import annotations
@@ -17,16 +23,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-# The next token: the most likely one, or one drawn from the top k and, of those, the nucleus (top p).
-#
-# As in query-as-context: the k likeliest tokens are kept and their probabilities normalised; of those the
-# fewest that together reach p (never none); the draw is the inverse of their cumulated probabilities at a
-# uniform number that the caller brings, so it depends on nothing else. The top k of a large vocabulary are
-# found exactly in two steps: the k blocks with the largest maxima hold them. Cost: one pass over the scores
-# and a sort of k numbers a row.
-#
-# N rows, V vocabulary, K tokens kept.
 
 BLOCK = 128
 Choose = Callable[[Tensor, Tensor], Tensor]
@@ -56,7 +52,7 @@ def greedy(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
 
 
 def nucleus(logits_NV: Tensor, top_k: int | None, top_p: float, temperature: float = 1.0) -> Nucleus:
-    """What may be drawn."""
+    """The tokens that may be drawn, as in query-as-context: the k likeliest, and of those the fewest that reach p."""
     values_NK, tokens_NK = top(logits_NV, top_k or logits_NV.shape[1])
     shares = (values_NK.double() / temperature).softmax(dim=1)
     before = shares.cumsum(dim=1) - shares
@@ -73,7 +69,10 @@ def draw(found: Nucleus, uniform_N: Tensor) -> Tensor:
 
 
 def top(logits_NV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, falling; of equals the lower number first."""
+    """The k largest of each row, falling; of equals the lower number first.
+
+    Of a large vocabulary they are found exactly in two steps: the k blocks with the largest maxima hold them.
+    """
     n, width = logits_NV.shape
     if k * BLOCK * 2 > width:
         values, tokens = logits_NV.topk(min(k, width), dim=1)
@@ -94,15 +93,6 @@ def _in_order(values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     return values, tokens.gather(1, again)
 
 
-# What a decoder keeps: keys and values of each passage, once for all of its queries, and of each query's
-# own tokens.
-#
-# Rows are queries being written; slot c of passage p is row p * C + c as long as all are there. Rows that
-# have ended are dropped; those left find their passage through `Rows`. The cache of own tokens grows by
-# doubling. Cost in memory: a passage token takes 2 x layers x width numbers, whatever C is.
-#
-# P passages, C queries of a passage, N rows alive, H heads, E head width, L passage tokens, T own tokens.
-
 FIRST = 16  # own tokens that a new cache has room for
 PRODUCTS = 65_535  # small products in one call: some kernels number them by 16 bits
 OFF = -1e9  # added to the score of a padding token; finite, so that no row is empty
@@ -110,7 +100,7 @@ OFF = -1e9  # added to the score of a padding token; finite, so that no row is e
 
 @dataclass(eq=False)
 class Memory:
-    """Keys and values of the passages for cross-attention, a pair a layer, and what to add to their scores."""
+    """Keys and values of the passages for cross-attention, one pair per layer, and what to add to their scores."""
 
     keys: list[Tensor]  # P x H x L x E
     values: list[Tensor]
@@ -129,7 +119,10 @@ class Memory:
 
 @dataclass(eq=False)
 class Rows:
-    """Which slot of the passages in memory each row is: P passages of C slots."""
+    """Which slot of the passages in memory each row is: P passages of C slots.
+
+    Rows are queries being written; slot c of passage p is row p * C + c until rows that have ended are dropped.
+    """
 
     passages: int
     width: int
@@ -149,7 +142,7 @@ class Rows:
 
 
 class Cache:
-    """Keys and values of the rows' own tokens, a pair a layer."""
+    """Keys and values of the rows' own tokens, one pair per layer; grows by doubling."""
 
     def __init__(self, layers: int, rows: int, heads: int, width: int, like: Tensor) -> None:
         shape = (rows, heads, FIRST, width)
@@ -276,15 +269,6 @@ def _fewer_passages(memory: Any, home: Tensor, where: Tensor, width: int) -> tup
     return home, Rows(len(home), width, slots)
 
 
-# Beam search: the B likeliest beginnings of a query are carried on, and the likeliest ended ones kept.
-#
-# A step looks at the 2B likeliest continuations of a passage; those that end and are among the first B join
-# the ended ones, by the mean log probability of their tokens (to the power of `penalty`), the others go on.
-# A passage is done when no beginning could still beat the worst of B ended queries. The beams of a passage
-# share its keys and values.
-#
-# P passages, B beams, T positions, V vocabulary.
-
 NEVER = -1e9
 
 
@@ -312,7 +296,12 @@ def beam_search(
 
 
 class _Search:
-    """Beginnings and ended queries of every passage."""
+    """Beginnings and ended queries of every passage.
+
+    A step looks at the 2B likeliest continuations of a passage; those that end and are among the first B join the ended
+    ones, by the mean log probability of their tokens (to the power of `penalty`), the others go on. A passage is done
+    when no beginning could still beat the worst of B ended queries. The beams of a passage share its keys and values.
+    """
 
     def __init__(self, passages: int, beams: int, marks: Marks, penalty: float, device: torch.device) -> None:
         self.beams, self.marks, self.penalty = beams, marks, penalty

@@ -104,7 +104,7 @@ class Batch:
         return [self] if budget is None else self._pieces(cuts(self.costs, budget))
 
     def split(self, pieces: int) -> list[Batch]:
-        """The batch in exactly so many pieces of whole examples, as equal in tokens as their order allows."""
+        """The batch in exactly this many pieces of whole examples, as equal in tokens as their order allows."""
         return self._pieces(_ranges(_even(np.cumsum(self.costs), pieces)))
 
     def _pieces(self, ranges: Sequence[tuple[int, int]]) -> list[Batch]:
@@ -128,7 +128,7 @@ def cuts(costs: NDArray[np.int64], budget: int) -> list[tuple[int, int]]:
 
 
 def _even(ends: NDArray[np.int64], pieces: int) -> NDArray[np.int64]:
-    """Edges of exactly so many ranges, none empty, cut where the running total passes equal shares."""
+    """Edges of exactly this many ranges, none empty, cut where the running total passes equal shares."""
     assert pieces <= len(ends), "more pieces than examples"
     steps = np.arange(pieces + 1)
     edges = np.searchsorted(ends, steps * (ends[-1] / pieces), side="right")

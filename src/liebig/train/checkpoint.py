@@ -1,8 +1,12 @@
-"""Checkpoints: whole or not at all, verified when read, written behind the training's back.
+"""Checkpoints: whole or not at all, verified when read, written in the background.
 
 A checkpoint is a folder `step-00001000` of safetensors files and `state.json`, which holds everything that is not
 a tensor and the hash of every file, its own contents included. It is written under another name, synced and
 renamed. Tensors are copied to host memory first; hashing and writing happen in a thread. Nothing is pickled.
+
+It holds objective, optimiser and averages as named tensors. The objective's state is everything in its state_dict:
+model, heads, a queue, a momentum encoder. Sharded tensors are gathered when they are taken and divided again when they
+are put back. Random numbers need no state: they are a function of the seed and the step.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
 
 
 def read(folder: Path) -> Snapshot:
-    """The snapshot in `folder`, every file held against its hash before it is opened."""
+    """The snapshot in `folder`; every file is checked against its hash before it is opened."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         digest = state.pop("digest")
@@ -111,7 +115,7 @@ class Checkpoints:
         return read(self.path(step))
 
     def save(self, snapshot: Snapshot, best: Best | None = None) -> None:
-        """Write the snapshot behind one's back; `best` says that it is the best so far."""
+        """Write the snapshot in the background; `best` says that it is the best so far."""
         self.wait()
         self._writing = self._pool.submit(self._save, snapshot, best)
 
@@ -137,7 +141,7 @@ class Checkpoints:
             self._pool.shutdown()
 
     def newest(self, say: Callable[[str], None]) -> Snapshot | None:
-        """The newest checkpoint that is whole; a damaged one is said and passed over."""
+        """The newest checkpoint that is whole; a damaged one is reported and skipped."""
         damaged = None
         for step in reversed(self.steps()):
             try:
@@ -157,7 +161,7 @@ class Checkpoints:
             return None
 
     def mark(self, best: Best | None) -> None:
-        """Say which checkpoint is the best; None: none is."""
+        """Record which checkpoint is the best; None if there is none."""
         if best is None:
             (self.folder / BEST).unlink(missing_ok=True)
         else:
@@ -212,13 +216,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# What a checkpoint holds of a run: objective, optimiser and averages as named tensors, and back again.
-#
-# The objective's state is everything in its state_dict: model, heads, a queue, a momentum encoder. Sharded
-# tensors are gathered when they are taken and divided again when they are put back. Random numbers need no
-# state: they are a function of the seed and the step.
-
-
 def take_module(module: nn.Module) -> dict[str, Tensor]:
     """Copies of everything in the module's state, in host memory; tied weights stay tied."""
     seen: dict[tuple[int, tuple[int, ...]], Tensor] = {}
@@ -238,7 +235,7 @@ def put_module(module: nn.Module, tensors: Mapping[str, Tensor], file: Path | No
     wrong = sorted(set(own) ^ set(tensors)) or [n for n in own if own[n].shape != tensors[n].shape]
     if wrong:
         raise TrainingError(
-            f"the checkpoint is of another model: {wrong[0]} differs",
+            f"the checkpoint belongs to another model: {wrong[0]} differs",
             file=file,
             fix="use the recipe it was made with",
         )

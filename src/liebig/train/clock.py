@@ -1,4 +1,4 @@
-"""A run of so many minutes: when it ends, how many steps that will be, and where its schedule is.
+"""A run with a time limit: when it ends, how many steps that will be, and where its schedule is.
 
 The steps left are estimated anew after every step, from how long the last ones took. The learning rate follows the
 share of the training time that is over, so it comes down in time whether the steps become slower or faster. A step
@@ -15,7 +15,7 @@ from time import monotonic as now
 from liebig.train.distributed import World
 from liebig.train.optim import ScheduleConfig, build_schedule
 
-FEW = 20  # steps below which a training says nothing
+FEW = 20  # steps below which a training means nothing
 UNKNOWN = 100  # steps a run is taken to have before one was timed
 ENOUGH = 200  # steps that are advised to a run that had too few
 SMOOTHING = 0.2  # weight of the last step in the mean of their times

@@ -5,6 +5,10 @@ summed. Vectors are gathered once; each process differentiates its own rows of t
 the gradients that land on others' vectors are summed back to their owners. That is the exact gradient of the
 global mean for any number of processes, up to the dropout that each draws. Ranks are global ranks, so several
 nodes are no special case.
+
+Models too large for one process are divided over all of them (FSDP2). Every layer of a list of layers is sharded by
+itself and the rest with the objective. Gradients are summed, not averaged, because each process already holds its
+share of the global mean, and only with the last chunk. FSDP2 is imported when it is used; it costs over a second.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ class World:
         return self.rank == 0
 
     def share(self, n: int) -> tuple[int, int]:
-        """The contiguous range of n examples that is this process's; shares differ by one at the most."""
+        """The contiguous range of n examples that is this process's; shares differ by at most one."""
         if n < self.size:
             raise TrainingError(
                 f"a batch of {n} examples cannot be shared by {self.size} processes",
@@ -186,12 +190,6 @@ def joined(*, cpu: bool = False) -> Iterator[World]:
     finally:
         disconnect()
 
-
-# Parameters, gradients and optimiser state divided over processes (FSDP2), for models too large for one.
-#
-# Every layer of a list of layers is sharded by itself and the rest with the objective. Gradients are
-# summed, not averaged, because each process already holds its share of the global mean, and only with the
-# last chunk. FSDP2 is imported when it is asked for; it costs more than a second.
 
 TRAINED = 16  # bytes of a trained number: weight, gradient and two moments in float32
 

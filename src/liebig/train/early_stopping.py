@@ -1,4 +1,4 @@
-"""Which evaluation was best so far, and whether to go on hoping for a better one."""
+"""Early stopping: which evaluation was best so far, and whether patience has run out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Judge:
         return name
 
     def look(self, step: int, measured: Mapping[str, float]) -> bool:
-        """Is this the best so far? A value that is no number (a correlation of collapsed vectors) never is."""
+        """Is this the best so far? NaN (a correlation of collapsed vectors) never is."""
         value = measured[self.name(measured)]
         sign = 1 if self.good == "highest" else -1
         better = not math.isnan(value) and (self.best is None or sign * value > sign * self.best.value)
@@ -47,7 +47,7 @@ class Judge:
         return better
 
     @property
-    def tired(self) -> str | None:
+    def exhausted(self) -> str | None:
         """Why to stop, if patience has run out."""
         if self.patience is None or self.best is None or self.worse < self.patience:
             return None

@@ -1,8 +1,11 @@
 """The log of a run: JSON lines that a resumed run continues as if nothing had happened.
 
-`log.jsonl` holds what the numbers are: step, losses, metrics, evaluations, events; it is the source of truth and
-is equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds what the clock says.
-TensorBoard and trackio get the same values when asked.
+`log.jsonl` holds step, losses, metrics, evaluations and events; it is the source of truth and is
+equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds times and speeds.
+TensorBoard and trackio get the same values if the recipe names them.
+
+Values are averaged between two lines without waiting for the device. A collapse of the vectors, and a second pass that
+does not repeat the first, are announced on the screen and in the log. Only the first process writes and prints.
 """
 
 from __future__ import annotations
@@ -157,15 +160,10 @@ TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {"tensorboard": _tensorboa
 
 
 def warnings_of(folder: Path) -> list[str]:
-    """What a training run announced that its user must know."""
+    """The warnings that a training run left in its log."""
     events = [str(line["event"]) for line in read_log(folder) if "event" in line]
     return [event for event in events if event.startswith("WARNING")]
 
-
-# Everything a run says: the log, the progress line, announcements. Only the first process speaks.
-#
-# Values are averaged between two lines of the log without waiting for the device. A collapse of the vectors
-# and a second pass that does not repeat the first are announced on the screen and in the log.
 
 REPLAY_LIMIT = 0.05
 REPLAY = (

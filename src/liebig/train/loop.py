@@ -1,9 +1,13 @@
-"""The training loop: one function that every room calls, resumable at any moment.
+"""The training loop: one function for every objective, resumable at any moment.
 
 A step is a pure function of the weights and the step number: its batch, its learning rate and its random numbers
 all follow from them (in a run of minutes the learning rate follows the clock). So what is stored is small in kind
 (weights, moments, averages, a few facts), and a run that was killed ends with the weights and the log of one that was
-not. The first process writes and speaks.
+not. The first process writes and prints.
+
+Before the first step the number of steps and the chunk budget are fixed and written to `plan.json`, so a restart does
+the same. A run in minutes has no fixed number of steps: its clock decides (`clock.py`). Ctrl-C and SIGTERM are noted;
+the step is finished and stored before the run ends, and a second signal acts at once.
 """
 
 from __future__ import annotations
@@ -96,7 +100,7 @@ class LoopConfig(Config):
         default="highest", description="Is a high or a low measure good?"
     )
     patience: int | None = Field(
-        default=None, ge=1, description="Stop after so many evaluations without a better one"
+        default=None, ge=1, description="Stop after this many evaluations without a better one"
     )
     checkpoint_every: int = Field(
         default=1000, ge=1, description="Steps between checkpoints; always one at the end"
@@ -132,10 +136,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """While entered, notes a signal in `wanted` instead of dying. Only the main thread can listen."""
+    """While entered, notes a signal in `requested` instead of ending. Only the main thread can listen."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
@@ -149,7 +153,7 @@ class Stop:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.wanted = True
+        self.requested = True
         self._restore()
 
     def _restore(self) -> None:
@@ -157,12 +161,6 @@ class Stop:
             signal.signal(number, handler)
         self._before = {}
 
-
-# What is fixed before the first step: the number of steps and the chunk budget, written down in
-# `plan.json`.
-#
-# A restart reads the file (and later the checkpoint), so it does the same. A run in minutes has no fixed
-# number of steps: its clock decides (`train/clock.py`).
 
 PLAN = "plan.json"
 
@@ -177,7 +175,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run was asked to be: steps, epochs or minutes; one epoch if nothing was said."""
+    """The length of a run in steps, epochs or minutes; one epoch by default."""
 
     steps: int | None = None
     epochs: float | None = None
@@ -190,7 +188,9 @@ class Length:
         if self.steps is not None or self.minutes is not None:
             return self.steps
         if self.epoch_steps is None:
-            raise TrainingError("the data has no end, so epochs say nothing", fix="give steps or minutes")
+            raise TrainingError(
+                "the data is infinite, so its length cannot be counted in epochs", fix="set steps or minutes"
+            )
         return max(1, round((1.0 if self.epochs is None else self.epochs) * self.epoch_steps))
 
 
@@ -250,7 +250,7 @@ def train(
     evaluate: Evaluate | None = None,
     label: str = "training",
 ) -> Trained:
-    """Train the objective in place; `folder` gets the log and the checkpoints, and a run found there goes on.
+    """Train the objective in place; `folder` gets the log and the checkpoints, and a run in it is resumed.
 
     `batches(step)` is this process's share of a batch, a function of the step alone. `evaluate` runs in every
     process, with averaged weights where there are any; those are also what the objective ends with.
@@ -264,7 +264,7 @@ def train(
             done = True
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                "memory ran out outside the chunks: weights, gradients, moments and evaluation need more than there is",
+                "out of memory outside the chunks: weights, gradients, moments and evaluation do not fit",
                 fix="use a smaller model, or divide it over processes with shard = true",
             ) from error
         finally:
@@ -315,7 +315,7 @@ class _Training:
         self.feed: Feed | None = None
 
     def prepare(self, batches: Batches, schedule: ScheduleConfig) -> None:
-        """Take up what the folder holds, or fix what has to be fixed before the first step."""
+        """Resume from what the folder holds, or fix what has to be fixed before the first step."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.loop.compile and self.world.device.type != "cuda":
             self.recorder.remark("not compiled: without a GPU that takes a minute and gains nothing")
@@ -336,7 +336,7 @@ class _Training:
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
-        while self.step < self.total and self.judge.tired is None:
+        while self.step < self.total and self.judge.exhausted is None:
             if self.clock is not None:
                 self.clock.begin()
             epoch, until = self._epoch()
@@ -345,10 +345,10 @@ class _Training:
             better = self._evaluated(evaluate)
             if better or self.step % self.loop.checkpoint_every == 0:
                 self._store(better)
-            if self.world.any(stop.wanted):
+            if self.world.any(stop.requested):
                 self._break_off()
         self._finish()
-        return self.judge.tired if self.step < self.total else None
+        return self.judge.exhausted if self.step < self.total else None
 
     def _epoch(self) -> tuple[int, int]:
         """The epoch of the coming step, and the first step whose batch must not be prepared yet."""
@@ -447,16 +447,16 @@ class _Training:
         self.recorder.evaluation(self.step, measured, self.judge.name(measured), better)
         if self.clock is not None and self.step < self.total:
             self.total = self.clock.total(self.step)  # the evaluation took its time
-        if self.judge.tired is not None:
-            self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.tired}")
+        if self.judge.exhausted is not None:
+            self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.exhausted}")
         return better
 
     def _break_off(self) -> None:
-        """A signal came: store everything, say how to go on, and end."""
+        """A signal came: store everything, say how to resume, and end."""
         if self.stored != self.step:
             self._store()
         self.checkpoints.wait()
-        said = f"stopped at step {self.step} of {self.total}, all stored: the same command goes on from there"
+        said = f"stopped at step {self.step} of {self.total}, all stored: the same command resumes from there"
         self.recorder.remark(said)
         raise KeyboardInterrupt(said)
 
@@ -470,7 +470,7 @@ class _Training:
         self.world.barrier()
 
     def _store(self, better: bool = False) -> None:
-        """Copy everything to host memory now, and write it behind the training's back."""
+        """Copy everything to host memory now, and write it in the background."""
         self.watch.settle()
         self.stored = self.step
         if not self.world.first and not sharded(self.objective):
@@ -526,7 +526,7 @@ class _Training:
             self.checkpoints.mark(self.judge.best)
         if facts["processes"] != self.world.size:
             self.recorder.remark(
-                f"the run began with {facts['processes']} processes and goes on with {self.world.size}: "
+                f"the run began with {facts['processes']} processes and continues with {self.world.size}: "
                 "the same batches, but other dropout"
             )
 

@@ -1,4 +1,4 @@
-"""Out of memory: caught, said, and answered by halving the chunk budget; and a budget found by trying.
+"""Out of memory: caught, reported, and answered by halving the chunk budget; and a budget found by trial.
 
 A step that ran out has touched no weight and draws its random numbers from its seed, so it is simply run again.
 A smaller budget means other chunks, hence other dropout: the budget in force is logged and checkpointed.
@@ -37,7 +37,7 @@ class Budget:
                 "one example alone does not fit in memory", fix="use shorter texts or a smaller model"
             )
         self.tokens = max(1, held // 2)
-        return f"out of memory with chunks of {held} tokens: going on with {self.tokens}"
+        return f"out of memory with chunks of {held} tokens: continuing with {self.tokens}"
 
 
 def fitting(
@@ -47,7 +47,7 @@ def fitting(
     world: World,
     say: Callable[[str], None],
 ) -> StepResult:
-    """The gradient with chunks that fit: each time memory runs out the budget is halved, and it is said."""
+    """The gradient with chunks that fit: each time memory runs out the budget is halved, and the user is told."""
     while True:
         try:
             return gradient(budget.tokens)

@@ -266,7 +266,7 @@ class EMA:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights as they are now."""
+        """Add the current weights."""
         torch._foreach_lerp_(list(self._mean.values()), list(self._live.values()), 1 - self.decay)
 
     @contextmanager
@@ -288,7 +288,7 @@ class EMA:
         return self._mean
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up averages that were stored."""
+        """Restore stored averages."""
         for name, x in self._mean.items():
             fill(x, state[name])
 

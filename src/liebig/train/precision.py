@@ -1,4 +1,4 @@
-"""Half precision done right: autocast around the model, float32 around the loss, one scale for all of fp16.
+"""Half precision: autocast around the model, float32 around the loss, one scale for all of fp16.
 
 bf16 needs no scale. For fp16 every loss is scaled once before it is differentiated, so that the cached gradient
 carries the scale already, and the reduced gradient is divided once; an overflow anywhere makes the global norm not
@@ -22,7 +22,7 @@ DTYPES: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloa
 
 
 def choose(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
-    """The precision asked for; left to us, bf16 on a GPU and fp32 without one."""
+    """The precision of a recipe; auto is bf16 on a GPU and fp32 without one."""
     if wanted == "auto":
         return "bf16" if device.type == "cuda" else "fp32"
     return wanted

@@ -39,7 +39,7 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step found, over all processes, without gradient: `loss` is what was differentiated."""
+    """The result of a step over all processes, without gradient: `loss` is what was differentiated."""
 
     loss: Tensor
     losses: Mapping[str, Tensor]
@@ -118,7 +118,7 @@ class _Run:
                 self._backward(i, found, None, last=i == len(self.pieces) - 1)
 
     def cached(self, whole: Batch) -> None:
-        """The three passes; see the head of this file."""
+        """The three passes of the module's docstring."""
         last = len(self.pieces) - 1
         with _agreed(self.world, sharded(self.objective)):
             kept = self._first_pass(last)

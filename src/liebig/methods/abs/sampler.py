@@ -1,9 +1,9 @@
 """Adaptive batching: before an epoch, batches are made from what the model finds hard, and kept in a file.
 
-`schedule/epoch-N.npy` holds the order of an epoch, a function of seed, epoch and the vectors at its start; a run that
-goes on reads it instead of making another. The first process makes it, the others read. The similarity of the first
+`schedule/epoch-N.npy` holds the order of an epoch, a function of seed, epoch and the vectors at its start; a resumed
+run reads it instead of making another. The first process makes it, the others read it. The similarity of the first
 epoch may come from a run (BM25), later ones from the towers as they are. Hardness of each epoch, and of random batches
-beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positives once an epoch, and the schedule.
+beside it, goes into `epoch-N.json`. Cost: encoding all queries and first positives once per epoch, and the schedule.
 """
 
 from __future__ import annotations

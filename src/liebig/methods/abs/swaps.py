@@ -2,10 +2,20 @@
 
 The member that adds least leaves and the pair that adds most comes (ABS paper, Eq. 3–4), as long as hardness rises.
 What every pair adds is kept up to date, so a swap is one addition of two rows of the table. On a GPU, which is slow to
-start each step, several are swapped at once, then fewer. Beam search (`beam.py`) keeps several states, and tries
-several removals (the easiest; the released code takes the hardest, which stops it early) and additions of each.
+start each step, several are swapped at once, then fewer.
 
-M pairs of the table, the batch among them.
+Beam search keeps k states. From each it tries the k easiest members (the released code takes the hardest, which stops
+it early) and for each of them the k pairs that add most without it; of all swaps that raise hardness the k best that
+lead to different batches are the next states. Batches are told apart by the exclusive or of their members' random
+numbers. Cost: k² M additions per state and step.
+
+On a CPU greedy swaps need no table (`climb`): a swap needs two rows of T among the candidates, which are computed when
+needed. Which pairs are candidates is decided on vectors of one byte per number (`glance`): a quarter of the memory to
+read, and an error far below what tells candidates from others; everything that counts is computed from the vectors
+themselves. Cost: one pass over the bytes of what is left per batch, and 2 M dot products per swap.
+
+N pairs, M pairs of the table or candidates, k states; a row is (q | p), and T[a, b] the product of a's row with b's,
+halves exchanged.
 """
 
 from __future__ import annotations
@@ -20,14 +30,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.base import rng
-
-# Beam search for a harder batch: several states are kept, each tries several removals and additions.
-#
-# From every state the k easiest members and for each of them the k pairs that add most without it; of all
-# swaps that raise hardness the k best that lead to different batches are the next states. Batches are told
-# apart by the exclusive or of their members' random numbers. Cost: k² M additions a state and step.
-#
-# M pairs of the table, k states.
 
 Bools = NDArray[np.bool_]
 Doubles = NDArray[np.float64]
@@ -245,23 +247,12 @@ def beam_search(state: State, best: State, k: int = 3) -> State:
     return made if made.better_than(best) else best
 
 
-# The greedy swaps of adaptive batch scheduling on a CPU, without a table: rows of T are worked out when
-# needed.
-#
-# A swap needs two rows of T among the candidates, so a batch of a few swaps looks at a small part of what a
-# whole table holds. Which pairs are candidates at all is decided on vectors of one byte a number: a quarter
-# of the memory to read, and an error far below what tells candidates from others; all that counts is worked
-# out from the vectors themselves. Cost: one pass over the bytes of what is left a turn, and 2 M dot
-# products a swap.
-#
-# N pairs, M candidates; a row is (q | p), and T[a, b] the product of a's row with b's, halves changed.
-
 Floats = NDArray[np.float32]
 LOOSE: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": {"reassoc", "contract"}}
 
 
 def coarse(own: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """One byte a number and one scale a row."""
+    """One byte per number and one scale per row."""
     scale = np.maximum(np.abs(own).max(axis=1, initial=0.0), np.finfo(np.float32).tiny) / 127
     return np.rint(own / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
