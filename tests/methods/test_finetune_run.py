@@ -1,24 +1,29 @@
 """`liebig finetune` end to end on a small collection: what it learns, keeps, refuses and takes up again."""
 
 import json
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from liebig.base import workspace
+from liebig.base import extensions, workspace
 from liebig.base.config import dump, load, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.collection.collection import Collection
 from liebig.commands.finetune import run, starting_encoder
-from liebig.methods import retrieval
+from liebig.methods import methods, retrieval
 from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import schedule
-from liebig.methods.contrastive import InfoNCE
+from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.dev_evaluation import read_candidates, too_small
 from liebig.methods.distill import MarginMSE, SoftLabels
-from liebig.methods.finetuning import FinetuneConfig, objectives
+from liebig.methods.finetuning import BATCHINGS, OBJECTIVES, FinetuneConfig, batchings, objectives
 from liebig.methods.retrieval import Choice
+from liebig.methods.samplers import RandomBatching
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.text.layout import RoleLayout
@@ -282,3 +287,29 @@ def test_training_reads_texts_with_the_prompts_the_saved_model_will_use(model, c
         trained = encoder(Packed.from_lists(rows)).detach().numpy()
         np.testing.assert_allclose(trained, saved.encode_texts([record.text], prompt=kind), atol=1e-6)
     assert saved.default_prompt is None or saved.default_prompt in saved.prompts
+
+
+def test_another_package_adds_an_objective_and_a_way_of_batching(monkeypatch):
+    module = ModuleType("added")
+
+    class Quiet(Contrastive):
+        class Config(Contrastive.Config):
+            kind: Literal["quiet"] = "quiet"
+
+    class Shuffled(RandomBatching):
+        kind: Literal["shuffled"] = "shuffled"
+
+    module.Quiet, module.Shuffled = Quiet, Shuffled
+    monkeypatch.setitem(sys.modules, "added", module)
+    points = [
+        EntryPoint(c.__name__.lower(), f"added:{c.__name__}", "liebig.methods") for c in (Quiet, Shuffled)
+    ]
+    monkeypatch.setattr(extensions, "entry_points", lambda group: points)
+    assert [*objectives.__wrapped__()] == [*OBJECTIVES, "quiet"]
+    assert [*batchings.__wrapped__()] == [*BATCHINGS, "shuffled"]
+    assert "quiet" not in methods.__wrapped__()
+    monkeypatch.setattr(
+        extensions, "entry_points", lambda group: [EntryPoint("loud", "added:Quiet", "liebig.methods")]
+    )
+    with pytest.raises(RecipeError, match="added:Quiet is installed as 'loud'"):
+        objectives.__wrapped__()

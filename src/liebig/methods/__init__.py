@@ -38,9 +38,14 @@ GROUP = "liebig.methods"
 def methods() -> dict[str, type[Method]]:
     """Every method by its kind, those of other packages included."""
     from liebig.methods.base import Method
+    from liebig.methods.finetune_objective import FinetuneObjective
+    from liebig.methods.samplers import Batching
 
     table = extensions.extended(METHODS, GROUP)
     classes = {kind: extensions.load(table, kind) for kind in table}
+    # Packages add what fine-tuning can use to the same group (`finetuning.py`).
+    finetuning = (FinetuneObjective, Batching)
+    classes = {k: c for k, c in classes.items() if not (isinstance(c, type) and issubclass(c, finetuning))}
     for kind, method in classes.items():
         if not (isinstance(method, type) and issubclass(method, Method)) or tag(method.Config) != kind:
             raise RecipeError(

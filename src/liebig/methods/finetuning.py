@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import Field, model_validator
 
 from liebig.base import extensions
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, tag
+from liebig.base.errors import RecipeError
 from liebig.base.records import Title
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.dev_evaluation import DevConfig
@@ -44,7 +45,14 @@ def _load(built_in: dict[str, str], base: Any) -> dict[str, Any]:
     """The classes of a table by kind. Packages add classes of several bases to the group; the others are left out."""
     table = extensions.extended(built_in, GROUP)
     classes = {kind: extensions.load(table, kind) for kind in table}
-    return {kind: c for kind, c in classes.items() if isinstance(c, type) and issubclass(c, base)}
+    classes = {kind: c for kind, c in classes.items() if isinstance(c, type) and issubclass(c, base)}
+    for kind, c in classes.items():
+        if tag(getattr(c, "Config", c)) != kind:
+            raise RecipeError(
+                f"{table[kind]} is installed as {kind!r}, but its Config has another kind",
+                fix=f"in {table[kind]}, write: kind: Literal[{kind!r}] = {kind!r}",
+            )
+    return classes
 
 
 @cache
