@@ -14,7 +14,7 @@ from liebig.evaluation.encoders import pair_similarities, rank_candidates, searc
 from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
 from liebig.measures import evaluator as judgements, parse_all
-from liebig.measures.evaluator import evaluate
+from liebig.measures.evaluator import Block, evaluate
 from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, exact
 
 QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
@@ -128,17 +128,22 @@ def test_the_limit_and_the_share_of_a_document_hold() -> None:
     assert len(list(build(documents[:1], per_document=2, limit=100, seed=0))) <= 2
 
 
+def searched(depth: int, window: int = 100) -> Block:
+    parts = [TEXTS[i : i + window] for i in range(0, len(TEXTS), window)]
+    windows = [([text.id for text in part], bag_of_words(part, "passage")) for part in parts]
+    return search_all([q.id for q in QUESTIONS], bag_of_words(QUESTIONS, "query"), windows, exact, depth)
+
+
 @pytest.mark.parametrize("window", [1, 2, 100])
 def test_searching_in_windows_equals_searching_at_once(window: int) -> None:
-    block = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3, window=window)
-    whole = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=3)
+    block, whole = searched(depth=3, window=window), searched(depth=3)
     assert [block.passages(i) for i in range(4)] == [whole.passages(i) for i in range(4)]
     scores = evaluate([block], judgements.judgements_from_mapping(GRADES), parse_all(["RR@10"]))
     assert scores.values[:2, 0].tolist() == [1.0, 1.0]
 
 
 def test_a_search_deeper_than_the_collection_gives_what_there_is() -> None:
-    block = search_all(bag_of_words, exact, QUESTIONS, TEXTS, depth=50)
+    block = searched(depth=50)
     assert np.diff(block.hits.segments).tolist() == [5, 5, 5, 5]
 
 

@@ -11,13 +11,13 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
-from liebig.commands.encode import EncodeConfig, run
+from liebig.commands.encode import EncodeConfig, read_items, read_lines, run, store_items
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
-from liebig.search.embed import Frame, Item, Wish, Workers, items, lines, store_items
+from liebig.search.embed import Frame, Item, Workers
 from liebig.store.write import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def whole(path):
 
 
 def texts_of(collection, what):
-    return list(items(collection, Wish(what)))
+    return list(read_items(collection, what))
 
 
 @pytest.mark.parametrize("what, prompt", [("passages", "passage"), ("queries", "query")])
@@ -238,23 +238,23 @@ def test_passages_of_a_store_are_numbered_in_their_documents():
 
 def test_any_file_and_standard_input_are_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
-    (found,) = items(tmp_path / "corpus.jsonl", Wish())
+    (found,) = read_items(tmp_path / "corpus.jsonl")
     assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
-    found = list(lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), Wish()))
+    found = list(read_lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n')))
     assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]
 
 
 @pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
 def test_a_line_of_standard_input_that_is_no_text_is_named(row):
     with pytest.raises(DataError, match="line 2"):
-        list(lines(io.StringIO(f"plain\n{row}\n"), Wish()))
+        list(read_lines(io.StringIO(f"plain\n{row}\n")))
 
 
 @pytest.mark.parametrize(
-    "wish, record", [(Wish(), Passage("x", "law", "Soil")), (Wish("queries"), Query("x", "law"))]
+    "what, record", [("passages", Passage("x", "law", "Soil")), ("queries", Query("x", "law"))]
 )
-def test_titles_of_standard_input_are_those_of_passages(wish, record):
-    (found,) = lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), wish)
+def test_titles_of_standard_input_are_those_of_passages(what, record):
+    (found,) = read_lines(io.StringIO('{"id": "x", "title": "Soil", "text": "law"}\n'), what)
     assert found.record == record
 
 
@@ -333,14 +333,13 @@ def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_
 
 def test_standard_input_that_is_empty_or_no_text_is_said():
     with pytest.raises(DataError, match="nothing to encode"):
-        list(lines(io.StringIO(""), Wish()))
+        list(read_lines(io.StringIO("")))
     with pytest.raises(DataError, match="nothing to encode"):
-        list(lines(io.StringIO("\n  \n"), Wish()))
+        list(read_lines(io.StringIO("\n  \n")))
     with pytest.raises(DataError, match="input: is not UTF-8"):
         list(
-            lines(
+            read_lines(
                 io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True),
-                Wish(),
             )
         )
 
@@ -348,7 +347,7 @@ def test_standard_input_that_is_empty_or_no_text_is_said():
 def test_a_file_of_another_kind_says_what_it_holds(tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "what is barley?"}\n')
     with pytest.raises(DataError, match="--what queries"):
-        list(items(tmp_path / "queries.jsonl", Wish("documents")))
+        list(read_items(tmp_path / "queries.jsonl", "documents"))
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -16,7 +16,7 @@ from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands import STAGES
-from liebig.search.embedder import Embedder
+from liebig.search.embed import Embedder
 from liebig.search.filters import Filtered
 from liebig.search.retriever import Result, Retriever
 from liebig.search.retriever_folder import NAME, Described, read, write

@@ -8,7 +8,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.commands import STAGES
-from liebig.search.embedder import Embedder
+from liebig.search.embed import Embedder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import Described, write
 from liebig.serve.engine import Engine, Question, frozen

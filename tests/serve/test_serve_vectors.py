@@ -9,7 +9,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from liebig.methods.reranker import CrossEncoder
-from liebig.search.embedder import Asked, Embedder
+from liebig.search.embed import Embedder, TextRequest
 from liebig.serve.engine import embedder_of
 from liebig.serve.middleware import Limits
 
@@ -38,12 +38,14 @@ def test_texts_of_many_requests_get_the_vectors_they_get_alone(server, retriever
 
 def test_prompts_are_put_before_queries_and_passages(retriever):
     embedder = embedder_of(retriever)
-    plain = embedder.embed([Asked("query: a text", "passage")])[0]
+    plain = embedder.embed([TextRequest("query: a text", "passage")])[0]
     embedder.encoder.prompts = {"query": "query: "}
     try:
         layouts = (embedder.encoder.layout_for(kind) for kind in ("passage", "query"))
         prompted = Embedder(embedder.encoder, *layouts, unit=False)
-        query, passage = prompted.embed([Asked("a text", "query"), Asked("query: a text", "passage")])
+        query, passage = prompted.embed(
+            [TextRequest("a text", "query"), TextRequest("query: a text", "passage")]
+        )
     finally:
         embedder.encoder.prompts = {}
     assert np.allclose(query.vector, plain.vector, atol=1e-5)

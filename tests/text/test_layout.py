@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from liebig.base import pipeline
 from liebig.base.errors import ModelError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
 from liebig.commands import STAGES
-from liebig.commands.encode import EncodeConfig, Loaded, load
+from liebig.commands.encode import EncodeConfig, layout_of, load
 from liebig.commands.evaluate import EvaluateConfig
 from liebig.commands.finetune import starting_encoder
 from liebig.commands.pretrain import use_length
@@ -26,7 +26,7 @@ from liebig.methods.reranker import CrossEncoder, scorer
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.loading import FolderBackbone
-from liebig.search.embed import Item, Plan, TorchModel, Workers, frame_of
+from liebig.search.embed import Embedder, Item, PackedRow, Plan, TorchModel, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
 from liebig.text.layout import Layout, RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -55,29 +55,38 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def encoded_ids(loaded: Loaded, records: list[Any], workers: int = 0) -> list[list[int]]:
+def encoded_ids(config: EncodeConfig, records: list[Any], workers: int = 0) -> list[list[int]]:
     """The ids that `liebig encode` gives to its model."""
     items = [Item(str(i), record) for i, record in enumerate(records)]
-    plan = Plan(frame_of(loaded.layout), 4096)
-    with Workers(loaded.encoder.tokenizer, loaded.folder, workers) as pool:
-        (batch,) = pool.windows([items], loaded.layout)
+    embedder = load(config, "cpu")
+    layout = layout_of(config, embedder)
+    plan = Plan(frame_of(layout), 4096)
+    groups = [items[:1], items[1:]] if len(items) > 1 else [items]  # one alone is never sent to a process
+    with Workers(embedder.encoder.tokenizer, embedder.folder, workers) as pool:
+        batches = list(pool.windows(groups, layout))
+    return [ids for batch in batches for ids in row_ids(plan.packed(batch, plan.pieces(batch)))]
+
+
+def row_ids(packed: Iterable[PackedRow]) -> list[list[int]]:
+    """The ids of packed rows, in the order of the texts."""
     found: dict[int, list[int]] = {}
-    for tokens, numbers in plan.packed(batch, plan.pieces(batch)):
+    for tokens, numbers in packed:
         found |= dict(zip(numbers.tolist(), tokens.to_lists()))
-    return [found[i] for i in range(len(items))]
+    return [found[i] for i in sorted(found)]
 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
-    """The ids of every call that makes vectors with `Encoder.encode_texts`."""
+    """The ids of every call that makes vectors, in whatever command."""
     calls: list[list[list[int]]] = []
-    plain = Encoder.encode_rows
+    plain = TorchModel.start
 
-    def spy(self: Encoder, rows: Any, **how: Any) -> Any:
-        calls.append(rows.to_lists())
-        return plain(self, rows, **how)
+    def spy(self: TorchModel, packed: Any, *rest: Any) -> Any:
+        rows = list(packed)
+        calls.append(row_ids(rows))
+        return plain(self, rows, *rest)
 
-    monkeypatch.setattr(Encoder, "encode_rows", spy)
+    monkeypatch.setattr(TorchModel, "start", spy)
     return calls
 
 
@@ -114,9 +123,8 @@ def test_every_path_reads_the_same_ids(
     encoder.save(tmp_path / "model")
 
     fields = {"model": tmp_path / "model", "device": "cpu"}
-    assert encoded_ids(load(tmp_path / "model", "cpu", EncodeConfig(**fields)), PASSAGES) == trained
-    loaded = load(tmp_path / "model", "cpu", EncodeConfig(what="queries", **fields))
-    assert encoded_ids(loaded, [QUERY]) == asked
+    assert encoded_ids(EncodeConfig(**fields), PASSAGES) == trained
+    assert encoded_ids(EncodeConfig(what="queries", **fields), [QUERY]) == asked
 
     evaluated = ModelScorer(tmp_path / "model", "cpu", 5)
     evaluated.embed(PASSAGES, "passage")
@@ -128,31 +136,19 @@ def test_every_path_reads_the_same_ids(
     passage, query = index_layouts(encoder, about)
     assert passage.lists(PASSAGES) == trained
     assert query.lists([QUERY]) == asked
-    assert served_ids(encoder, passage, query) == (trained, asked)
+    assert served_ids(encoder, passage, query, seen) == [trained, asked]
     assert examined_ids(encoder, about, seen) == trained
 
 
-def served_ids(encoder: Encoder, passage: RoleLayout, query: RoleLayout) -> tuple[Any, Any]:
-    """The ids of the retriever and the server, through the lean forward."""
-    from liebig.search.embedder import Embedder
-
-    calls: list[dict[int, list[int]]] = []
-
-    class Spy(TorchModel):
-        def start(self, packed: Any, count: int, *rest: Any) -> Any:
-            found: dict[int, list[int]] = {}
-            kept = list(packed)
-            for tokens, numbers in kept:
-                found |= dict(zip(numbers.tolist(), tokens.to_lists()))
-            calls.append(found)
-            return super().start(kept, count, *rest)
-
+def served_ids(
+    encoder: Encoder, passage: RoleLayout, query: RoleLayout, seen: list[list[list[int]]]
+) -> list[list[list[int]]]:
+    """The ids of the retriever and the server."""
+    seen.clear()
     embedder = Embedder(encoder, passage, query, unit=False)
-    embedder._model = lambda layout: Spy(encoder)  # type: ignore[method-assign]
     embedder.vectors(PASSAGES, "passage")
     embedder.vectors([QUERY], "query")
-    first, second = ([found[i] for i in sorted(found)] for found in calls)
-    return first, second
+    return list(seen)
 
 
 def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[int]]]) -> list[list[int]]:
@@ -165,8 +161,8 @@ def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[i
 
 def test_processes_that_tokenise_read_the_same_ids(model: Path) -> None:
     config = EncodeConfig(model=model, title="separator", device="cpu")
-    loaded = load(model, "cpu", config)
-    assert encoded_ids(loaded, PASSAGES, workers=1) == loaded.layout.lists(PASSAGES)
+    layout = layout_of(config, load(config, "cpu"))
+    assert encoded_ids(config, PASSAGES, workers=1) == layout.lists(PASSAGES)
 
 
 def test_a_folder_without_a_layout_reads_a_space_and_the_models_length(model: Path) -> None:
@@ -282,9 +278,9 @@ def test_a_recipe_indexes_the_ids_it_trains_on(
     encoder.save(tmp_path / "model")
     other = planned[use]
     if isinstance(other, EncodeConfig):
-        loaded = load(tmp_path / "model", "cpu", other.model_copy(update={"compile": False}))
+        used = other.model_copy(update={"compile": False, "model": tmp_path / "model"})
         queries = other.what == "queries"
-        found = encoded_ids(loaded, [QUERY] if queries else PASSAGES)
+        found = encoded_ids(used, [QUERY] if queries else PASSAGES)
         assert found == (query.lists([QUERY]) if queries else passage.lists(PASSAGES))
         return
     assert isinstance(other, EvaluateConfig)

@@ -58,11 +58,12 @@ def write_run(path: Path, run: Mapping[str, Mapping[str, float]]) -> Path:
     return path
 
 
-def bag_of_words(texts: Sequence[str], role: str) -> NDArray[np.float32]:
+def bag_of_words(texts: Sequence[Any], role: str | None) -> NDArray[np.float32]:
     """Counts of hashed words: similar texts have similar vectors."""
     vectors = np.zeros((len(texts), 4096), dtype=np.float32)
     for i, text in enumerate(texts):
-        for word in text.lower().replace(".", "").split():
+        words = text if isinstance(text, str) else text.text
+        for word in words.lower().replace(".", "").split():
             vectors[i, zlib.crc32(word.encode()) % 4096] += 1
     return vectors
 
@@ -78,7 +79,7 @@ def run_evaluate(out: Path, **values: Any) -> Path:
 
 
 def run_compare(out: Path, **values: Any) -> Path:
-    return _run(CompareConfig, "liebig.evaluation.comparison", out, values)
+    return _run(CompareConfig, "liebig.commands.compare", out, values)
 
 
 def run_curve(out: Path, **values: Any) -> Path:

@@ -12,13 +12,13 @@ import json
 import shutil
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 import torch
@@ -26,34 +26,22 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.machine import checked, computing_threads, cores
+from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
-from liebig.base.records import Title
+from liebig.base.records import Document, Passage, Query, Title
 from liebig.base.workspace import Folder
-from liebig.model.encoder import Encoder
-from liebig.search import embed as source
-from liebig.search.embed import (
-    TOKENS_CPU,
-    TOKENS_CUDA,
-    TOKENS_ONNX,
-    Cut,
-    Encoded,
-    Item,
-    Model,
-    Plan,
-    TorchModel,
-    Wish,
-    Workers,
-    encode,
-    frame_of,
-)
+from liebig.collection.collection import Collection, is_collection
+from liebig.formats import detect
+from liebig.formats.items import Options
+from liebig.search.embed import Cut, Embedder, Item, Plan, WindowVectors, Workers, encode, frame_of
+from liebig.store.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
 from liebig.train.distributed import World, connect
 from liebig.vectors.quantise import Type
 from liebig.vectors.vector_folder import SHARDS, Shard, write_shard, write_summary
 
-# The recipe of encoding, and of exporting to ONNX.
+What = Literal["passages", "queries", "documents"]
 
 
 class EncodeConfig(Config):
@@ -64,9 +52,7 @@ class EncodeConfig(Config):
         description="A collection, a token store, or any file that liebig init reads; standard input if not given.",
     )
     model: InputPath = Field(description="The model's folder (or its ONNX export).")
-    what: Literal["passages", "queries", "documents"] = Field(
-        "passages", description="What of the source is encoded."
-    )
+    what: What = Field("passages", description="What of the source is encoded.")
     split: str | None = Field(None, description="The split whose queries are encoded; all if not given.")
     prompt: str | None = Field(
         None, description="Name of the model's prompt; by `what` if not given, '' for none."
@@ -105,74 +91,115 @@ class EncodeConfig(Config):
     compile: bool | None = Field(None, description="Compile the model; on a GPU if not given.")
 
 
-# The model of an encoding run: by torch on a device, or an ONNX export by ONNX Runtime.
-
-MOST_WORKERS = 12
-ROLES: dict[str, Role] = {"passages": "passage", "documents": "passage", "queries": "query"}
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """An encoder on its device, and what the run needs to know of it."""
-
-    encoder: Encoder
-    role: Role
-    prompt: str
-    folder: Path
-    unit: bool
-    half: bool | None
-    workers: int
-    onnx: bool
-
-    @property
-    def layout(self) -> RoleLayout:
-        """How texts become token ids."""
-        return self.encoder.layout_for(self.role, self.prompt)
-
-    @property
-    def cuda(self) -> bool:
-        """Whether it runs on a GPU."""
-        return self.encoder.device.type == "cuda"
-
-    def model(self, threads: int | None = None) -> Model:
-        """What makes the vectors."""
-        if self.onnx:
-            from liebig.search.embed_onnx import OnnxModel
-
-            return OnnxModel(self.folder, self.encoder, unit=self.unit, threads=threads)
-        skip = self.encoder.skip(self.layout)
-        return TorchModel(self.encoder, half=self.half, unit=self.unit, skip=skip)
+KINDS: dict[What, type[Passage | Query | Document]] = {
+    "passages": Passage, "queries": Query, "documents": Document
+}  # fmt: skip
 
 
-def load(path: Path, device: torch.device | str, config: EncodeConfig) -> Loaded:
-    """Load a model's folder."""
-    from liebig.search.embed_onnx import is_export
-
-    onnx = is_export(path)
-    role = ROLES[config.what]
-    encoder = Encoder.load(path)
-    longest = {"query_length" if role == "query" else "max_length": config.max_length}
-    encoder.use(title=config.title, **longest)
-    encoder = encoder.to("cpu" if onnx else device)
-    cuda = encoder.device.type == "cuda"
-    if cuda if config.compile is None else config.compile:
-        encoder.backbone.compile()
-    workers = (
-        config.workers if config.workers is not None else (min(MOST_WORKERS, cores() - 1) if cuda else 0)
-    )
-    unit = encoder.similarity == "cosine" if config.unit is None else config.unit
-    return Loaded(
-        encoder,
-        role,
-        role if config.prompt is None else config.prompt,
-        path,
-        unit,
-        config.half,
-        workers,
-        onnx,
-    )
+def read_items(
+    path: Path, what: What = "passages", split: str | None = None, tokenizer: str | None = None
+) -> Iterator[Item]:
+    """The items of a collection, a file that liebig init reads, or a token store of the tokenizer with this digest."""
+    if (path / SUMMARY).is_file():
+        store = TokenStore.open(path)
+        if tokenizer is not None and store.tokenizer.digest != tokenizer:
+            raise DataError(
+                "the token store was made with another tokenizer than the model's",
+                file=path,
+                fix="prepare it again with the model's tokenizer, or encode the collection",
+            )
+        return store_items(store)
+    if is_collection(path):
+        return _collection_items(Collection(path), what, split)
+    return _file_items(path, what, split)
 
 
+def count_items(path: Path, what: What, split: str | None) -> int | None:
+    """How many items there are, where that is known before they are read."""
+    if (path / SUMMARY).is_file():
+        store = TokenStore.open(path, hashes=False)
+        return len(store) if store.passages is None else len(store.passages)
+    if not is_collection(path):
+        return None
+    collection = Collection(path)
+    if what == "queries" and split is not None:
+        return len(set(collection.query_ids(split)))
+    return collection.count(what)
+
+
+def _collection_items(collection: Collection, what: What, split: str | None) -> Iterator[Item]:
+    if not collection.has(what):
+        raise DataError(f"the collection has no {what}", file=collection.path, fix="encode what it has")
+    records: Iterable[Passage | Query | Document]
+    if what == "queries":
+        records = collection.queries(split)
+    else:
+        records = collection.passages() if what == "passages" else collection.documents()
+    return (Item(record.id, record) for record in records)
+
+
+def _file_items(path: Path, what: What, split: str | None) -> Iterator[Item]:
+    seen: Counter[type] = Counter()
+    for file in detect(path):
+        for item in file.items(Options(split=split)):
+            seen[type(item.record)] += 1
+            if isinstance(item.record, KINDS[what]):
+                yield Item(item.record.id, item.record)
+    if not seen[KINDS[what]]:
+        others = [what for what, kind in KINDS.items() if seen[kind]]
+        fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
+        raise DataError(f"there are no {what} in it", file=path, fix=fix)
+
+
+def read_lines(stream: IO[str], what: What = "passages") -> Iterator[Item]:
+    """Lines of standard input: JSON with `id` and `text`, or plain text numbered from 1."""
+    empty = True
+    try:
+        for number, line in enumerate(stream, 1):
+            text = line.rstrip("\r\n")
+            if text.strip():
+                empty = False
+                yield _json_item(text, number, what) if text.startswith("{") else Item(str(number), text)
+    except UnicodeDecodeError:
+        raise DataError(
+            "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
+        ) from None
+    if empty:
+        raise DataError(
+            "there is nothing to encode", file="standard input", fix="name a source, or pipe texts in"
+        )
+
+
+def _json_item(line: str, number: int, what: What) -> Item:
+    try:
+        row = json.loads(line)
+        id, text, title = row["id"] if "id" in row else row["_id"], row["text"], row.get("title") or ""
+    except (ValueError, KeyError):
+        id = text = title = None
+    if not (isinstance(id, str | int) and isinstance(text, str) and isinstance(title, str)):
+        raise DataError(
+            "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
+        )
+    record = Query(str(id), text) if what == "queries" else Passage(str(id), text, title)
+    return Item(record.id, record)
+
+
+def store_items(store: TokenStore) -> Iterator[Item]:
+    """Passages of a token store, named document#0, document#1, …; whole documents where none were cut."""
+    if store.passages is None:
+        for number in range(len(store)):
+            yield Item(store.ids[number], "", store.document(number).astype(np.int32))
+        return
+    begins, _ = store.token_ranges(np.arange(len(store)))
+    owners = np.searchsorted(begins, store.passages[:, 0], side="right") - 1
+    last, place = -1, 0
+    for owner, (begin, end) in zip(owners.tolist(), store.passages):
+        place = place + 1 if owner == last else 0
+        last = owner
+        yield Item(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
+
+
+ROLES: dict[What, Role] = {"passages": "passage", "documents": "passage", "queries": "query"}
 PARTS = "parts"
 PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
@@ -182,32 +209,37 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     checked(config.device)
     world = connect(cpu=config.device == "cpu")
     if config.source is None:
-        _refuse_to_share(world)
+        if world.size > 1:
+            raise RecipeError("standard input cannot be read by several processes", fix="name a source")
         for name in (SHARDS, PARTS):  # nobody knows whether standard input says the same again
             shutil.rmtree(folder.path / name, ignore_errors=True)
     world.barrier()  # the first process has prepared the folder
-    loaded = load(config.model, world.device if config.device is None else config.device, config)
+    embedder = load(config, world.device if config.device is None else config.device)
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
     shards = Shards(folder.path, config.shard, world)
-    with computing_threads(config.threads) as threads:
-        _encode(loaded, config, shards, threads)
+    with computing_threads(config.threads):
+        _encode(embedder, config, shards)
     total = world.largest(shards.count)
     if world.first:
-        _finish(folder.path, total, config, loaded)
+        _finish(folder.path, total, config, embedder)
         shutil.rmtree(folder.path / PARTS, ignore_errors=True)
     world.barrier()
 
 
-def _refuse_to_share(world: World) -> None:
-    if world.size > 1:
-        raise RecipeError("standard input cannot be read by several processes", fix="name a source")
+def load(config: EncodeConfig, device: torch.device | str) -> Embedder:
+    """The model on its device."""
+    length = {"query_length" if ROLES[config.what] == "query" else "max_length": config.max_length}
+    embedder = Embedder.load(
+        config.model, device, title=config.title, unit=config.unit, half=config.half, **length
+    )
+    if embedder.cuda if config.compile is None else config.compile:
+        embedder.encoder.backbone.compile()
+    return embedder
 
 
-def _items(config: EncodeConfig, loaded: Loaded) -> Iterator[Item]:
-    wish = Wish(config.what, config.split)
-    if config.source is None:
-        return source.lines(sys.stdin, wish)
-    return source.items(config.source, wish, loaded.encoder.tokenizer.digest)
+def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
+    """How texts become tokens: as the model says for their role, with another prompt where one is named."""
+    return embedder.encoder.layout_for(ROLES[config.what], config.prompt)
 
 
 class Shards:
@@ -254,12 +286,12 @@ class Shards:
         return self.path / PARTS / f"{shard:05d}"
 
 
-def read_parts(folder: Path, width: int) -> Iterator[Encoded]:
+def read_parts(folder: Path, width: int) -> Iterator[WindowVectors]:
     """The parts of a shard that an interrupted run left, in order."""
     for path in sorted(folder.glob("[0-9]*[0-9]")):
         shard = Shard.open(path, "fp32", width)
         ids = [shard.ids[i] for i in range(len(shard))]
-        yield Encoded(ids, shard.vectors.decode(), _cut(path))
+        yield WindowVectors(ids, shard.vectors.decode(), _cut(path))
 
 
 def kept_texts(folder: Path) -> int:
@@ -271,47 +303,54 @@ def _cut(shard: Path) -> Cut:
     return Cut(*json.loads((shard / "shard.json").read_text()).get("cut", ()))
 
 
-def _encode(loaded: Loaded, config: EncodeConfig, shards: Shards, threads: int) -> None:
+def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
     """Encode this process's shards; each is written beside the next one's computation."""
-    known = None if config.source is None else source.total(config.source, Wish(config.what, config.split))
+    tokenizer, layout = embedder.encoder.tokenizer, layout_of(config, embedder)
+    if config.source is None:
+        items, total = read_lines(sys.stdin, config.what), None
+    else:
+        items = read_items(config.source, config.what, config.split, tokenizer.digest)
+        total = count_items(config.source, config.what, config.split)
+    count = embedder.workers if config.workers is None else config.workers
     with (
-        Progress("encode", shards.share(known), "texts") as bar,
+        Progress("encode", shards.share(total), "texts") as bar,
         ThreadPoolExecutor(1) as writer,
-        Workers(loaded.encoder.tokenizer, loaded.folder, loaded.workers) as workers,
+        Workers(tokenizer, embedder.folder, count) as workers,
     ):
-        groups = shards.groups(_items(config, loaded), config.window, bar.skip)
-        batches = workers.windows(groups, loaded.layout)
-        windows = encode(batches, loaded.model(threads), _plan(config, loaded), bar.advance)
+        batches = workers.windows(shards.groups(items, config.window, bar.skip), layout)
+        model = embedder.model(layout, unit=embedder.unit)
+        windows = encode(batches, model, _plan(config, embedder, layout), bar.advance)
         writing: Future[None] | None = None
-        for path, found, whole in _by_shard(windows, shards, loaded.encoder.width):
+        for path, window, whole in _by_shard(windows, shards, embedder.encoder.width):
             if writing is not None:
                 writing.result()
-            kind = config.type if whole else "fp32"
-            writing = writer.submit(_write, path, found, kind)
+            writing = writer.submit(_write, path, window, config.type if whole else "fp32")
         if writing is not None:
             writing.result()
 
 
-def _write(path: Path, found: Encoded, kind: Type) -> None:
+def _write(path: Path, window: WindowVectors, kind: Type) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_shard(path, found.ids, found.vectors, kind, {"cut": astuple(found.cut)})
+    write_shard(path, window.ids, window.vectors, kind, {"cut": astuple(window.cut)})
 
 
-def _plan(config: EncodeConfig, loaded: Loaded) -> Plan:
-    frame = frame_of(loaded.layout)
+def _plan(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> Plan:
+    frame = frame_of(layout)
     room = frame.room - len(frame.again)
     if config.long != "first" and config.overlap >= room:
         raise RecipeError(
             f"overlap = {config.overlap}: a piece has room for {room} tokens of text",
             fix="give a smaller overlap, or a larger max_length",
         )
-    budget = config.budget or (TOKENS_CUDA if loaded.cuda else TOKENS_ONNX if loaded.onnx else TOKENS_CPU)
-    return Plan(frame, budget, config.long, config.overlap, config.most_pieces, loaded.unit)
+    budget = config.budget or embedder.budget
+    return Plan(frame, budget, config.long, config.overlap, config.most_pieces, embedder.unit)
 
 
-def _by_shard(windows: Iterable[Encoded], shards: Shards, width: int) -> Iterator[tuple[Path, Encoded, bool]]:
+def _by_shard(
+    windows: Iterable[WindowVectors], shards: Shards, width: int
+) -> Iterator[tuple[Path, WindowVectors, bool]]:
     """Windows put together to shards (True), and what is done of one that takes long to its parts (False)."""
-    parts: list[Encoded] = []
+    parts: list[WindowVectors] = []
     current, kept, since = -1, 0, time.monotonic()
     for window in windows:
         shard = shards.owners.popleft()
@@ -330,36 +369,37 @@ def _by_shard(windows: Iterable[Encoded], shards: Shards, width: int) -> Iterato
         yield shards.file(current), _joined(parts), True
 
 
-def _joined(parts: list[Encoded]) -> Encoded:
-    return Encoded(
+def _joined(parts: list[WindowVectors]) -> WindowVectors:
+    return WindowVectors(
         [name for part in parts for name in part.ids],
         np.concatenate([part.vectors for part in parts]),
         sum((part.cut for part in parts), Cut()),
     )
 
 
-def _finish(path: Path, total: int, config: EncodeConfig, loaded: Loaded) -> None:
+def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) -> None:
     """The summary of all shards; an id that occurs twice is refused."""
     names = [f"{number:05d}" for number in range(total)]
     counts = [json.loads((path / SHARDS / name / "shard.json").read_text())["count"] for name in names]
-    width = loaded.encoder.width
+    encoder, layout = embedder.encoder, layout_of(config, embedder)
+    width = encoder.width
     hashes = [np.asarray(Shard.open(path / SHARDS / name, config.type, width).ids.hashes) for name in names]
     every = np.concatenate([np.zeros(0, np.uint64), *hashes])
     if len(np.unique(every)) < len(every):
         raise DataError(
             "an id occurs twice in the source", file=config.source, fix="give every text an id of its own"
         )
-    layout = loaded.layout
     about = {
-        "model": str(config.model), "what": config.what, "prompt": loaded.prompt, "unit": loaded.unit,
-        "pieces": config.long == "max", "similarity": loaded.encoder.similarity,
-        "title": loaded.encoder.layout.title, "long": config.long, "max_length": layout.length,
+        "model": str(config.model), "what": config.what, "unit": embedder.unit,
+        "prompt": ROLES[config.what] if config.prompt is None else config.prompt,
+        "pieces": config.long == "max", "similarity": encoder.similarity,
+        "title": encoder.layout.title, "long": config.long, "max_length": layout.length,
     }  # fmt: skip
     write_summary(path, config.type, width, names, about, sum(counts))
     said = cut_says(
         sum((_cut(path / SHARDS / name) for name in names), Cut()),
         layout.length,
-        loaded.encoder.backbone.max_positions,
+        encoder.backbone.max_positions,
         config,
     )
     if said:

@@ -20,6 +20,7 @@ from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
 from liebig.doctor.machine_check import Finding
 from liebig.model.encoder import Encoder
+from liebig.search.embed import Embedder
 from liebig.search.systems import layouts_of
 from liebig.vectors.vector_folder import Shard, starts
 
@@ -162,11 +163,8 @@ def encoded(encoder: Encoder, passages: Sequence[Passage], making: Making) -> Fl
     before, encoder.pooling = encoder.pooling, making.pooling
     try:
         layout = replace(encoder.layout_for("passage", making.prompt), title=making.title)
-        vectors = encoder.encode_texts(passages, layout=layout)
+        return Embedder(encoder, layout, unit=making.unit).vectors(passages, "passage")
     except LiebigError:
         return np.zeros((len(passages), encoder.width), np.float32)
     finally:
         encoder.pooling = before
-    if not making.unit:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,9 +1,14 @@
-"""A model folder as the system under evaluation: loads the encoder, and gives the other modules its vectors."""
+"""A model as the system under evaluation: encode, search exactly, compare; with the engine of `liebig encode`.
+
+Passages are encoded a window at a time and searched at once, so memory holds some windows of vectors and the best k of
+each query, whatever the size of the collection. To evaluate many systems over one large collection, `liebig encode` and
+`liebig retrieve` keep the vectors instead. What ranks and compares takes vectors, or a function from texts to vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -23,70 +28,68 @@ from liebig.measures.evaluator import Block, block_from_mapping, block_from_matr
 from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
 from liebig.measures.similarity import cosine, triplet_accuracy
-from liebig.model.encoder import Encoder
-from liebig.text.layout import Record
+from liebig.search.embed import Embedder, Item, WindowVectors
+from liebig.text.layout import Record, Role
 from liebig.vectors.ranked import Ranked, merge
 from liebig.vectors.topk import topk
 
-# Evaluating an encoder: encode, search exactly, and compare; everything takes a function from texts to
-# vectors.
-#
-# Passages are encoded a window at a time and searched at once, so memory holds one window of vectors and
-# the best k of each query, whatever the collection's size. For many systems over one large collection,
-# `liebig encode` and `search` keep the vectors instead.
-
-Role = Literal["query", "passage", ""]
 Distance = Literal["euclidean", "cosine"]
 Search = Callable[
     [NDArray[np.float32], NDArray[np.float32], int], tuple[NDArray[np.float32], NDArray[np.int64]]
 ]
-WINDOW = 65_536
+ROWS = 65_536  # vectors searched at once: enough that merging costs little beside the product
 
 
 class Embed(Protocol):
     """Vectors of records or texts, in the role of queries, of passages, or of neither."""
 
-    def __call__(self, texts: Sequence[Record], role: Role) -> NDArray[np.float32]: ...
+    def __call__(self, texts: Sequence[Record], role: Role | None) -> NDArray[np.float32]: ...
 
 
 def search_all(
-    embed: Embed,
+    queries: Sequence[str],
+    vectors_QD: NDArray[np.float32],
+    windows: Iterable[tuple[list[str], NDArray[np.float32]]],
     search: Search,
-    queries: Sequence[Query],
-    passages: Iterable[Passage],
     depth: int,
-    window: int = WINDOW,
 ) -> Block:
-    """The best passages of every query, by exact search."""
-    vectors_QD = embed(queries, "query")
+    """The best passages of every query by exact search, over windows of passages' ids and vectors."""
     ids: list[str] = []
     best = Ranked.nothing(len(queries), depth)
-    for part in _windows(passages, window):
-        scores, numbers = search(vectors_QD, embed(part, "passage"), depth)
+    for names, vectors_ND in windows:
+        scores, numbers = search(vectors_QD, vectors_ND, depth)
         best = merge([best, Ranked(scores, numbers + len(ids))], depth)
-        ids += [passage.id for passage in part]
-    return block_from_matrix([query.id for query in queries], ids, best.numbers, best.scores)
+        ids += names
+    return block_from_matrix(list(queries), ids, best.numbers, best.scores)
 
 
-def _windows(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
-    rest = iter(passages)
-    while part := list(islice(rest, size)):
-        yield part
+def _joined(windows: Iterable[WindowVectors]) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+    """Windows put together until there are ROWS vectors."""
+    ids: list[str] = []
+    parts: list[NDArray[np.float32]] = []
+    for window in windows:
+        ids += window.ids
+        parts.append(window.vectors)
+        if len(ids) >= ROWS:
+            yield ids, np.concatenate(parts)
+            ids, parts = [], []
+    if ids:
+        yield ids, np.concatenate(parts)
 
 
 def rank_candidates(
     embed: Embed, groups: Sequence[Group], queries: Sequence[Query], passages: Iterable[Passage]
 ) -> Block:
     """Each query's own candidates (positives and negatives), scored and ranked among themselves (the ABS protocol)."""
-    wanted = {name for group in groups for name in (*group.positives, *group.negatives)}
-    kept = [passage for passage in passages if passage.id in wanted]
+    names = {name for group in groups for name in (*group.positives, *group.negatives)}
+    kept = [passage for passage in passages if passage.id in names]
     number = {passage.id: i for i, passage in enumerate(kept)}
     vectors = embed(kept, "passage")
-    asked = dict(zip((query.id for query in queries), embed(queries, "query")))
+    of_query = dict(zip((query.id for query in queries), embed(queries, "query")))
     return block_from_mapping(
         {
             group.query: {
-                name: float(asked[group.query] @ vectors[number[name]])
+                name: float(of_query[group.query] @ vectors[number[name]])
                 for name in dict.fromkeys((*group.positives, *group.negatives))
                 if name in number
             }
@@ -97,14 +100,14 @@ def rank_candidates(
 
 def pair_similarities(embed: Embed, pairs: Sequence[ScoredPair]) -> NDArray[np.float64]:
     """Cosine of the two texts of each pair."""
-    return cosine(embed([pair.a for pair in pairs], ""), embed([pair.b for pair in pairs], ""))
+    return cosine(embed([pair.a for pair in pairs], None), embed([pair.b for pair in pairs], None))
 
 
 def triplet_values(embed: Embed, triplets: Sequence[Tuple], distance: Distance) -> NDArray[np.float64]:
     """Per triplet: 1 where the positive is nearer to the anchor than the first negative."""
-    anchors = embed([triplet.anchor for triplet in triplets], "")
-    positives = embed([triplet.positive for triplet in triplets], "")
-    negatives = embed([triplet.negatives[0] for triplet in triplets], "")
+    anchors = embed([triplet.anchor for triplet in triplets], None)
+    positives = embed([triplet.positive for triplet in triplets], None)
+    negatives = embed([triplet.negatives[0] for triplet in triplets], None)
     if distance == "cosine":
         return triplet_accuracy(-cosine(anchors, positives), -cosine(anchors, negatives))
     return triplet_accuracy(
@@ -112,11 +115,8 @@ def triplet_values(embed: Embed, triplets: Sequence[Tuple], distance: Distance) 
     )
 
 
-PIECE, PIECE_CUDA = 256, 16_384  # passages encoded between two signs of progress
-
-
 class ModelScorer:
-    """An encoder, the device it runs on, and how deep it searches."""
+    """A model on a device, and how deep it searches."""
 
     def __init__(
         self,
@@ -130,41 +130,27 @@ class ModelScorer:
     ) -> None:
         """`title` and lengths are the model's own where they are not given."""
         self.device = torch.device(chosen(None if device == "auto" else device))
-        self.encoder = Encoder.load(path).to(self.device).eval()
-        self.encoder.use(title=title, max_length=max_length, query_length=query_length)
-        self.depth = depth
+        self.embedder = Embedder.load(
+            path, self.device, title=title, max_length=max_length, query_length=query_length
+        )
+        self.encoder, self.depth = self.embedder.encoder, depth
 
-    def embed(self, texts: Sequence[Record], role: Role) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[Record], role: Role | None) -> NDArray[np.float32]:
         """Vectors, of length 1 where the model is compared by cosine."""
-        unit = self.encoder.similarity == "cosine"
-        return self.encoder.encode_texts(texts, prompt=role or None, unit=unit)
+        return self.embedder.vectors(texts, role)
 
     def search(self, task: Task, exclude_self: bool) -> Block:
         """The hits of the task's queries; one more where a query's own id will be taken out."""
         queries = list(task.queries.values())
         with Progress(f"{task.label}: encoding and searching", unit="passages") as bar:
+            items = (Item(passage.id, passage) for passage in task.passages())
             return search_all(
-                self._counted(bar),
-                lambda queries_QD, passages_ND, k: topk(queries_QD, passages_ND, k, device=self.device),
-                queries,
-                task.passages(),
+                [query.id for query in queries],
+                self.embed(queries, "query"),
+                _joined(self.embedder.stream(items, "passage", bar.advance)),
+                partial(topk, device=self.device),
                 self.depth + exclude_self,
             )
-
-    def _counted(self, bar: Progress) -> Embed:
-        """`embed` that says how far it is with the passages."""
-        piece = PIECE if self.device.type == "cpu" else PIECE_CUDA
-
-        def embed(texts: Sequence[Record], role: Role) -> NDArray[np.float32]:
-            if role != "passage":
-                return self.embed(texts, role)
-            parts = []
-            for first in range(0, len(texts), piece):
-                parts.append(self.embed(texts[first : first + piece], role))
-                bar.advance(len(parts[-1]))
-            return np.concatenate(parts)
-
-        return embed
 
     def score(self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap) -> Scored:
         """Pairs, triplets or candidates, which need no search."""
@@ -172,7 +158,7 @@ class ModelScorer:
             return score_pairs(task, pair_similarities(self.embed, task.pairs), measures, how)
         if task.kind == "triplets":
             return score_triplets(task, triplet_values(self.embed, task.triplets, distance), measures, how)
-        queries = [_asked(task, group.query) for group in task.groups]
+        queries = [_query(task, group.query) for group in task.groups]
         block = rank_candidates(self.embed, task.groups, queries, task.passages())
         return score_candidates(task, block, measures, how)
 
@@ -182,7 +168,7 @@ class ModelScorer:
         write_lines(path, run_lines(hits_of(block)))
 
 
-def _asked(task: Task, query: str) -> Query:
+def _query(task: Task, query: str) -> Query:
     if query not in task.queries:
         raise DataError(
             f"the text of query {query!r} is missing", file=task.path, fix="name a collection that has it"

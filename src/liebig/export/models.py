@@ -11,7 +11,8 @@ from liebig.base.errors import ModelError, RecipeError
 from liebig.export.card import write_card
 from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.ragged import Ragged
+from liebig.search.embed import Embedder
+from liebig.search.embed_onnx import export
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
 PROBES = (
@@ -47,8 +48,6 @@ def to_sentence_transformers(target: Target, path: Path, width: int | None) -> s
 
 def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str:
     """Write a graph for ONNX Runtime, and say how near to torch its vectors are."""
-    from liebig.search.embed_onnx import export
-
     encoder = narrowed(Encoder.load(target.model), width)
     export(encoder, path, int8=int8)
     write_card(target, encoder, path)
@@ -60,11 +59,6 @@ def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str
 
 def difference(encoder: Encoder, path: Path) -> float:
     """The largest difference between the graph's vectors and torch's, relative to the largest number."""
-    from liebig.search.embed_onnx import OnnxModel
-
-    sequences = encoder.tokenize(PROBES, "passage")
-    expected = encoder.encode_texts(PROBES, prompt="passage", half=False)
-    model = OnnxModel(path, encoder)
-    rows = [(Ragged.from_lists([ids]), np.array([i])) for i, ids in enumerate(sequences)]
-    found = model.start(rows, len(rows))()
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    expected = Embedder(encoder, unit=False, half=False).vectors(PROBES, "passage")
+    vectors = Embedder(encoder, unit=False, folder=path).vectors(PROBES, "passage")
+    return float(np.abs(vectors - expected).max() / np.abs(expected).max())

@@ -1,23 +1,28 @@
-"""From tokens of many texts to packed rows: pieces of long texts, special tokens, batches by length.
+"""The one way from texts to vectors: tokens, packed rows, the model, vectors in the order of the texts.
 
-A window of texts is one array of tokens with offsets. Texts longer than the model takes are cut, or become several
-pieces that overlap. Pieces are sorted by length and put together up to a budget of tokens, so rows hold no padding
-and those that a model pads hold little. All of it is index arithmetic; copying tokens costs 1 ns each.
+`Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device, the lean CPU
+forward (`embed_cpu`), or an ONNX export (`embed_onnx`). `vectors` answers now; `stream` takes any number of texts, a
+window at a time: windows are tokenised ahead of the model, in processes where it runs on a GPU, texts longer than the
+model takes are cut or become several pieces that overlap, pieces are sorted by length and packed up to a budget of
+tokens, so rows hold no padding. Rows are copied to the device while the row before is computed, and a window's vectors
+come back while the next is under way. Memory: a few windows. Cost: the model's on real tokens; index arithmetic and
+copying cost 1 ns per token.
 
-N texts of a window, P pieces, T tokens.
+N texts of a window, P pieces, T tokens, D width of the vectors.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -25,18 +30,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from liebig.base.errors import DataError
-from liebig.base.machine import helpers
-from liebig.base.records import Document, Passage, Query, Title
-from liebig.collection.collection import Collection, is_collection
-from liebig.formats import detect
-from liebig.formats.items import Options
+from liebig.base.machine import cores, helpers
+from liebig.base.records import Title
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search.embed_cpu import LeanForward, supports
-from liebig.store.store import SUMMARY, TokenStore
-from liebig.text.layout import Record, RoleLayout
+from liebig.search.embed_onnx import OnnxModel, is_export
+from liebig.text.layout import Record, Role, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 Ints = NDArray[np.int32]
@@ -144,19 +145,6 @@ def numbered(ids: list[str], pieces: Pieces) -> list[str]:
     return [f"{ids[text]}#{number}" for text, number in zip(pieces.text.tolist(), place.tolist())]
 
 
-# What is encoded: passages, queries or documents of a collection, a token store, any file that can be read,
-# stdin.
-#
-# Everything becomes a stream of ids and records (or tokens, from a store); how a record becomes text is the
-# layout's. A file is recognised as `liebig init` would recognise it; lines of standard input are JSON with
-# `id` and `text`, or plain text numbered from 1.
-
-What = Literal["passages", "queries", "documents"]
-KINDS: dict[What, type[Passage | Query | Document]] = {
-    "passages": Passage, "queries": Query, "documents": Document
-}  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class Item:
     """An id with its record or text, or with the tokens of one."""
@@ -165,120 +153,6 @@ class Item:
     record: Record
     tokens: NDArray[np.int32] | None = None
 
-
-@dataclass(frozen=True)
-class Wish:
-    """What of a source is wanted."""
-
-    what: What = "passages"
-    split: str | None = None
-
-
-def items(path: Path, wish: Wish, tokenizer: str | None = None) -> Iterator[Item]:
-    """The items of a file or folder; a token store must be of the tokenizer with this digest."""
-    if (path / SUMMARY).is_file():
-        store = TokenStore.open(path)
-        if tokenizer is not None and store.tokenizer.digest != tokenizer:
-            raise DataError(
-                "the token store was made with another tokenizer than the model's",
-                file=path,
-                fix="prepare it again with the model's tokenizer, or encode the collection",
-            )
-        return store_items(store)
-    if is_collection(path):
-        return _collection(Collection(path), wish)
-    return _any_file(path, wish)
-
-
-def total(path: Path, wish: Wish) -> int | None:
-    """How many items there are, where that is known before they are read."""
-    if (path / SUMMARY).is_file():
-        store = TokenStore.open(path, hashes=False)
-        return len(store) if store.passages is None else len(store.passages)
-    if not is_collection(path):
-        return None
-    collection = Collection(path)
-    if wish.what == "queries" and wish.split is not None:
-        return len(set(collection.query_ids(wish.split)))
-    return collection.count(wish.what)
-
-
-def _collection(collection: Collection, wish: Wish) -> Iterator[Item]:
-    if not collection.has(wish.what):
-        raise DataError(f"the collection has no {wish.what}", file=collection.path, fix="encode what it has")
-    records: Iterable[Passage | Query | Document]
-    if wish.what == "queries":
-        records = collection.queries(wish.split)
-    else:
-        records = collection.passages() if wish.what == "passages" else collection.documents()
-    return (Item(record.id, record) for record in records)
-
-
-def _any_file(path: Path, wish: Wish) -> Iterator[Item]:
-    seen: Counter[type] = Counter()
-    for found in detect(path):
-        for item in found.items(Options(split=wish.split)):
-            seen[type(item.record)] += 1
-            if isinstance(item.record, KINDS[wish.what]):
-                yield Item(item.record.id, item.record)
-    if not seen[KINDS[wish.what]]:
-        others = [what for what, kind in KINDS.items() if seen[kind]]
-        fix = f"it holds {' and '.join(others)}: --what {others[0]}" if others else "name another file"
-        raise DataError(f"there are no {wish.what} in it", file=path, fix=fix)
-
-
-def lines(stream: IO[str], wish: Wish) -> Iterator[Item]:
-    """Lines of standard input; none with a text is a mistake."""
-    empty = True
-    try:
-        for number, line in enumerate(stream, 1):
-            text = line.rstrip("\r\n")
-            if text.strip():
-                empty = False
-                yield _json(text, number, wish) if text.startswith("{") else Item(str(number), text)
-    except UnicodeDecodeError:
-        raise DataError(
-            "is not UTF-8", file="standard input", fix="convert it, for example with iconv"
-        ) from None
-    if empty:
-        raise DataError(
-            "there is nothing to encode", file="standard input", fix="name a source, or pipe texts in"
-        )
-
-
-def _json(line: str, number: int, wish: Wish) -> Item:
-    try:
-        row = json.loads(line)
-        id, text, title = row["id"] if "id" in row else row["_id"], row["text"], row.get("title") or ""
-    except (ValueError, KeyError):
-        id = text = title = None
-    if not (isinstance(id, str | int) and isinstance(text, str) and isinstance(title, str)):
-        raise DataError(
-            "is not JSON with an id and a text", file="standard input", line=number, fix="or give plain lines"
-        )
-    record = Query(str(id), text) if wish.what == "queries" else Passage(str(id), text, title)
-    return Item(record.id, record)
-
-
-def store_items(store: TokenStore) -> Iterator[Item]:
-    """Passages of a token store, named document#0, document#1, …; whole documents where none were cut."""
-    if store.passages is None:
-        for number in range(len(store)):
-            yield Item(store.ids[number], "", store.document(number).astype(np.int32))
-        return
-    begins, _ = store.token_ranges(np.arange(len(store)))
-    owners = np.searchsorted(begins, store.passages[:, 0], side="right") - 1
-    last, place = -1, 0
-    for owner, (begin, end) in zip(owners.tolist(), store.passages):
-        place = place + 1 if owner == last else 0
-        last = owner
-        yield Item(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
-
-
-# Tokens ahead of the model: windows of texts are tokenised beside it, in processes where it is a GPU.
-#
-# Results come in order, and only a few windows are ever under way, so memory does not grow. A process sends
-# back one array of tokens; starting it costs a second, so few texts are tokenised in a thread instead.
 
 AHEAD = 2  # windows under way besides one for each worker
 
@@ -306,62 +180,54 @@ def _in_process(texts: Sequence[str], title: Title) -> Ragged:
 
 
 class Workers:
-    """Processes with the tokenizer of a folder, or a thread where `count` is 0; may serve several runs."""
+    """What tokenises ahead of the model: a thread, or `count` processes with the tokenizer of a folder.
+
+    A process sends back one array of tokens, but starting it costs a second; so a single window is tokenised in the
+    thread even then. May serve several runs.
+    """
 
     def __init__(self, tokenizer: Tokenizer, folder: Path | None, count: int) -> None:
-        self._tokenizer, self._count = tokenizer, count if folder is not None else 0
-        self._opened: AbstractContextManager[Executor] = (
-            helpers(count, _load, str(folder)) if self._count else _thread()
-        )
+        self._tokenizer, self._folder, self._count = tokenizer, folder, count if folder is not None else 0
+        self._open = ExitStack()
+        self._processes: Executor | None = None
 
     def __enter__(self) -> Workers:
-        self._pool = self._opened.__enter__()
+        self._thread = ThreadPoolExecutor(1)
+        self._open.callback(self._thread.shutdown, cancel_futures=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._opened.__exit__(kind, error, trace)
+        self._open.__exit__(kind, error, trace)
 
     def windows(self, groups: Iterable[list[Item]], layout: RoleLayout) -> Iterator[Batch]:
-        """Each group of items as a window, in order."""
-        encode = _in_process if self._count else self._here
-        return _ordered(groups, self._pool, encode, layout, self._count + AHEAD)
+        """Each group of items as a window, in order; only a few are ever under way, so memory does not grow."""
+        rest = iter(groups)
+        first = list(islice(rest, 2))
+        pool, tokenize = self._pool(several=len(first) > 1)
+        pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
+        for group in chain(first, rest):
+            ids = [item.id for item in group]
+            if group[0].tokens is not None:
+                pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32))))
+            else:
+                texts = [layout.text(item.record) for item in group]
+                pending.append((ids, pool.submit(tokenize, texts, layout.title)))
+            if len(pending) > self._count + AHEAD:
+                yield _finished(*pending.popleft())
+        while pending:
+            yield _finished(*pending.popleft())
+
+    def _pool(self, several: bool) -> tuple[Executor, Callable[[Sequence[str], Title], Ragged]]:
+        if not (self._count and several):
+            return self._thread, self._here
+        if self._processes is None:
+            self._processes = self._open.enter_context(helpers(self._count, _load, str(self._folder)))
+        return self._processes, _in_process
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
         return RoleLayout(self._tokenizer, 0, title=title).tokens(texts)
-
-
-@contextmanager
-def _thread() -> Iterator[Executor]:
-    """One thread; what it has not begun when it is left is not done."""
-    pool = ThreadPoolExecutor(1)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _ordered(
-    groups: Iterable[list[Item]],
-    pool: Executor,
-    encode: Callable[[Sequence[str], Title], Ragged],
-    layout: RoleLayout,
-    ahead: int,
-) -> Iterator[Batch]:
-    pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
-    for group in groups:
-        if group[0].tokens is not None:
-            pending.append(
-                ([item.id for item in group], _joined(group, np.array(layout.prompt_ids, np.int32)))
-            )
-        else:
-            texts = [layout.text(item.record) for item in group]
-            pending.append(([item.id for item in group], pool.submit(encode, texts, layout.title)))
-        if len(pending) > ahead:
-            yield _finished(*pending.popleft())
-    while pending:
-        yield _finished(*pending.popleft())
 
 
 def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
@@ -374,20 +240,17 @@ def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Ragged:
     return Ragged(np.concatenate(rows).astype(np.int32), offsets_of([len(row) for row in rows]))
 
 
-# The model's side: packed rows in, vectors of a window out, without waiting for the device.
-#
-# Rows are copied to the device while the row before is computed; vectors of a window stay there until the
-# window is done and come back as one array, while the next window is already under way. Cost: the model's,
-# on real tokens.
-
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
-TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row
+TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row: what a cache holds, what fills a GPU
+WINDOW = 8192  # texts tokenised and sorted by length together
+MOST_WORKERS = 12  # processes that tokenise; more do not keep a GPU busier
+CHARACTERS = 4  # per token, in the estimate that batches of requests are made by
 PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
 
 
 def nothing(tokens: int) -> None:
-    """Tells nobody."""
+    """The progress callback of a caller that shows none."""
 
 
 class Model(Protocol):
@@ -480,19 +343,19 @@ class Plan:
         """The rows of a window, longest pieces first."""
         return packed_rows(batch.window, pieces, self.frame, self.budget)
 
-    def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> Encoded:
+    def finish(self, batch: Batch, pieces: Pieces, vectors_PD: Floats) -> WindowVectors:
         """Ids and vectors of a window: of its pieces, or of its texts."""
         cuts = cut(batch.window, pieces)
         if self.long == "max":
-            return Encoded(numbered(batch.ids, pieces), vectors_PD, cuts)
+            return WindowVectors(numbered(batch.ids, pieces), vectors_PD, cuts)
         if self.long == "mean":
             vectors_PD = mean_of_pieces(vectors_PD, pieces, len(batch.ids))
             if self.unit:
-                vectors_PD = vectors_PD / np.maximum(np.linalg.norm(vectors_PD, axis=1, keepdims=True), 1e-12)
-        return Encoded(batch.ids, vectors_PD, cuts)
+                vectors_PD = unit_length(vectors_PD)
+        return WindowVectors(batch.ids, vectors_PD, cuts)
 
 
-class Encoded(NamedTuple):
+class WindowVectors(NamedTuple):
     """Ids and vectors of a window, and what was cut off its texts."""
 
     ids: list[str]
@@ -502,7 +365,7 @@ class Encoded(NamedTuple):
 
 def encode(
     batches: Iterable[Batch], model: Model, plan: Plan, advance: Callable[[float], None] = lambda texts: None
-) -> Iterator[Encoded]:
+) -> Iterator[WindowVectors]:
     """Ids and vectors, window by window, in order; one window is computed while the one before is fetched.
 
     `advance` is told how many texts are done, row by row in proportion to their tokens.
@@ -510,7 +373,8 @@ def encode(
     waiting: tuple[Batch, Pieces, Callable[[], Floats]] | None = None
     for batch in batches:
         pieces = plan.pieces(batch)
-        done = _in_texts(advance, len(batch.ids), int(lengths(pieces, plan.frame).sum()))
+        share = len(batch.ids) / int(lengths(pieces, plan.frame).sum())  # texts per token
+        done = partial(_scaled, advance, share)
         started = model.start(plan.packed(batch, pieces), len(pieces.text), done)
         if waiting is not None:
             yield plan.finish(waiting[0], waiting[1], waiting[2]())
@@ -519,9 +383,8 @@ def encode(
         yield plan.finish(waiting[0], waiting[1], waiting[2]())
 
 
-def _in_texts(advance: Callable[[float], None], texts: int, tokens: int) -> Callable[[int], None]:
-    """Tokens of a window told as texts."""
-    return lambda some: advance(some * texts / tokens)
+def _scaled(advance: Callable[[float], None], share: float, tokens: int) -> None:
+    advance(tokens * share)
 
 
 def frame_of(layout: RoleLayout) -> Frame:
@@ -530,3 +393,157 @@ def frame_of(layout: RoleLayout) -> Frame:
     parts = (template.before, template.after, layout.prompt_ids)
     before, after, again = (np.array(ids, np.int32) for ids in parts)
     return Frame(before, after, again, layout.length)
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A text to embed, and its role."""
+
+    text: Record
+    role: Role
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A vector, the number of tokens it is made of, and whether some were cut off."""
+
+    vector: Floats
+    tokens: int
+    cut: bool
+
+
+class Embedder:
+    """An encoder, how its queries and passages are laid out, and the forward that suits its device."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        passage: RoleLayout | None = None,
+        query: RoleLayout | None = None,
+        *,
+        unit: bool | None = None,
+        half: bool | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Layouts and scaling to length 1 (`unit`) are the model's own where they are not given.
+
+        `folder` lets processes load the tokenizer, and holds the graph where it is an ONNX export.
+        """
+        self.encoder, self.half = encoder, half
+        self.folder = folder if folder is not None and folder.is_dir() else None
+        self.onnx = self.folder is not None and is_export(self.folder)
+        self.unit = encoder.similarity == "cosine" if unit is None else unit
+        self._layouts: dict[Role | None, RoleLayout] = {
+            "passage": passage or encoder.layout_for("passage"),
+            "query": query or encoder.layout_for("query"),
+            None: encoder.layout_for(None),
+        }
+        self._models: dict[tuple[int, bool, int], Model] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        device: torch.device | str | None = None,
+        *,
+        title: Title | None = None,
+        max_length: int | None = None,
+        query_length: int | None = None,
+        unit: bool | None = None,
+        half: bool | None = None,
+    ) -> Embedder:
+        """A model's folder on a device; an ONNX export runs on the CPU."""
+        encoder = Encoder.load(path)
+        encoder.use(title=title, max_length=max_length, query_length=query_length)
+        if device is not None and not is_export(path):
+            encoder = encoder.to(device)
+        return cls(encoder, unit=unit, half=half, folder=path)
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it runs on a GPU."""
+        return self.encoder.device.type == "cuda"
+
+    @property
+    def budget(self) -> int:
+        """Tokens of a row."""
+        return TOKENS_CUDA if self.cuda else TOKENS_ONNX if self.onnx else TOKENS_CPU
+
+    @property
+    def workers(self) -> int:
+        """Processes that tokenise: none beside a CPU, which has no time to spare for them."""
+        return min(MOST_WORKERS, cores() - 1) if self.cuda else 0
+
+    def layout(self, role: Role | None) -> RoleLayout:
+        """How texts in a role become tokens; None is a text that is neither query nor passage."""
+        return self._layouts[role]
+
+    def plan(self, layout: RoleLayout) -> Plan:
+        """One piece per text, cut to the layout's length."""
+        return Plan(frame_of(layout), self.budget, unit=self.unit)
+
+    def model(self, layout: RoleLayout, *, unit: bool) -> Model:
+        """The forward, made once for the number of threads of the thread that calls."""
+        key = self.encoder.skip(layout), unit, torch.get_num_threads()
+        if key not in self._models:
+            if self.onnx:
+                assert self.folder is not None, "an export has a folder"
+                self._models[key] = OnnxModel(self.folder, self.encoder, unit=unit, threads=key[2])
+            else:
+                self._models[key] = TorchModel(self.encoder, half=self.half, unit=unit, skip=key[0])
+        return self._models[key]
+
+    def cost(self, text: str) -> int:
+        """About how many tokens a text has."""
+        return min(len(text) // CHARACTERS + 3, self.encoder.max_length)
+
+    def vectors(self, texts: Sequence[Record], role: Role | None) -> Floats:
+        """The vectors of texts in one role, scaled as `unit` says, N x D."""
+        if len(texts) <= WINDOW:
+            return self._start(texts, self._layouts[role], self.unit)[0]()
+        items = (Item(str(number), text) for number, text in enumerate(texts))
+        return np.concatenate([window.vectors for window in self.stream(items, role)])
+
+    def stream(
+        self, items: Iterable[Item], role: Role | None, advance: Callable[[float], None] = nothing
+    ) -> Iterator[WindowVectors]:
+        """Ids and vectors of any number of texts, window by window; `advance` is told how many texts are done."""
+        layout, rest = self._layouts[role], iter(items)
+        groups = iter(lambda: list(islice(rest, WINDOW)), [])
+        with Workers(self.encoder.tokenizer, self.folder, self.workers) as workers:
+            batches = workers.windows(groups, layout)
+            yield from encode(batches, self.model(layout, unit=self.unit), self.plan(layout), advance)
+
+    def embed(self, requests: Sequence[TextRequest]) -> list[Embedding]:
+        """The vectors of texts in any role, in order, as the model makes them (not scaled)."""
+        embeddings: list[Embedding | None] = [None] * len(requests)
+        for role in dict.fromkeys(self._alike[request.role] for request in requests):
+            places = [i for i, request in enumerate(requests) if self._alike[request.role] == role]
+            vectors, sizes, cut = self._start([requests[i].text for i in places], self._layouts[role], False)
+            for place, *made in zip(places, vectors(), sizes.tolist(), cut.tolist()):
+                embeddings[place] = Embedding(*made)
+        return embeddings  # type: ignore[return-value]  # every place was filled
+
+    @cached_property
+    def _alike(self) -> dict[Role, Role]:
+        """The role whose layout serves each, so that texts that are read alike share rows; queries have no titles."""
+        roles: tuple[Role, ...] = ("passage", "query")
+        manner = {role: (self._layouts[role].prompt, self._layouts[role].length) for role in roles}
+        return {role: next(r for r in roles if manner[r] == manner[role]) for role in roles}
+
+    def _start(
+        self, texts: Sequence[Record], layout: RoleLayout, unit: bool
+    ) -> tuple[Callable[[], Floats], Longs, NDArray[np.bool_]]:
+        """Texts of one window, tokenised in this thread: their vectors, numbers of tokens, and which were cut."""
+        plan = self.plan(layout)
+        window = layout.tokens([layout.text(text) for text in texts])
+        batch = Batch([], window)
+        pieces = plan.pieces(batch)
+        vectors = self.model(layout, unit=unit).start(plan.packed(batch, pieces), len(texts))
+        return vectors, lengths(pieces, plan.frame), window.lengths > plan.frame.room
+
+
+def unit_length(vectors: Floats) -> Floats:
+    """Scaled to length 1."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)

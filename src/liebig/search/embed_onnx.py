@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,11 +29,14 @@ from liebig.base.machine import threads as free_threads
 from liebig.model.encoder import Encoder
 from liebig.model.loading import quiet
 from liebig.ragged import Ragged
-from liebig.search.embed import Longs, PackedRow, nothing
+
+if TYPE_CHECKING:
+    from liebig.search.embed import PackedRow
 
 GRAPH = "model.onnx"
 ABOUT = "onnx.json"
 Floats = NDArray[np.float32]
+Longs = NDArray[np.int64]
 
 
 def is_export(path: Path) -> bool:
@@ -179,7 +183,7 @@ class OnnxModel:
         self._threads = threads or free_threads()
 
     def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = lambda tokens: None
     ) -> Callable[[], Floats]:
         """Vectors of `count` pieces; they are there when this returns."""
         out = np.empty((count, self.width), np.float32)

@@ -39,8 +39,8 @@ from liebig.search.systems import Dense, Folded, Found, Lexical, System, documen
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
-    from liebig.search.embedder import Embedder, Kind
-    from liebig.text.layout import Record
+    from liebig.search.embed import Embedder
+    from liebig.text.layout import Record, Role
 
 
 # One generation of a retriever's folder, opened: texts, systems and the model, which comes with the first
@@ -66,7 +66,6 @@ class Opened:
         self.index = open_index(folder / described.index, hashes=verify) if described.index else None
         self._model_is = _identity(folder / described.model) if described.model else None
         self._device, self._lock = device, Lock()
-        self._embedder: Embedder | None = None
         self._owners: Owners | None = None
 
     @cached_property
@@ -91,22 +90,14 @@ class Opened:
 
     @property
     def encoder(self) -> Encoder:
-        """The model, loaded once, whichever thread comes first."""
-        with self._lock:
-            return self.dense.encoder
+        """The model."""
+        return self.embedder.encoder
 
     @property
     def embedder(self) -> Embedder:
-        """The model with prompts and scaling as the index has them, made once."""
-        encoder = self.encoder
+        """The model with prompts and scaling as the index has them, loaded once, whichever thread comes first."""
         with self._lock:
-            if self._embedder is None:
-                from liebig.search.embedder import Embedder
-
-                about = self.dense.index.about
-                layouts = layouts_of(encoder, about)
-                self._embedder = Embedder(encoder, *layouts, unit=bool(about.get("unit")))
-            return self._embedder
+            return self.dense.embedder
 
     @property
     def owners(self) -> Owners:
@@ -125,10 +116,16 @@ class Opened:
     def take_model(self, other: Opened) -> None:
         """Go on with the model that another generation has loaded, where it is the same."""
         same = self._model_is is not None and self._model_is == other._model_is
-        if same and self.index is not None and other.index is not None and "encoder" in other.dense.__dict__:
-            self.dense.__dict__["encoder"] = other.dense.encoder
-            if _manner(self.index) == _manner(other.index):
-                self._embedder = other._embedder
+        if not same or self.index is None or other.index is None or "embedder" not in other.dense.__dict__:
+            return
+        before = other.dense.embedder
+        if _manner(self.index) != _manner(other.index):
+            layouts = layouts_of(before.encoder, self.index.about)
+            unit = bool(self.index.about.get("unit"))
+            from liebig.search.embed import Embedder
+
+            before = Embedder(before.encoder, *layouts, unit=unit, folder=before.folder)
+        self.dense.__dict__["embedder"] = before
 
     def system(self, name: str, questions: Sequence[str]) -> System:
         """BM25 or dense for these questions, each query named by its place; passages in the place of pieces."""
@@ -145,7 +142,7 @@ class Opened:
         """Vectors of passages, with or without their titles as in the index."""
         return self.encode(passages, "passage")
 
-    def encode(self, texts: Sequence[Record], kind: Kind) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[Record], kind: Role) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
         return self.embedder.vectors(texts, kind)
 
@@ -277,7 +274,7 @@ class Retriever:
         several = _several(texts)
         return self._asking(lambda opened: _search(opened, several, k, systems, filters))
 
-    def encode(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], kind: Role = "passage") -> NDArray[np.float32]:
         """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
         if kind not in ("passage", "query"):
             raise RecipeError(f"there are no vectors of kind {kind!r}", fix="encode as passage or as query")

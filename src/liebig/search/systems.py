@@ -29,6 +29,7 @@ from liebig.vectors.vector_folder import Vectors
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
+    from liebig.search.embed import Embedder
     from liebig.text.layout import RoleLayout
 
 
@@ -75,25 +76,26 @@ class Dense(System):
         self._model = model if model is not None else index.about.get("query_model", index.about.get("model"))
 
     @cached_property
-    def encoder(self) -> Encoder:
-        """The model that makes query vectors."""
+    def embedder(self) -> Embedder:
+        """The model that makes query vectors as the index's vectors were made."""
         if self._model is None:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")
-        from liebig.model.encoder import Encoder
+        from liebig.search.embed import Embedder
 
-        encoder = Encoder.load(str(self._model))
-        if encoder.width != self.index.width:
+        path, about = Path(self._model), self.index.about
+        made = Embedder.load(path, self._device, query_length=self._query_length)
+        if made.encoder.width != self.index.width:
             raise DataError(
-                f"the model makes vectors of width {encoder.width}, the index holds {self.index.width}",
+                f"the model makes vectors of width {made.encoder.width}, the index holds {self.index.width}",
                 fix="name the model that the index was made with",
             )
-        encoder.use(query_length=self._query_length)
-        return encoder.to(self._device) if self._device is not None else encoder
+        return Embedder(
+            made.encoder, *layouts_of(made.encoder, about), unit=bool(about.get("unit")), folder=path
+        )
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions, made as the index's vectors were."""
-        _, layout = layouts_of(self.encoder, self.index.about)
-        return self.encoder.encode_texts(texts, layout=layout, unit=bool(self.index.about.get("unit")))
+        """Vectors of questions."""
+        return self.embedder.vectors(texts, "query")
 
     def search(self, queries: Sequence[Query], k: int) -> list[Found]:
         return self.search_vectors(self.encode([query.text for query in queries]), k)

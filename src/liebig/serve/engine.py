@@ -21,13 +21,14 @@ from liebig.base.machine import cores
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import BM25
 from liebig.methods.reranker import CrossEncoder
-from liebig.search.embedder import Asked, Embedded, Embedder, Kind, unit_length
+from liebig.search.embed import Embedder, Embedding, TextRequest, unit_length
 from liebig.search.explain import Contribution
 from liebig.search.retriever import Opened, Result, Retriever
 from liebig.serve.batching import Batcher, Batching
 from liebig.serve.metrics import Metrics
 from liebig.serve.middleware import Limits
 from liebig.serve.replies import Busy, Refusal
+from liebig.text.layout import Role
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Engine:
         )
         lanes = 1 if embedder is not None and embedder.cuda else self._workers
         make = partial(self._batcher, how=how, lanes=lanes)
-        self._embeds: Batcher[Asked, Embedded] = make("embed", self._embed)
+        self._embeds: Batcher[TextRequest, Embedding] = make("embed", self._embed)
         self._searches: Batcher[Question, list[list[Result]]] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
@@ -147,10 +148,10 @@ class Engine:
         """Run a function in a thread of the pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
 
-    async def embed(self, texts: Sequence[str], kind: Kind) -> list[Embedded]:
+    async def embed(self, texts: Sequence[str], kind: Role) -> list[Embedding]:
         """Embed texts, without scaling them to unit length."""
         costs = [self._model().cost(text) for text in texts]
-        found = await self._embeds.submit([Asked(text, kind) for text in texts], costs)
+        found = await self._embeds.submit([TextRequest(text, kind) for text in texts], costs)
         self.metrics.tokens.inc(sum(item.tokens for item in found))
         return found
 
@@ -187,13 +188,13 @@ class Engine:
         """Load the model, map the indexes and compile the kernels."""
         opened = self.retriever.opened
         if self.embedder is not None:
-            self._embed([Asked("warm", "query"), Asked("warm", "passage")])
+            self._embed([TextRequest("warm", "query"), TextRequest("warm", "passage")])
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
         self.metrics.generation.set(opened.described.generation)
         self._loaded = opened
 
-    def _embed(self, asked: list[Asked]) -> list[Embedded]:
+    def _embed(self, asked: list[TextRequest]) -> list[Embedding]:
         return self._model().embed(asked)
 
     @property

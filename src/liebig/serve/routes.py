@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from liebig import __version__
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage
-from liebig.search.embedder import Embedded, Floats, unit_length
+from liebig.search.embed import Embedding, Floats, unit_length
 from liebig.serve.engine import Engine, Question, frozen, words_of
 from liebig.serve.middleware import check_k, check_query, check_texts
 from liebig.serve.replies import Busy, Refusal, reply
@@ -167,14 +167,14 @@ def _openai_texts(request: EmbeddingsRequest) -> Sequence[str]:
     return texts  # type: ignore[return-value]  # checked just now
 
 
-def _vectors(engine: Engine, found: Sequence[Embedded], normalize: bool | None) -> Floats:
+def _vectors(engine: Engine, found: Sequence[Embedding], normalize: bool | None) -> Floats:
     """The vectors as a matrix, scaled to length 1 if asked for, by default as in the index."""
     assert engine.embedder is not None, "it made these vectors"
     vectors: Floats = np.stack([item.vector for item in found])
     return unit_length(vectors) if (engine.embedder.unit if normalize is None else normalize) else vectors
 
 
-def _refuse_cut(found: Sequence[Embedded], name: str) -> None:
+def _refuse_cut(found: Sequence[Embedding], name: str) -> None:
     cut = [place for place, item in enumerate(found) if item.cut]
     if cut:
         sentence = (
@@ -184,7 +184,7 @@ def _refuse_cut(found: Sequence[Embedded], name: str) -> None:
 
 
 def _openai(
-    vectors: Floats, found: Sequence[Embedded], request: EmbeddingsRequest, model: str
+    vectors: Floats, found: Sequence[Embedding], request: EmbeddingsRequest, model: str
 ) -> dict[str, Any]:
     as_bytes = request.encoding_format == "base64"
     data = [

@@ -1,0 +1,79 @@
+"""One engine from texts to vectors: the plain forward's vectors, whatever the size of the request."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from liebig.base.records import Passage
+from liebig.evaluation.encoders import ModelScorer
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder
+from liebig.search import embed
+from liebig.search.embed import Embedder, Item, TextRequest, Workers
+from liebig.text.tokenizer import Tokenizer
+
+WORDS = ["soil", "barley", "nutrient", "law", "of", "the", "minimum", "chemistry", "agriculture", "corpus"]
+PASSAGES = [Passage(f"p{i}", " ".join(WORDS[: 1 + i % 9]) * (1 + i % 4), WORDS[i % 10]) for i in range(40)]
+# Sums in another order: float32 rounding over a few dozen terms of numbers around 1.
+CLOSE = {"rtol": 1e-5, "atol": 2e-6}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedder") / "model"
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 5, vocab_size=120)
+    backbone = Backbone.create(layers=2, width=32, heads=2, vocab_size=tokenizer.vocab_size, max_positions=64)
+    prompts = {"query": "law: ", "passage": "soil: "}
+    Encoder(backbone, tokenizer, pooling="mean", prompts=prompts).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("role", ["passage", "query", None])
+@pytest.mark.parametrize("unit", [False, True])
+def test_vectors_are_those_of_the_plain_forward(model, role, unit):
+    embedder = Embedder.load(model, "cpu", unit=unit)
+    plain = Encoder.load(model).encode_texts(PASSAGES, prompt=role, unit=unit)
+    np.testing.assert_allclose(embedder.vectors(PASSAGES, role), plain, **CLOSE)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_streams_of_windows_give_the_vectors_of_one_call(model, workers, monkeypatch):
+    monkeypatch.setattr(embed, "WINDOW", 7)
+    monkeypatch.setattr(Embedder, "workers", workers)
+    embedder = Embedder.load(model, "cpu")
+    plain = Encoder.load(model).encode_texts(PASSAGES, prompt="passage")
+    done = []
+    windows = list(embedder.stream((Item(p.id, p) for p in PASSAGES), "passage", done.append))
+    assert [id for window in windows for id in window.ids] == [p.id for p in PASSAGES]
+    np.testing.assert_allclose(np.concatenate([w.vectors for w in windows]), plain, **CLOSE)
+    np.testing.assert_allclose(embedder.vectors(PASSAGES, "passage"), plain, **CLOSE)
+    assert sum(done) == pytest.approx(len(PASSAGES))
+
+
+def test_requests_of_both_roles_get_the_vectors_of_their_roles(model):
+    embedder = Embedder.load(model, "cpu")
+    requests = [TextRequest(p, "query" if i % 2 else "passage") for i, p in enumerate(PASSAGES)]
+    embeddings = embedder.embed(requests)
+    for request, embedding in zip(requests, embeddings):
+        alone = embedder.vectors([request.text], request.role)[0]
+        np.testing.assert_allclose(embedding.vector, alone, **CLOSE)
+        assert embedding.tokens == len(embedder.layout(request.role).lists([request.text])[0])
+
+
+def test_evaluation_tokenises_beside_the_model(model, monkeypatch):
+    """A search of a collection goes through the windows that `liebig encode` uses."""
+    seen, plain = [], Workers.windows
+
+    def windows(self, groups, layout):
+        for batch in plain(self, groups, layout):
+            seen.append(len(batch.ids))
+            yield batch
+
+    monkeypatch.setattr(Workers, "windows", windows)
+    monkeypatch.setattr(embed, "WINDOW", 16)
+    scorer = ModelScorer(model, "cpu", 5)
+    items = (Item(p.id, p) for p in PASSAGES)
+    vectors = np.concatenate([window.vectors for window in scorer.embedder.stream(items, "passage")])
+    assert seen == [16, 16, 8]
+    np.testing.assert_allclose(vectors, scorer.encoder.encode_texts(PASSAGES, prompt="passage"), **CLOSE)
