@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from liebig.base import workspace
 from liebig.base.errors import ModelError
@@ -28,7 +27,6 @@ TEXTS = [
 
 def encoder(pooling="mean"):
     tokenizer = Tokenizer.train(TEXTS, vocab_size=90, max_length=32)
-    torch.manual_seed(0)  # how well int8 fits depends on the weights
     backbone = Backbone.create(
         layers=2, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
     )

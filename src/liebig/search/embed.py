@@ -249,7 +249,7 @@ CHARACTERS = 4  # per token, in the estimate that batches of requests are made b
 PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
 
 
-def nothing(tokens: int) -> None:
+def nothing(count: float) -> None:
     """The progress callback of a caller that shows none."""
 
 
@@ -364,7 +364,7 @@ class WindowVectors(NamedTuple):
 
 
 def encode(
-    batches: Iterable[Batch], model: Model, plan: Plan, advance: Callable[[float], None] = lambda texts: None
+    batches: Iterable[Batch], model: Model, plan: Plan, advance: Callable[[float], None] = nothing
 ) -> Iterator[WindowVectors]:
     """Ids and vectors, window by window, in order; one window is computed while the one before is fetched.
 
