@@ -38,7 +38,7 @@ def world(tmp_path_factory):
 
     stages = {
         "collection": {"kind": "init", "paths": [str(folder / "data")]},
-        "store": {"kind": "prepare", "collection": "@collection", "tokenizer": "liebig:mini-v1"},
+        "store": {"kind": "prepare", "collection": "@collection", "tokenizer": "liebig:mini-v2"},
     }
     pipeline.run(pipeline.plan_stages(STAGES, stages, folder), lambda line: None)
     return folder
@@ -120,7 +120,7 @@ def test_a_recipe_file_comes_first_and_keywords_are_laid_over_it(world, tmp_path
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(f"""
 stores = [{{ path = "{world / "store"}" }}]
-model = {{ kind = "folder", path = "liebig:mini-v1" }}
+model = {{ kind = "folder", path = "liebig:mini-v2" }}
 objective = {{ kind = "mlm" }}
 max_length = 32
 loop = {{ steps = 5, batch = 2 }}
@@ -130,7 +130,7 @@ loop = {{ steps = 5, batch = 2 }}
 
 
 def test_an_encoder_has_the_names_of_sentence_transformers():
-    encoder = liebig.Encoder.load("liebig:mini-v1")
+    encoder = liebig.Encoder.load("liebig:mini-v2")
     encoder.prompts = {"query": "ask: ", "passage": "tell: "}
     np.testing.assert_array_equal(encoder.encode_query("barley"), encoder.encode("barley", prompt="query"))
     np.testing.assert_array_equal(

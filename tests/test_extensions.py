@@ -80,16 +80,16 @@ def test_each_extension_is_one_file_and_one_line(site):
 
 def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_path):
     (tmp_path / "mine.diary").write_text(DIARY)
-    start = "model.kind=folder model.path=liebig:mini-v1 max_length=32 loop.steps=2 loop.batch=4"
+    start = "model.kind=folder model.path=liebig:mini-v2 max_length=32 loop.steps=2 loop.batch=4"
     results = liebig(
         site[0],
         tmp_path,
         "--help",
         "init mine.diary --out collection",
         "count collection --out count",
-        "prepare collection --tokenizer liebig:mini-v1 --out store",
+        "prepare collection --tokenizer liebig:mini-v2 --out store",
         f"pretrain objective.kind=first-word {start} stores='[{{path=\"store\"}}]' --out model",
-        "passages collection --tokenizer liebig:mini-v1 --out passages",
+        "passages collection --tokenizer liebig:mini-v2 --out passages",
         "encode passages --model model/model --out vectors",
         "index vectors=vectors index.kind=array --out index",
         "search index 'barley in row 49' --texts passages",

@@ -125,11 +125,11 @@ class Start(Config):
 
 
 def test_an_encoder_of_the_package_has_a_name():
-    start = config.load(Start, None, ["model=liebig:mini-v1", "others=['liebig:mini-v1', 'x']"])
+    start = config.load(Start, None, ["model=liebig:mini-v2", "others=['liebig:mini-v2', 'x']"])
     assert (start.model / "model.safetensors").is_file()
     assert start.others == (start.model, Path("x"))
     assert config.inputs(start) == {"model": start.model, "others.0": start.model, "others.1": Path("x")}
-    with pytest.raises(RecipeError, match="there is liebig:mini-v1"):
+    with pytest.raises(RecipeError, match="there is liebig:mini-v2"):
         config.load(Start, None, ["model=liebig:maxi"])
 
 

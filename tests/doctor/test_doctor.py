@@ -33,7 +33,7 @@ def well(tmp_path_factory):
     (out / "collection").mkdir(parents=True)
     rows = [{"id": id, "title": title, "text": text, "doc": ""} for id, title, text in PASSAGES]
     (out / "collection" / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shutil.copytree(encoders.folder("liebig:mini-v1"), out / "model")
+    shutil.copytree(encoders.folder("liebig:mini-v2"), out / "model")
     modules = json.loads((out / "model" / "modules.json").read_text())
     (out / "model" / "modules.json").write_text(
         json.dumps([m for m in modules if "Normalize" not in m["type"]])

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from liebig import encoders
+from liebig.base.errors import WorkspaceError
 from liebig.model.encoder import Encoder
 
-LARGEST = 16_000_000  # bytes of a folder
+LARGEST = 20_000_000  # bytes of a folder in the package
 QUESTIONS = ["what do bees make", "who wrote Hamlet", "how tall is mount Everest", "why is the sky blue"]
 ANSWERS = [
     "Honey is gathered in the hive from the nectar of flowers and kept for the winter.",
@@ -32,8 +34,30 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 
 @pytest.mark.parametrize("name", encoders.names())
 def test_every_encoder_is_small_enough_for_the_package(name):
-    files = [path for path in encoders.folder(name).rglob("*") if path.is_file()]
+    files = [path for path in (encoders.HOME / name).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= LARGEST
+
+
+def test_matrices_are_expanded_once_into_the_cache(tmp_path):
+    packaged = encoders.HOME / encoders.DEFAULT
+    folder = encoders.expanded(packaged, tmp_path)
+    assert folder.parent == tmp_path / "encoders"
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    stored, whole = load_file(packaged / encoders.STORED), load_file(folder / encoders.WEIGHTS)
+    matrix = "bert.embeddings.word_embeddings.weight"
+    rows = stored[matrix].float() * stored[matrix + encoders.SCALE].float()
+    assert torch.equal(whole[matrix], rows.half())
+    assert {value.dtype for value in whole.values()} == {torch.float16}
+    encoders.expanded.cache_clear()
+    before = (folder / encoders.WEIGHTS).stat().st_mtime_ns
+    assert encoders.expanded(packaged, tmp_path) == folder
+    assert (folder / encoders.WEIGHTS).stat().st_mtime_ns == before
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError, match="LIEBIG_CACHE"):
+        encoders.expanded(encoders.HOME / encoders.DEFAULT, tmp_path / "file")
 
 
 def loads_in_float32_with_our_vectors(folder: Path) -> None:
@@ -69,9 +93,11 @@ def test_the_card_says_where_it_comes_from_and_what_it_is_worth():
     for words in (
         f"`{encoders.PREFIX}{encoders.DEFAULT}`",
         "all-MiniLM-L6-v2",
+        "bge-small-en-v1.5",
+        "e5-small",
         "CC BY-SA",
         "| bm25 |",
-        "| mini |",
+        "| v2 |",
         "left out altogether",
     ):
         assert words in card

@@ -22,7 +22,7 @@ from liebig.methods.moco import MoCo
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.simclr import SimCLR
 from liebig.methods.sources import Crops
-from liebig.methods.teacher import Teacher, TextSource
+from liebig.methods.teacher import Teacher, Teachers, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.store.store import TokenStore
@@ -46,7 +46,7 @@ def recipe(world: Path, *overrides: str) -> PretrainConfig:
 
 
 def test_an_example_is_a_text_with_its_own_vector(world):
-    store, taught = TokenStore.open(world / "text_store"), Teacher.open(world / "teacher")
+    store, taught = TokenStore.open(world / "text_store"), Teachers.open([world / "teacher"])
     taught.check(store)
     source = TextSource(store, taught, 20)
     numbers = np.array([3, 700, 41])
@@ -54,12 +54,12 @@ def test_an_example_is_a_text_with_its_own_vector(world):
     for place, number in enumerate(numbers.tolist()):
         wanted = [store.tokenizer.cls, *store.document(number)[:20].tolist(), store.tokenizer.sep]
         assert row.tokens[place].tolist() == wanted
-    every = np.concatenate([vectors for _, vectors in _chunks(world / "teacher")])
-    assert np.array_equal(source.vectors(numbers), every[numbers][:, None])
+    # Stored in half precision, so of length 1 to a few thousandths only; a teacher's rows have it exactly.
+    np.testing.assert_allclose(source.vectors(numbers), _every(world)[numbers][:, None], atol=1e-3)
 
 
 def test_an_example_may_be_several_neighbours(world):
-    store, taught = TokenStore.open(world / "text_store"), Teacher.open(world / "teacher")
+    store, taught = TokenStore.open(world / "text_store"), Teachers.open([world / "teacher"])
     alone, grouped = TextSource(store, taught, 20), TextSource(store, taught, 20, group=3)
     assert len(grouped) == len(store) // 3
     one, row = alone.draw(np.array([6, 7, 8, 0, 1, 2]), 0, 0), grouped.draw(np.array([2, 0]), 0, 0)
@@ -71,10 +71,42 @@ def test_an_example_may_be_several_neighbours(world):
     assert seen == set(range(len(grouped)))
 
 
-def _chunks(path: Path):
+def _every(world: Path):
     from liebig.vectors.vector_folder import Vectors
 
-    return Vectors.open(path).chunks(512)
+    return np.concatenate([vectors for _, vectors in Vectors.open(world / "teacher").chunks(512)])
+
+
+def test_the_cosine_of_several_teachers_is_the_weighted_mean_of_theirs(world):
+    numbers = np.array([3, 700, 41])
+    plain, centred = Teacher.open(world / "teacher"), Teacher.open(world / "teacher", center=True)
+    both = Teachers((plain, centred), (0.25, 0.75))
+    expected = sum(w * one.rows(numbers) @ one.rows(numbers).T for w, one in zip(both.weights, both.each))
+    assert both.width == 2 * plain.width
+    # Sums of 768 float32 products: a few roundings of numbers below 1.
+    np.testing.assert_allclose(both.rows(numbers) @ both.rows(numbers).T, expected, atol=1e-5)
+
+
+def test_a_centred_teacher_has_a_mean_of_nearly_nothing(world):
+    every = np.arange(len(TokenStore.open(world / "text_store")))
+    plain, centred = (Teacher.open(world / "teacher", center=center).rows(every) for center in (False, True))
+    assert np.linalg.norm(centred.mean(axis=0)) < 0.2 * np.linalg.norm(plain.mean(axis=0))
+
+
+def test_a_run_learns_from_several_teachers(world, tmp_path):
+    teachers = f'["{world / "teacher"}", "{world / "teacher"}"]'
+    source = f'stages.model.source={{kind="texts", vectors={teachers}, teacher_weights=[1, 3], center=true}}'
+    config = recipe(world, source, "stages.model.loop={steps=1, batch=4}")
+    Pretraining(config, tmp_path, ALONE).run()
+    assert Encoder.load(tmp_path / "model").width == 2 * Teachers.open([world / "teacher"]).width
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"), [("[1, 2]", "1 teachers and 2 weights"), ("[0]", "must be more than 0")]
+)
+def test_weights_that_do_not_fit_the_teachers_are_refused(world, weights, message):
+    with pytest.raises(RecipeError, match=message):
+        recipe(world, f"stages.model.source.teacher_weights={weights}")
 
 
 def test_the_folder_gives_the_vectors_of_the_objective_here_and_in_sentence_transformers(world):

@@ -43,10 +43,10 @@ def make_folder(out, documents=DOCUMENTS, generation=1, system="hybrid"):
     write_collection(out / "collection", documents)
     recipe = {
         "bm25": {"collection": str(out / "collection")},
-        "index": {"kind": "encode", "source": str(out / "collection"), "model": "liebig:mini-v1"},
+        "index": {"kind": "encode", "source": str(out / "collection"), "model": "liebig:mini-v2"},
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
-    (out / "model").symlink_to(encoders.folder("liebig:mini-v1"))
+    (out / "model").symlink_to(encoders.folder("liebig:mini-v2"))
     described = Described(generation, system, "collection", "bm25", "index", "model", weight=0.5)
     write(out, described)
     return out

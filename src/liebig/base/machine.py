@@ -32,6 +32,14 @@ def process_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def cache_folder() -> Path:
+    """Where files are kept that can be made again: LIEBIG_CACHE, or `liebig` in the user's cache folder."""
+    told = os.environ.get("LIEBIG_CACHE")
+    return (
+        Path(told) if told else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "liebig"
+    )
+
+
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -44,7 +44,7 @@ class EncoderStart(Config):
     """Both halves from an encoder, cross-attention new: a generator without any download."""
 
     kind: Literal["encoder"] = "encoder"
-    path: InputPath = Field(description="An encoder's folder, or liebig:mini-v1.")
+    path: InputPath = Field(description="An encoder's folder, or liebig:mini-v2.")
     decoder_layers: int | None = Field(
         default=None, ge=1, description="Layers of the decoder [default: as many as the encoder has]."
     )

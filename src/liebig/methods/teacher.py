@@ -1,6 +1,8 @@
-"""A teacher's vectors, learnt: the student's vector of a text comes near the teacher's, and texts relate alike.
+"""Teachers' vectors, learnt: the student's vector of a text comes near the teachers', and texts relate alike.
 
-The student's pooled states go through a projection to the teacher's width and are scaled to length 1. The first
+Several teachers' vectors, each of length 1 and scaled by the root of its weight, stand side by side: the cosine of two
+such rows is the weighted mean of the teachers' cosines. The student's pooled states go through a projection to their
+width and are scaled to length 1. The first
 term is the squared distance to the teacher's vector, text by text. The second, where it has a weight, holds the
 similarities of all texts of the batch to each other against the teacher's. Cost: the encoder on every token; for
 the second term one more pass without gradient when the batch is cut into chunks, and the matrix of similarities.
@@ -14,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+MEAN_SAMPLE = 65_536  # vectors a teacher's mean is taken of
+TINY = 1e-12  # so that a vector of zeros stays one
 TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
 
@@ -115,10 +119,10 @@ class TeacherVectors(Method):
         config = recipe.objective
         assert isinstance(config, TeacherVectors.Config)
         assert isinstance(recipe.source, TextSource.Config)
-        width = Teacher.open(recipe.source.vectors, hashes=False).width
+        width = Teachers.open(recipe.source.vectors, hashes=False).width
         if config.dense is False and backbone.width != width:
             raise RecipeError(
-                f"the teacher's vectors have {width} numbers, the student's {backbone.width}",
+                f"the teachers' vectors have {width} numbers, the student's {backbone.width}",
                 fix="set objective.dense = true, which projects them",
             )
         if not config.dense and backbone.width == width:
@@ -178,14 +182,15 @@ def teacher_vectors(batch: Batch, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Teacher:
-    """The teacher's vectors, shard after shard."""
+    """One teacher's vectors, shard after shard."""
 
     shards: tuple[Shard, ...]
     firsts: Ints  # number of each shard's first vector, and one past the last
     width: int
+    center: Floats  # subtracted from every vector
 
     @classmethod
-    def open(cls, path: Path, *, hashes: bool = True) -> Teacher:
+    def open(cls, path: Path, *, center: bool = False, hashes: bool = True) -> Teacher:
         """Map a folder of vectors."""
         vectors = Vectors.open(path, hashes=hashes)
         if vectors.type == "binary" or any(len(shard.deleted) for shard in vectors.shards):
@@ -194,18 +199,21 @@ class Teacher:
                 file=path,
                 fix="encode again, with type = fp16",
             )
-        return cls(vectors.shards, np.array(starts(vectors.shards), np.int64), vectors.width)
+        mean = vectors.sample(MEAN_SAMPLE).mean(axis=0) if center else np.zeros(vectors.width, np.float32)
+        return cls(vectors.shards, np.array(starts(vectors.shards), np.int64), vectors.width, mean)
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
 
     def rows(self, numbers: Ints) -> Floats:
-        """The vectors of these numbers, in their order."""
+        """The vectors of these numbers, in their order, of length 1."""
         out = np.empty((len(numbers), self.width), np.float32)
         shard = np.searchsorted(self.firsts, numbers, side="right") - 1
         for one in np.unique(shard).tolist():
             here = shard == one
             out[here] = self.shards[one].vectors[numbers[here] - self.firsts[one]].decode()
+        out -= self.center
+        out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), TINY)
         return out
 
     def check(self, store: TokenStore) -> None:
@@ -226,6 +234,51 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Teachers:
+    """Several teachers of the same texts: a row is their vectors side by side, of length 1."""
+
+    each: tuple[Teacher, ...]
+    weights: tuple[float, ...]  # add up to 1
+
+    @classmethod
+    def open(
+        cls,
+        paths: Sequence[Path],
+        weights: Sequence[float] = (),
+        *,
+        center: bool = False,
+        hashes: bool = True,
+    ) -> Teachers:
+        """Map each teacher's folder; without weights all count alike."""
+        given = list(weights) or [1.0] * len(paths)
+        each = tuple(Teacher.open(path, center=center, hashes=hashes) for path in paths)
+        return cls(each, tuple(weight / sum(given) for weight in given))
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return sum(teacher.width for teacher in self.each)
+
+    def rows(self, numbers: Ints) -> Floats:
+        """The rows of these numbers, in their order."""
+        scaled = [
+            teacher.rows(numbers) * np.float32(weight**0.5)
+            for teacher, weight in zip(self.each, self.weights)
+        ]
+        return np.concatenate(scaled, axis=1)
+
+    def check(self, store: TokenStore) -> None:
+        """The ids of every teacher's vectors are those of the store."""
+        for teacher in self.each:
+            teacher.check(store)
+
+
+def _one_or_several(value: Any) -> Any:
+    """A single path stands for a list of one."""
+    return (value,) if isinstance(value, str | Path) else value
+
+
+@dataclass(frozen=True)
 class TextSource:
     """`group` sequences per example: the first `limit` tokens of each of that many neighbouring texts.
 
@@ -235,11 +288,21 @@ class TextSource:
     """
 
     class Config(SingleSource):
-        """Whole texts of a store, one sequence per example, each with the vector a teacher gave it."""
+        """Whole texts of a store, each with the vectors that one or more teachers gave it."""
 
         kind: Literal["texts"] = "texts"
-        vectors: InputPath = Field(
-            description="What liebig encode wrote for the store's collection, by the teacher."
+        vectors: Annotated[tuple[InputPath, ...], BeforeValidator(_one_or_several)] = Field(
+            min_length=1,
+            description="What liebig encode wrote for the store's collection: one teacher's folder, or several.",
+        )
+        teacher_weights: tuple[float, ...] = Field(
+            default=(),
+            description="How much each teacher counts in the similarity of two texts [default: all alike].",
+        )
+        center: bool = Field(
+            default=False,
+            description="Subtract each teacher's mean vector first: teachers whose vectors share a direction then "
+            "count like the others.",
         )
         group: int = Field(
             default=1,
@@ -249,6 +312,18 @@ class TextSource:
         reads_store: ClassVar[bool] = True
         symmetric: ClassVar[bool] = False
 
+        @model_validator(mode="after")
+        def _one_weight_each(self) -> TextSource.Config:
+            if self.teacher_weights and len(self.teacher_weights) != len(self.vectors):
+                raise ValueError(
+                    f"{len(self.vectors)} teachers and {len(self.teacher_weights)} weights: give one weight each"
+                )
+            if any(weight <= 0 for weight in self.teacher_weights):
+                raise ValueError(
+                    "a teacher's weight must be more than 0: leave out a teacher that does not count"
+                )
+            return self
+
         @property
         def sequences(self) -> int:
             return self.group
@@ -257,9 +332,7 @@ class TextSource:
             if TEACHER not in recipe.objective.extras:
                 raise ValueError(TOGETHER)
             if len(recipe.source.members) > 1 or len(recipe.stores) > 1:
-                raise ValueError(
-                    "texts have one store and one folder of vectors, and are not mixed with others"
-                )
+                raise ValueError("texts have one store, and are not mixed with other sources")
 
         def tokens(self, max_length: int) -> float:
             return self.group * min(TEXT_TOKENS, FILLED * max_length)
@@ -268,12 +341,12 @@ class TextSource:
             self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
         ) -> list[tuple[str, Source]]:
             (store,) = stores
-            teacher = Teacher.open(self.vectors)
-            teacher.check(store)
-            return [(store.path.name, TextSource(store, teacher, recipe.room(tokenizer), self.group))]
+            teachers = Teachers.open(self.vectors, self.teacher_weights, center=self.center)
+            teachers.check(store)
+            return [(store.path.name, TextSource(store, teachers, recipe.room(tokenizer), self.group))]
 
     texts: TokenStore
-    teacher: Teacher
+    teachers: Teachers
     limit: int
     group: int = 1
 
@@ -293,6 +366,6 @@ class TextSource:
         return packed(self.texts.tokens, spans, Frame.of(self.texts.tokenizer), owner, keys)
 
     def vectors(self, examples: Ints) -> Floats:
-        """The teacher's vectors of each example's texts, n x group x D."""
+        """The teachers' vectors of each example's texts, n x group x D."""
         numbers = self.numbers(examples)
-        return self.teacher.rows(numbers.reshape(-1)).reshape(*numbers.shape, -1)
+        return self.teachers.rows(numbers.reshape(-1)).reshape(*numbers.shape, -1)
