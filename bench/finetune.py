@@ -49,7 +49,7 @@ from usual import profile
 
 SIZES = {"base": (12, 768, 12), "small": (6, 384, 6), "tiny": (2, 64, 2)}
 QUERY, LR = 32, 5e-6
-VOCABULARY = 30_522
+VOCABULARY = 30_528  # of the bundled tokenizer
 SETTINGS = ["128x2x256", "64x8x128"]
 
 

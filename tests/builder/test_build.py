@@ -380,8 +380,9 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
             Encoder.load(folder).state_dict()
             for folder in (encoders.folder(), work / "trained" / "model", work / "mean" / "model")
         )
-        for name, value in between.items():
-            torch.testing.assert_close(value, (before[name] + after[name]) / 2)
+        # The bundled encoder has no masked-LM head: one is made fresh, at random, whenever it is loaded.
+        for name in (name for name in between if ".cls." not in name):
+            torch.testing.assert_close(between[name], (before[name] + after[name]) / 2)
         assert any(not torch.equal(before[name], after[name]) for name in before)
 
 

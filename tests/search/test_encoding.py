@@ -238,7 +238,7 @@ def test_passages_of_a_store_are_numbered_in_their_documents():
 
 def test_any_file_and_standard_input_are_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
-    (found,) = read_items(tmp_path / "corpus.jsonl")
+    (found,) = read_items(tmp_path / "corpus.jsonl", "passages")
     assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
     found = list(read_lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n')))
     assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]

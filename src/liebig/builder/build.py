@@ -323,7 +323,7 @@ def _encode(builder: Builder, name: str, source: Path, model: Path) -> Path:
     layout = Encoder.load(model).layout_for("passage")
     sample = [layout.text(p) for p in islice(Collection(source).passages(), SAMPLE)]
     room = layout.length - len(layout.tokenizer.wrap([]))
-    longer = np.diff(layout.tokens(sample)[1]) > room
+    longer = layout.tokens(sample).lengths > room
     long = "max" if longer.sum() > 0.02 * len(sample) else "first"
     return builder.work(name, encode_fields(source, model, long))
 

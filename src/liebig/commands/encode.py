@@ -97,7 +97,7 @@ KINDS: dict[What, type[Passage | Query | Document]] = {
 
 
 def read_items(
-    path: Path, what: What = "passages", split: str | None = None, tokenizer: str | None = None
+    path: Path, what: What, split: str | None = None, tokenizer: str | None = None
 ) -> Iterator[Item]:
     """The items of a collection, a file that liebig init reads, or a token store of the tokenizer with this digest."""
     if (path / SUMMARY).is_file():
@@ -151,7 +151,7 @@ def _file_items(path: Path, what: What, split: str | None) -> Iterator[Item]:
         raise DataError(f"there are no {what} in it", file=path, fix=fix)
 
 
-def read_lines(stream: IO[str], what: What = "passages") -> Iterator[Item]:
+def read_lines(stream: IO[str], what: What) -> Iterator[Item]:
     """Lines of standard input: JSON with `id` and `text`, or plain text numbered from 1."""
     empty = True
     try:
