@@ -240,14 +240,14 @@ def test_any_file_and_standard_input_are_read(tmp_path, model):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "x", "title": "Soil", "text": "law"}\n')
     (found,) = read_items(tmp_path / "corpus.jsonl", "passages")
     assert (found.id, found.record) == ("x", Passage("x", "law", "Soil"))
-    found = list(read_lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n')))
+    found = list(read_lines(io.StringIO('plain words\n\n{"id": 3, "text": "json"}\n'), "passages"))
     assert [(i.id, i.record) for i in found] == [("1", "plain words"), ("3", Passage("3", "json"))]
 
 
 @pytest.mark.parametrize("row", ['{"id": 3}', '{"id": null, "text": "a"}', '{"id": 1, "text": null}', "{"])
 def test_a_line_of_standard_input_that_is_no_text_is_named(row):
     with pytest.raises(DataError, match="line 2"):
-        list(read_lines(io.StringIO(f"plain\n{row}\n")))
+        list(read_lines(io.StringIO(f"plain\n{row}\n"), "passages"))
 
 
 @pytest.mark.parametrize(
@@ -333,13 +333,14 @@ def test_standard_input_is_encoded_from_its_beginning_after_an_interruption(tmp_
 
 def test_standard_input_that_is_empty_or_no_text_is_said():
     with pytest.raises(DataError, match="nothing to encode"):
-        list(read_lines(io.StringIO("")))
+        list(read_lines(io.StringIO(""), "passages"))
     with pytest.raises(DataError, match="nothing to encode"):
-        list(read_lines(io.StringIO("\n  \n")))
+        list(read_lines(io.StringIO("\n  \n"), "passages"))
     with pytest.raises(DataError, match="input: is not UTF-8"):
         list(
             read_lines(
                 io.TextIOWrapper(io.BytesIO(b"plain\n\x81\x82\n"), encoding="utf-8", line_buffering=True),
+                "passages",
             )
         )
 

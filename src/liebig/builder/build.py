@@ -22,7 +22,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BeforeValidator, Field
 
 from liebig import encoders
