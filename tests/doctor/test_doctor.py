@@ -126,7 +126,7 @@ def test_two_mistakes_at_once_are_named(folder):
 
 
 def test_vectors_of_another_model_are_not_explained_away(folder):
-    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 256))
+    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 384))
     replace_vectors(folder, lambda encoder: random)
     (finding,) = ill(folder)
     assert "no usual mistake explains it" in finding.what

@@ -89,7 +89,7 @@ def test_the_default_is_a_retriever_every_question_finds_its_answer():
 
 
 def test_the_card_says_where_it_comes_from_and_what_it_is_worth():
-    card = (encoders.folder() / "README.md").read_text(encoding="utf-8")
+    card = " ".join((encoders.folder() / "README.md").read_text(encoding="utf-8").split())
     for words in (
         f"`{encoders.PREFIX}{encoders.DEFAULT}`",
         "all-MiniLM-L6-v2",

@@ -45,7 +45,8 @@ def folder(name: str = DEFAULT) -> Path:
 @cache
 def expanded(packaged: Path, home: Path) -> Path:
     """The packaged encoder as an ordinary model folder below `home`; made when it is not there yet."""
-    digest = hashlib.sha256((packaged / STORED).read_bytes() + (packaged / "config.json").read_bytes())
+    files = sorted(path for path in packaged.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files))
     target = home / "encoders" / f"{packaged.name}-{digest.hexdigest()[:12]}"
     if target.is_dir():
         return target
