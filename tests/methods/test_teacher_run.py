@@ -115,7 +115,7 @@ def test_the_folder_gives_the_vectors_of_the_objective_here_and_in_sentence_tran
     folder = world / "model" / "model"
     texts = ["where is the harbour", "a longer text about families that live by the sea"]
     ours = Encoder.load(folder)
-    assert (ours.width, ours.similarity) == (256, "cosine")
+    assert (ours.width, ours.similarity) == (384, "cosine")
     found = ours.encode_texts(texts)
     theirs = SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(found, theirs, atol=1e-5)
@@ -229,7 +229,7 @@ def test_what_makes_no_sense_is_refused(world, overrides, said):
 
 
 def test_a_student_of_another_width_needs_the_projection(world, tmp_path):
-    with pytest.raises(RecipeError, match="256 numbers, the student's 64"):
+    with pytest.raises(RecipeError, match="384 numbers, the student's 64"):
         Pretraining(
             recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE
         ).run()
