@@ -146,10 +146,13 @@ def test_the_pages_and_all_they_load_are_served(client):
         assert "//" not in text.replace("<!doctype", "").replace("//cdn", "CDN").split("<body>")[0]
 
 
-def test_info_health_and_metrics_say_what_is_served(client):
+def test_info_health_and_metrics_say_what_is_served(client, retriever):
     assert client.get("/health").json() == {"status": "ok", "generation": 1}
     info = client.get("/info").json()
-    assert (info["retriever"]["passages"], info["dimensions"]) == (9, 256)
+    assert (info["retriever"]["passages"], info["dimensions"]) == (
+        9,
+        retriever.encode(["a text"], "query").shape[1],
+    )
     client.post("/embed", json={"inputs": "a text"})
     metrics = client.get("/metrics").text
     assert 'liebig_requests_total{path="/embed",status="200"}' in metrics

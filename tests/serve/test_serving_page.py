@@ -16,13 +16,14 @@ def blocks(language):
     return re.findall(rf"{ASKS}```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_python_examples_run(server):
+def test_the_python_examples_run(server, retriever):
+    width = retriever.encode(["a text"], "query").shape[1]
     assert blocks("python")
     for block in blocks("python"):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             exec(compile(block.replace("http://127.0.0.1:8765", server), "serving.md", "exec"), {})
-        assert said.getvalue().startswith("2 vectors of 256 numbers, ")
+        assert said.getvalue().startswith(f"2 vectors of {width} numbers, ")
 
 
 def test_the_shell_examples_are_answered(client):
