@@ -1,7 +1,7 @@
 """Recipes: typed, frozen, validated; TOML files with dotted overrides from the command line.
 
-A recipe is a pydantic model; a choice is a union told apart by `kind`. What is wrong with one is said with
-the dotted path, the value and the nearest right name. Reading costs a few milliseconds.
+A recipe is a pydantic model; a choice is a union discriminated by `kind`. Each error message has the dotted path, the
+value and the nearest valid name. Reading a recipe costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from liebig import encoders
 from liebig.base.errors import RecipeError
 
-# What is wrong with a recipe, a sentence for each mistake: the dotted path, the value, and the nearest
-# right name.
-#
-# pydantic reports where by fields, tags of unions and names of validators; the path is what of that the
-# recipe itself has. A key that does not exist comes before what is missing, because it is most often the
-# same mistake.
+# pydantic locates an error by fields, union tags and validator names. The messages below keep only the parts of
+# that path which the recipe itself contains. Unknown keys are reported before missing ones: a misspelt key
+# usually causes both.
 
 Part = int | str
 MANY = 8

@@ -132,10 +132,8 @@ def chosen(name: str | None) -> str:
     return checked(name) or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-# Processes that help this one: each set up once, given tasks, and gone when it is.
-#
-# They start fresh (a fork would copy the locks of this one's threads), import only what their functions
-# need, leave Ctrl-C to this process, and end with it however it ends. Starting one costs about a second.
+# Worker processes are spawned, not forked: a fork would copy locks held by other threads. They ignore Ctrl-C, which
+# the parent handles, and exit when the parent does. Starting one costs about a second.
 
 T = TypeVar("T")
 R = TypeVar("R")

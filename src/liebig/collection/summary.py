@@ -1,7 +1,8 @@
-"""What is counted while records go by: lengths, empties, three samples of each kind, and the words of queries.
+"""The summary that `liebig init` writes and prints: counts, lengths, samples and warnings.
 
-A sample is taken by the smallest hashes of ids, so it is fair, the same every time, and needs no second pass. Memory:
-4 bytes for the length of a record, 16 for a query.
+`Census` counts while the records are written, `summarise` turns the counts into a summary with warnings, and `show`
+prints it. Samples are the records with the smallest id hashes: uniform, reproducible, and without a second pass.
+Memory: 4 bytes per record for its length, 16 more per query.
 """
 
 from __future__ import annotations
@@ -121,12 +122,8 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
-# What a careful person would look at in a new collection, as one summary: counts, lengths, samples,
-# warnings.
-#
-# Each check is a function that yields at most a few warnings; they work on hashes kept while the records
-# went by, and on one more pass over the judgements and groups as written. Cost: sorting the hashes, a few
-# seconds for 21 M passages.
+# Each check below yields a few warnings at most. The checks use the hashes collected while the records were written,
+# plus one more pass over judgements and groups: a few seconds of sorting for 21 M passages.
 
 EDGES = (0, 1, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 EXAMPLES = 3
@@ -329,9 +326,7 @@ def _texts(collection: Collection, words: NDArray[np.uint64]) -> Iterator[str]:
 CHECKS = (empties, duplicates, shared_ids, dangling_judgements, dangling_groups, judged_twice, leaks)
 
 
-# The summary of a collection on a terminal: where it came from, counts, lengths as bars, samples, warnings.
-#
-# Texts of the collection are shown as they are: their brackets and colons are no mark-up of ours.
+# Printing the summary. Texts of the collection are escaped: their brackets and colons are not rich mark-up.
 
 BAR = 40
 BLOCKS = " ▏▎▍▌▋▊▉█"

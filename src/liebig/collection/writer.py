@@ -1,8 +1,8 @@
-"""A collection folder, written: items go in as they come, in any order, and each finds its file.
+"""Write a collection folder: items arrive in any order, and each goes to the file of its kind.
 
-An id may come again with the same contents (the same passage under several questions): it is kept once. With other
-contents it is an error. Memory: the ledgers' hashes. Folders are made whole or not at all
-by `liebig.base.workspace.stage`.
+A repeated id with the same contents (a passage listed under several questions) is kept once; with different contents
+it is an error. Memory: the hashes in the ledgers. `liebig.base.workspace.stage` makes sure that a folder is written
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ from liebig.formats.inputs import BUFFER
 from liebig.formats.items import Item, check_split
 from liebig.formats.output import json_line, tab_line
 
-# Which ids were seen, and with which contents, in 20 to 30 bytes each: a hash table over plain arrays.
-#
-# Ids and contents are kept as 64-bit hashes in the order they came, with the byte offset of each record;
-# the table holds record numbers (open addressing, at most three quarters full). For 21 M passages that is
-# about 0.65 GB, and 0.2 more while the index is sorted; the chance that any two ids share a hash is one in
-# a hundred thousand.
+# A ledger is an open-addressing hash table, at most three quarters full, over plain arrays: 64-bit hashes of the id and
+# the contents of each record, and its byte offset. That is 20 to 30 bytes per record (0.65 GB for 21 M passages, 0.2 GB
+# more while the index is sorted). The chance that any two of 21 M ids share a hash is one in a hundred thousand.
 
 GROWS = 1 << 22
 

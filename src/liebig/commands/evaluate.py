@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from liebig.evaluation.encoders import ModelScorer
 
 
-# The recipes of `liebig evaluate`, `liebig compare` and `liebig curve`.
-
-
 class EvaluateConfig(Config):
     """`liebig evaluate RUN|MODEL COLLECTION…`: measures with intervals, the values of every query kept."""
 

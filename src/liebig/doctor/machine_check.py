@@ -15,8 +15,6 @@ from liebig.base import workspace
 from liebig.base.machine import cores
 from liebig.model.attention import varlen_kernel, varlen_runs
 
-# What a doctor says: a line each, good or not, with what to do about it.
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -1,4 +1,9 @@
-"""The shells of the analyses: each reads files and writes a folder with numbers, a table, and a plot where useful."""
+"""What the `liebig analyse` commands compute: CLS attention, neighbourhood recall, the shape of a vector space.
+
+The measures are functions on arrays; each cites its source. Below them are the functions that read models, runs and
+texts for them. None of the measures replaces a retrieval measure: they describe how a space fails, not how well it
+searches.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +33,9 @@ from liebig.formats.items import Options
 from liebig.model.packed import Packed
 from liebig.vectors.topk import topk
 
-# How broadly CLS attends, layer by layer (Condenser, Section 5 and Fig. 2; after Clark et al. 2019).
-#
-# The entropy of the attention that position 0 pays to all positions, averaged over heads and over texts:
-# high is broad, low is focused. Two models of one origin are compared by how far the curve moved; a model
-# whose attention fine-tuning hardly changes was structurally ready. Cost: one forward pass a text, with
-# attention probabilities kept.
-#
-# L layers, H heads, T tokens of one text.
+# CLS attention by layer (Condenser, Section 5 and Fig. 2; after Clark et al. 2019): the entropy of the attention from
+# position 0 to all positions, averaged over heads and texts. High is broad, low is focused. A model whose curve hardly
+# moves in fine-tuning was structurally ready. Shapes: L layers, H heads, T tokens of one text.
 
 Floats = NDArray[np.floating]
 
@@ -77,13 +77,12 @@ def movement(before: Curve, after: Curve) -> float:
     return float(np.abs(after.mean - before.mean).mean())
 
 
-# Neighbourhood recall between two retrievers (coCondenser, Eq. 17 and Fig. 3).
+# Neighbourhood recall between two retrievers (coCondenser, Eq. 17 and Fig. 3), averaged over queries:
 #
 #     nb-recall^n@k = |top k of the first ∩ top n of the second| / n
 #
-# averaged over queries. With the retrievers of the first and the second training stage it says how well the
-# first one already found the negatives that the second one will meet. Cost: a set lookup for each of the n
-# hits of a query.
+# With the retrievers of training stages one and two, it measures how many of the negatives that stage two trains with
+# the first retriever already finds.
 
 Ranked = Mapping[str, Sequence[str]]
 
@@ -99,8 +98,6 @@ def curve(first: Ranked, second: Ranked, n: int, ks: Sequence[int]) -> NDArray[n
     """Queries × ks, over the queries that the second retriever has; one the first has not counts with 0."""
     return np.stack([nb_recall(first.get(query, ()), hits, n, ks) for query, hits in second.items()])
 
-
-# A fair sample of a stream in one pass, and the texts analyses draw from.
 
 T = TypeVar("T")
 
@@ -187,11 +184,8 @@ def _write_table(folder: Folder, name: str, header: list[str], rows: list[list[s
     show(rich_table("", header, rows, left=left))
 
 
-# The shape of a vector space: alignment, uniformity, isotropy, hubness, effective dimension.
-#
-# Functions on arrays of vectors, N × D; those over all pairs work in tiles, so N = 50,000 needs 0.1 GB and
-# not 20. Each cites what it measures. None of them replaces a retrieval measure: they say how a space
-# fails, not how well it searches.
+# The shape of a vector space. Arrays are N × D; sums over all pairs are computed in tiles, so that N = 50,000 needs
+# 0.1 GB instead of 20.
 
 TILE = 2048
 
@@ -286,8 +280,6 @@ def _upper_tiles(x_ND: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
             tile = x_ND[a : a + TILE] @ x_ND[b : b + TILE].T
             yield tile[np.triu_indices(len(tile), 1)] if a == b else tile
 
-
-# Encoders under analysis: their attention, and their vectors of queries and passages.
 
 DEEPER = 16
 

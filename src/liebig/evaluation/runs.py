@@ -3,7 +3,7 @@
 A compiled kernel splits a piece of the file at white space, remembers where ids and queries stand, and reads ranks and
 scores; ids stay bytes. Scores become float32 exactly as C's `(float) atof(text)`: digits are read into an integer and
 scaled in float64, and the rare number whose float32 rounding that could change is read again by Python. DPR's results,
-which are JSON, come through `liebig.data`.
+which are JSON, are read by `formats/dpr.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from liebig.formats.preview import Preview
 from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, regroup
 from liebig.measures.ranking import Bytes, Hits, Longs, compare
 
-# The compiled part of reading a run: from the bytes of whole lines to where ids stand, ranks and scores.
-#
-# One pass over the bytes. A score keeps up to 19 digits, which are scaled by an exact power of ten: the
-# result is within two units in the last place of the float64 nearest to the text. Only if that could change
-# the float32 it rounds to, or if the number is out of the ordinary (more digits, large exponents, inf), the
-# line is marked to be read again.
+# A score keeps up to 19 digits, scaled by an exact power of ten, which is within two units in the last place of the
+# nearest float64. A line is marked to be parsed again by Python only if that error could change its float32, or if the
+# number is unusual (more digits, a large exponent, inf).
 
 READ, AGAIN = 0, 1
 FEW_COLUMNS, MANY_COLUMNS, BAD_RANK, BAD_SCORE = 1, 2, 3, 4

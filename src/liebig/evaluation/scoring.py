@@ -21,12 +21,10 @@ from liebig.measures.evaluator import Block, Scores, evaluate, judgements_from_m
 from liebig.measures.names import Measure, parse_all
 from liebig.measures.similarity import pearson, spearman
 
-# What an evaluation leaves: `results.json` with the means, and the values of every query beside it.
+# An evaluation folder. Reports and comparisons read only these files, so nothing is evaluated twice.
 #
-#     results.json          what was evaluated, one entry a task
-#     queries/TASK.jsonl    {"query": id, "hits": n, "nDCG@10": 0.63, …}, all judged queries in order
-#
-# Everything a report or a comparison needs is read from these, so nothing is ever evaluated twice.
+#     results.json          what was evaluated, one entry per task, with the means
+#     queries/TASK.jsonl    {"query": id, "hits": n, "nDCG@10": 0.63, …}, one line per judged query
 
 RESULTS = "results.json"
 

@@ -16,10 +16,8 @@ from rich.table import Table
 from liebig.base.statistics import Interval
 from liebig.evaluation.scoring import Results, TaskResult
 
-# The published figures of the five papers, to stand beside a result on the same set.
-#
-# They ship as `published.toml`: one table a table of a paper, with the set and measure of each column, what
-# the rows are, and notes where papers disagree or misprint. Values are given out as fractions of 1.
+# `published.toml` has one table per table of a paper, with the set and measure of each column and notes where papers
+# disagree or misprint. Values are read as fractions of 1.
 
 
 @dataclass(frozen=True, slots=True)

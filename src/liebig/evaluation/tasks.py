@@ -24,12 +24,10 @@ from liebig.formats.rows import lines, text_lines
 from liebig.measures.evaluator import Judgements, judgements_from_records
 from liebig.text.sentences import split
 
-# Similarity files as their tasks publish them: STS 2012–2016, SICK, and STS benchmark's own csv.
-#
-# STS years: `STS.input.NAME.txt` (two sentences, tab) beside `STS.gs.NAME.txt` (a score a line, blank where
-# not judged). SICK: tab-separated with a header, `relatedness_score` from 1 to 5; the file of all pairs
-# names the set of each. STS benchmark: tab-separated genre, file, year, number, score, sentence, sentence.
-# (The csv of sentence,sentence,score is read by `liebig.data`.)
+# Similarity files as published. STS 2012–2016: `STS.input.NAME.txt` (two sentences, tab) beside `STS.gs.NAME.txt` (one
+# score per line, blank where not judged). SICK: tab-separated with a header, `relatedness_score` from 1 to 5; the file
+# with all pairs has a column for the split. STS benchmark: tab-separated genre, file, year, number, score and two
+# sentences (the csv of sentence,sentence,score is one of `formats/`).
 
 SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
 SICK_SET = "SemEval_set"
@@ -336,12 +334,9 @@ def _by_id(queries: Iterable[Query]) -> dict[str, Query]:
     return {query.id: query for query in queries}
 
 
-# Triplets of sentences built from documents with sections, after Ein Dor et al. (2018): said to be built.
-#
-# Anchor and positive are two sentences of one section, the negative a sentence of another section of the
-# same document, so topic alone does not tell them apart. Sections without a heading or of lists and
-# references are left out. The draw is a function of the seed and the document's place, so the same
-# collection gives the same triplets.
+# Sentence triplets after Ein Dor et al. (2018): anchor and positive come from one section, the negative from another
+# section of the same document, so that topic alone does not separate them. The draw depends only on the seed and the
+# document's position, so a collection always gives the same triplets.
 
 LEFT_OUT = {
     "see also", "references", "external links", "notes", "further reading", "bibliography", "sources", "footnotes",
@@ -388,11 +383,8 @@ def _of_document(document: Document, count: int, document_key: np.uint64) -> Ite
             yield Tuple(chosen[0], chosen[1], (chosen[2],))
 
 
-# The ABS paper's development protocol: one positive and 99 others of a query's first 1,000 hits, ranked by
-# RR@100.
-#
-# The others are drawn from a run by a function of the seed and the query's place, judged passages left out.
-# A query without a positive, or with fewer hits than asked for, keeps what it has.
+# The ABS paper's development protocol: one positive and 99 unjudged passages from a query's first 1,000 hits, ranked by
+# RR@100. The draw depends only on the seed and the query's position.
 
 
 def draw_groups(

@@ -176,8 +176,6 @@ def first_relevant(grades: Mapping[str, int], rank: Callable[[str], int]) -> str
     return min(relevant, key=lambda passage: (rank(passage), -grades[passage], passage), default="")
 
 
-# Two runs on one task: groups of queries, and wins and losses with their texts.
-
 DEPTH = 1000
 
 

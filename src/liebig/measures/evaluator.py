@@ -37,15 +37,14 @@ from liebig.measures.ranking import (
 )
 from liebig.ragged import Strings, offsets_of
 
-# Hits of several queries as flat arrays: what the measures read, whatever the run came from.
-#
-# A block holds whole queries. Ids are ranges of one byte array, so a block cut out of a run file shares the
-# file's bytes, and a block from a matrix of passage numbers shares the packed ids of the collection.
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Block:
-    """Whole queries and their hits; the ranks are those written in the run, from 1."""
+    """Several queries with all their hits, as flat arrays; ranks are those written in the run, from 1.
+
+    Ids are ranges of one byte array: a block of a run file shares the file's bytes, a block made from passage numbers
+    shares the packed ids of the collection.
+    """
 
     queries: tuple[bytes, ...]
     hits: Hits
@@ -125,15 +124,13 @@ def _places(segments: Longs) -> NDArray[np.int32]:
     return places.astype(np.int32)
 
 
-# The judged passages of each query, laid out for fast lookup by id.
-#
-# Judgements of a query lie together, sorted by the hash of the passage id; a hit is found by binary search
-# and then compared byte by byte. Building them is one pass in Python over the judgements.
-
-
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """Grades of passages by query: the ids of the queries, and their judgements as arrays."""
+    """Grades of passages by query: the ids of the queries, and their judgements as arrays.
+
+    The judgements of a query are adjacent and sorted by the hash of the passage id; a hit is looked up by binary
+    search, then compared byte by byte.
+    """
 
     queries: tuple[str, ...]
     table: Table
@@ -191,9 +188,6 @@ def judgements_from_mapping(grades: Mapping[str, Mapping[str, int]]) -> Judgemen
         pool=flat[np.lexsort((-flat.astype(np.int64), owner))],
     )
     return Judgements(tuple(grades), table)
-
-
-# What an evaluation found: the value of every measure for every judged query, and what to know beside it.
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-# The arrays the compiled kernels share, bundled under names: hits of a block, judgements of a collection,
-# measures.
-#
-# They are named tuples because numba takes those as they are; the classes people use wrap them.
+# Arguments of the compiled kernels are named tuples, because numba accepts those directly.
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
@@ -63,11 +60,8 @@ class Found(NamedTuple):
     grades: Grades
 
 
-# Many short strings as one row of bytes, with the two operations ranking needs: hash and compare.
-#
-# Ids stay bytes from the run file to the measure: nothing is decoded, and bytes of UTF-8 sort as
-# trec_eval's strcmp sorts them. A string is the range [start, end) of a byte array; hashes are FNV-1a and
-# always confirmed by a comparison.
+# Ids stay bytes from the run file to the measure: nothing is decoded, and UTF-8 bytes sort as trec_eval's strcmp sorts
+# them. An id is the range [start, end) of a byte array. Equal hashes (FNV-1a) are always confirmed by a comparison.
 
 
 def unpack(data: Bytes, start: int, end: int) -> str:
@@ -235,14 +229,15 @@ def by_written_rank(found: Found) -> Found:
     return Found(places, written, grades)
 
 
-# The formulas, on the ranks and grades of one query's judged hits.
+# The formulas take the judged hits of one query, so their time grows with those, not with all hits. Sums run in rank
+# order and in float64, as in trec_eval.
 #
-# ranks of the judged hits, from 1, ascending grades their grades (negative: in the pool, not judged) pool
-# all grades of the query, descending cut last rank looked at; 0 for no cut hits number of hits of the query
-# rel least grade that counts as relevant
-#
-# Each takes time in the number of judged hits, not of hits. The sums run in rank order and in float64, as
-# trec_eval's.
+#     ranks    of the judged hits, from 1, ascending
+#     grades   of the same hits (negative: in the pool, not judged)
+#     pool     all grades of the query, descending
+#     cut      last rank that counts; 0 for no cut
+#     hits     number of hits of the query
+#     rel      lowest grade that counts as relevant
 
 Gains = NDArray[np.float64]
 NDCG, NDCG_EXP, RR, AP, R, R_CAP, P, SUCCESS, JUDGED = range(9)

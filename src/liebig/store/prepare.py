@@ -36,11 +36,9 @@ from liebig.text import sentences
 from liebig.text.passages import pack_sentences
 from liebig.text.tokenizer import Tokenizer
 
-# A collection's file cut into pieces of whole lines, and the documents of a piece.
-#
-# Pieces are byte ranges, so any process can read any of them without reading what lies before. Where a
-# collection has no documents its passages are taken: those that follow each other and name the same
-# document become the paragraphs of it, and a piece never ends between them. Cost: a seek for each piece.
+# Pieces are byte ranges, so any process can read any piece without reading what comes before it. In a collection
+# without documents, consecutive passages that name the same document become its paragraphs; a piece never ends between
+# them.
 
 
 @dataclass(frozen=True)
@@ -232,10 +230,8 @@ def _make(task: Task) -> int:
     return _work[0].make(*task)
 
 
-# Passages cut in a shard: begin and end in tokens, never across sections.
-#
-# By tokens they are whole sentences, as many as fit (query-as-context 4.1); by words they are DPR's, cut at
-# every so many words whatever the sentences. A last passage is as short as it happens to be.
+# Passages are token ranges that never cross a section: as many whole sentences as fit (query-as-context 4.1), or DPR's
+# fixed number of words regardless of sentences. The last passage of a section may be short.
 
 Offsets = NDArray[np.int64]
 

@@ -135,12 +135,9 @@ def _replace(
                     row[p] = ordinary[below(key, 2 * (p - start) + 1, len(ordinary))]
 
 
-# Words deleted, replaced or hidden at random in a packed row (Contriever 3.1.2, "additional data
-# augmentation").
-#
-# Each word, or each piece where no `continues` table is given (as in Contriever's code), is hit with
-# probability p, under the key of its sequence. Special tokens are never hit. Deletion leaves every sequence
-# at least the word with the highest draw. Cost: about 5 ns a token.
+# Word noise (Contriever 3.1.2, "additional data augmentation"): each word, or each piece without a `continues` table
+# (as in Contriever's code), is hit with probability p under the key of its sequence. Special tokens are never hit.
+# Deletion keeps at least the word with the highest draw. Cost: about 5 ns per token.
 
 _NOISE_WORDS, _NOISE_PIECES = np.uint64(3), np.uint64(4)  # streams of a key, apart from those of masking
 

@@ -21,14 +21,10 @@ from liebig.base.records import Document, Passage
 from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 
-# Whole sentences packed into blocks of at most N tokens: the arithmetic of passages and spans, without
-# text.
-#
-# Greedy, as in query-as-context (4.1) and Condenser's data: a sentence joins the block while it fits. A
-# sentence of more than N tokens is cut every N tokens and its rest goes on as a sentence of its own, so
-# nothing is lost. Blocks never cross a group (a section, a document). With overlap, a block begins with the
-# last sentences of the one before it, as many as have at most `overlap` tokens together and leave room for
-# the next sentence. Cost: a few nanoseconds a sentence.
+# Packing is greedy, as in query-as-context (4.1) and Condenser's data: a sentence joins the block while it fits. A
+# sentence of more than N tokens is cut every N tokens, and its rest continues as a sentence of its own. Blocks never
+# cross a group (a section or document). With overlap, a block repeats the last sentences of the previous one: as many
+# as have at most `overlap` tokens and leave room for the next sentence.
 
 
 class Blocks(NamedTuple):

@@ -15,14 +15,13 @@ from functools import cache
 
 from liebig.base.errors import RecipeError
 
-# The words that the sentence splitter has to know, by language: who takes a full stop without ending
-# anything.
+# Abbreviations by language, without their last full stop. An entry in lower case also covers its capitalised and
+# upper-case forms; a capitalised one covers itself and upper case ("Miss.", but not "miss.").
 #
-# Without their last full stop, in three kinds. `inner`: something always follows ("e.g.", "Dr."). `names`:
-# what follows, though capitalised, belongs to it ("Inc.", "St."), unless it is a word that begins
-# sentences. `numbers`: an abbreviation only before a number ("no. 5", "Oct. 2004"). An entry in lower case
-# also stands for its capitalised and upper-case forms; a capitalised one for itself and upper case
-# ("Miss.", but not "miss."). `starters` are words that begin sentences and hardly ever names.
+#     inner      something always follows: "e.g.", "Dr."
+#     names      a capitalised word that follows still belongs to it: "Inc.", "St."; unless it is a starter
+#     numbers    an abbreviation only before a number: "no. 5", "Oct. 2004"
+#     starters   words that begin sentences and are rarely names
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ does (read off once, by encoding a probe), so that token stores hold bare text a
 A text cannot name a special token: "[MASK]" in a document is a bracket, a word and a bracket. What `save` writes,
 `AutoTokenizer.from_pretrained` loads with the same ids (for such texts, with `split_special_tokens=True`).
 Cost: the library's own, about half a million tokens a second and core; three times that for BERT's and RoBERTa's
-tokenizers (`memo.py`).
+tokenizers (`word_cache.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,10 @@ from liebig.ragged import Ragged, offsets_of
 from liebig.text import train_tokenizer as training
 from liebig.text.word_cache import Memo, scheme_of
 
-# Which pieces of a vocabulary continue a word: read from the tokenizer's own description, once per
-# tokenizer.
-#
-# WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark the space before a
-# word ("Ġthe", "▁the"), so there a piece without the mark continues. Scripts that write no spaces would
-# then be one endless word: a piece that begins with such a character (Han, kana, Thai, …) begins a word.
-# The first piece of a text begins a word whatever this table says: only the user of the table can know
-# which one that is.
+# Which pieces continue a word. WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark
+# the space before a word ("Ġthe", "▁the"), so there an unmarked piece continues. In scripts without spaces (Han, kana,
+# Thai, …) that would make one endless word, so a piece that begins with such a character begins a word. The first piece
+# of a text always begins a word; the table cannot know which piece that is, so callers handle it.
 
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -121,12 +117,9 @@ def _byte_table() -> dict[str, int]:
 _BYTES = _byte_table()
 
 
-# Read a tokenizer from a model folder: which file describes it, and which tokens have which role.
-#
-# tokenizer.json is taken as it is; a folder of the older kind with vocab.txt (BERT) or vocab.json and
-# merges.txt (RoBERTa) is rebuilt; a SentencePiece model alone cannot be read without code, and the error
-# says how to convert it. Where tokenizer_config.json contradicts tokenizer.json about lowercasing, it wins
-# for BERT's classes, because it does in transformers.
+# Reading a tokenizer from a model folder: tokenizer.json if it exists, else vocab.txt (BERT) or vocab.json and
+# merges.txt (RoBERTa). A SentencePiece model alone cannot be read without running code; the error says how to convert
+# it. For BERT's classes, tokenizer_config.json overrides the lowercasing in tokenizer.json, as in transformers.
 
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>"),
@@ -446,7 +439,7 @@ class Tokenizer:
 
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
-        """One flag for each id: this piece belongs to the word of the piece before it (`pieces.py`)."""
+        """One flag for each id: this piece belongs to the word of the piece before it."""
         return continues(self.core)
 
     @cached_property

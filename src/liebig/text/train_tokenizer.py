@@ -1,7 +1,7 @@
 """A tokenizer of the corpus's own: WordPiece or byte-level BPE, the same bytes for the same texts.
 
 Texts stream by once: words between spaces are counted, each different one is normalised and pre-tokenised
-once, and merges are learned from the counts (`merges.py`). Memory holds the counted words alone; past `KEPT`
+once, and merges are learned from the counts. Memory holds the counted words alone; past `KEPT`
 of them the rarest are dropped. Cost: 30 M characters/s to count, then seconds for the merges.
 """
 
@@ -30,14 +30,11 @@ from tokenizers import (
 from liebig.base.errors import DataError
 from liebig.base.rng import mix
 
-# Byte-pair merges learned from counted words, the same for the same counts.
-#
-# The words lie in one flat array of symbols, linked to their neighbours; every pair knows where it occurs,
-# and a heap holds the counts. A merge visits the places of its pair alone and updates the counts of the
-# pairs beside them. Ties go to the smaller pair of ids. (The trainers of the `tokenizers` library number
-# the symbols of a WordPiece vocabulary in the order of a randomly seeded hash table: two runs give two
-# vocabularies.) Cost: 30,000 merges over a million different words take about ten seconds and 60 bytes a
-# character.
+# Merges are learned here because the trainers of the `tokenizers` library number the symbols of a WordPiece vocabulary
+# in the order of a randomly seeded hash table: two runs give two vocabularies. Words lie in one flat array of symbols
+# linked to their neighbours; every pair knows where it occurs, and a heap holds the counts, so a merge visits only the
+# places of its pair. Ties go to the smaller pair of ids. Cost: 30,000 merges over a million different words take about
+# ten seconds and 60 bytes per character.
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _INNER = np.uint64(0xD1B54A32D192ED03)

@@ -1,7 +1,9 @@
-"""A heap of the k best, inside compiled loops: the worst is on top, and of equal scores the higher number is worse.
+"""Rankings: a heap of the k best for compiled loops, and the arrays of scores and numbers that it fills.
 
-Score and number are one 64-bit key that orders as they do: the score's bits, made to rise with it, above the number's,
-turned round. So an entry is compared by one instruction. Numbers are below 2^32. Cost: log k steps an entry.
+The worst entry is at the top of the heap; of equal scores the higher passage number is worse. Score and number form one
+64-bit key with that order (the score's bits, made monotonic, above the inverted bits of the number), so that a single
+instruction compares two entries. Numbers are below 2^32. Cost: log k steps per entry; merging rankings sorts k entries
+per part and query.
 """
 
 from __future__ import annotations
@@ -92,18 +94,15 @@ def highest(bits: NDArray[np.int32]) -> np.float32:
     return np.int32(best ^ ((best >> 31) & 0x7FFFFFFF)).view(np.float32)
 
 
-# The best k of each query as two arrays, and how several such rankings become one.
-#
-# Scores fall along a row; of equal scores the lower number comes first. Where a query has fewer than k, the
-# rest of its row holds number -1 and score minus infinity. Merging costs one sort of k entries per part and
-# query.
-
 NONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """What was found: passages by their numbers."""
+    """The k best passages of each query: scores descending, of equal scores the lower number first.
+
+    A row with fewer than k hits is filled with number -1 and score minus infinity.
+    """
 
     scores: NDArray[np.float32]  # Q x k
     numbers: NDArray[np.int64]  # Q x k

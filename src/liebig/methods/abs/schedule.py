@@ -1,12 +1,13 @@
 """Adaptive batch scheduling (ABS paper, 3.2): batches whose passages are hard for each other's queries.
 
-A batch is improved by swaps (`swaps.py`; without a table on a CPU, `climb.py`) as long as hardness rises. Only the
-`candidates` pairs nearest to it are looked at, chosen again until nothing changes. It begins where pairs are hard for
-each other, so that few swaps lead far: with those that the last batch would have taken next, or with the first of them
-and its nearest; the harder result is kept. Finished batches leave the pool, so later ones are easier. Two epochs of the
-same similarities have many batches in common; `in_parts` and random starts make them differ more, at some hardness.
-The paper's own algorithm is in `written.py`.
-Cost: some passes over what is left a batch; on a GPU also one candidates × candidates product for each.
+A batch is improved by swaps (`swaps.py`) as long as its hardness rises. Only the `candidates` pairs nearest to the
+batch are considered, and they are chosen again until nothing changes. A batch starts from pairs that are hard for each
+other, so that it needs few swaps: the pairs that the last batch would have taken next, or the first of them and its
+nearest neighbours; the harder result is kept. Finished batches leave the pool, so later ones are easier. Two epochs
+with the same similarities share many batches; `in_parts` and random starts make them differ more and cost some
+hardness.
+The paper's own algorithm is in `paper.py`.
+Cost: a few passes over the remaining pairs per batch; on a GPU also one candidates × candidates product each.
 
 N pairs, B pairs of a batch, M candidates.
 """
