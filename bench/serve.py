@@ -82,7 +82,7 @@ def retriever_folder(out: Path, model: Path, texts: list[str]) -> None:
     """A small retriever around the model: what `liebig serve` needs."""
     from liebig.base import pipeline
     from liebig.commands import STAGES
-    from liebig.search.retriever_folder import Described, write
+    from liebig.search.retriever_folder import RetrieverDescription, write
 
     (out / "collection").mkdir(parents=True)
     rows = (json.dumps({"id": str(i), "title": "", "text": text, "doc": ""}) for i, text in enumerate(texts))
@@ -93,7 +93,7 @@ def retriever_folder(out: Path, model: Path, texts: list[str]) -> None:
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
     (out / "model").symlink_to(model.resolve())
-    write(out, Described(1, "hybrid", "collection", "bm25", "index", "model"))
+    write(out, RetrieverDescription(1, "hybrid", "collection", "bm25", "index", "model"))
 
 
 @dataclass

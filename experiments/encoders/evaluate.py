@@ -42,7 +42,7 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_records as from_records,
 )
-from liebig.search.systems import Found, ranks_by, weighted_by
+from liebig.search.systems import Hits, ranks_by, weighted_by
 
 SETS = ("medquad", "scifact", "cranfield", "squad")
 HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package never saw
@@ -61,7 +61,7 @@ class Set:
     passages: Sequence[Passage]
     queries: Sequence[Query]
     judgements: Judgements
-    bm25: Sequence[Found]
+    bm25: Sequence[Hits]
 
 
 def read_set(data: Path, name: str, split: str, work: Path) -> Set:
@@ -94,7 +94,7 @@ class Dense:
         folder = encoders.folder(path) if path.startswith(encoders.PREFIX) else Path(path)
         self.scorer = ModelScorer(folder, device, DEPTH)
 
-    def search(self, one: Set) -> list[Found]:
+    def search(self, one: Set) -> list[Hits]:
         """The best passages of every query, by exact search."""
         from liebig.vectors.topk import topk
 
@@ -105,13 +105,13 @@ class Dense:
         return [[(ids[n], s) for n, s in zip(*row)] for row in zip(numbers.tolist(), scores.tolist())]
 
 
-def values_of(one: Set, found: Sequence[Found]) -> Values:
+def values_of(one: Set, found: Sequence[Hits]) -> Values:
     """Every measure for every judged query, in the order of the judgements."""
     run = {query.id: dict(hits) for query, hits in zip(one.queries, found)}
     return evaluate([from_mapping(run)], one.judgements, [parse(name) for name in MEASURES]).values
 
 
-def systems(name: str, one: Set, found: Sequence[Found]) -> Iterator[tuple[str, Values]]:
+def systems(name: str, one: Set, found: Sequence[Hits]) -> Iterator[tuple[str, Values]]:
     """A dense system alone, and together with BM25."""
     yield name, values_of(one, found)
     for kind, fuse in FUSIONS.items():

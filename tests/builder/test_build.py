@@ -18,7 +18,7 @@ from liebig.cli import main
 from liebig.commands import STAGES
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import Described, read
+from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.train.clock import FEW
 from liebig.train.log import read_log
 
@@ -157,7 +157,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     (source / "steam.md").unlink()
     write_documents(source, ["pepper"])
     refresh(tmp_path / "out")
-    index = Retriever.from_folder(tmp_path / "out").opened.index
+    index = Retriever.from_folder(tmp_path / "out").current.index
     assert (len(index.shards), len(index)) == (2, 8)
     made(source, tmp_path / "again")
     assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
@@ -169,10 +169,10 @@ def test_vectors_that_are_mostly_deleted_are_put_together(tmp_path):
     for topic in TOPICS[:2]:
         (source / f"{topic}.md").unlink()
     refresh(tmp_path / "out")
-    assert len(Retriever.from_folder(tmp_path / "out").opened.index.deleted()) == 4
+    assert len(Retriever.from_folder(tmp_path / "out").current.index.deleted()) == 4
     write_documents(source, ["quince"])
     refresh(tmp_path / "out")
-    index = Retriever.from_folder(tmp_path / "out").opened.index
+    index = Retriever.from_folder(tmp_path / "out").current.index
     assert (len(index.deleted()), len(index)) == (0, 4)
 
 
@@ -195,8 +195,10 @@ def test_metadata_that_changed_are_taken_over_without_encoding_anything(tmp_path
 
 
 def test_an_update_reads_in_the_language_of_the_build(tmp_path):
-    described = Described(1, "hybrid", "c", "b", "i", "m", more={"sources": ["notes"], "language": "de"})
-    assert built_with(described, tmp_path) == BuildConfig(sources=("notes",), language="de")
+    description = RetrieverDescription(
+        1, "hybrid", "c", "b", "i", "m", more={"sources": ["notes"], "language": "de"}
+    )
+    assert built_with(description, tmp_path) == BuildConfig(sources=("notes",), language="de")
 
 
 def test_many_vectors_are_indexed_approximately(tmp_path, monkeypatch):
@@ -294,12 +296,12 @@ def test_pieces_of_changed_passages_go(tmp_path):
     write(a=long, b=long + " comet", c="a short one")
     made(source, tmp_path / "out")
     retriever = Retriever.from_folder(tmp_path / "out")
-    before = len(retriever.opened.index)
+    before = len(retriever.current.index)
     assert before > 3
     write(a="barley", b=long + " comet", d="quince")
     refresh(tmp_path / "out")
     assert retriever.reload()
-    assert retriever.opened.index.find("a#1") is None
+    assert retriever.current.index.find("a#1") is None
     assert {r.id for r in retriever.search("barley", 5, "dense")} == {"a", "b", "d"}
 
 
@@ -353,11 +355,11 @@ def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
     lines = made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
     steps = max(line["step"] for line in read_log(tmp_path / "out" / "work" / "trained"))
     assert any(line.startswith("WARNING: only") for line in lines) == (steps < FEW), "said again at the end"
-    described = read(tmp_path / "out")
-    checks = json.loads((tmp_path / "out" / described.checks / "checks.json").read_text())
+    description = read(tmp_path / "out")
+    checks = json.loads((tmp_path / "out" / description.checks / "checks.json").read_text())
     assert "encoder after training" in {row["name"] for row in checks["rows"]}
     assert "trained - untrained" in checks["compared"]
-    kept = workspace.read_manifest(tmp_path / "out" / described.model).outputs["model.safetensors"]
+    kept = workspace.read_manifest(tmp_path / "out" / description.model).outputs["model.safetensors"]
     last = "mean" if checks["fair"] else "trained"
     trained = workspace.read_manifest(tmp_path / "out/work" / last).outputs["model/model.safetensors"]
     assert (kept == trained) == (checks["choice"]["encoder"] == "trained")

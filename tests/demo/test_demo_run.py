@@ -108,8 +108,8 @@ def test_the_report_says_which_labels_are_behind_a_system(ran):
 def test_the_card_of_a_trained_encoder_says_that_it_was_trained(ran, tmp_path):
     out, _ = ran
     shutil.copytree(out, tmp_path / "demo")
-    described = read(out)
-    write(tmp_path / "demo", replace(described, index="index", model="model/model"))
+    description = read(out)
+    write(tmp_path / "demo", replace(description, index="index", model="model/model"))
     target = Target.of(tmp_path / "demo")
     text = card(target, Encoder.load(target.model))
     assert "The encoder was trained on it" in text

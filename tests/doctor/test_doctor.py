@@ -15,7 +15,7 @@ from liebig.commands.index import IndexConfig, run as run_index
 from liebig.doctor.folder_check import examine, index_alone
 from liebig.doctor.machine_check import machine
 from liebig.model.encoder import Encoder
-from liebig.search.retriever_folder import Described, write
+from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.vectors.vector_folder import write_shard, write_summary
 
 PASSAGES = [(f"p{i}", f"Title {i}", f"Text number {i} about {word} and {word}s.") for i, word in enumerate(
@@ -46,7 +46,7 @@ def well(tmp_path_factory):
     fields = {"source": str(out / "collection"), "model": str(out / "model")}
     recipe = {"bm25": {"collection": str(out / "collection")}, "index": {"kind": "encode", **fields}}
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
-    write(out, Described(1, "hybrid", "collection", "bm25", "index", "model"))
+    write(out, RetrieverDescription(1, "hybrid", "collection", "bm25", "index", "model"))
     return out
 
 
@@ -165,7 +165,7 @@ def test_recall_of_an_approximate_index_is_measured(folder, monkeypatch):
     with workspace.stage(folder / "faiss", kind="index", recipe={}, inputs={}) as stage:
         config = {"vectors": str(folder / "index"), "index": {"kind": "faiss", "factory": "HNSW8"}}
         run_index(IndexConfig.model_validate(config), stage)
-    write(folder, Described(1, "hybrid", "collection", "bm25", "faiss", "model"))
+    write(folder, RetrieverDescription(1, "hybrid", "collection", "bm25", "faiss", "model"))
     said = {finding.name: finding.what for finding in examine(folder)}
     assert said["recall"].startswith("1.000 of the 10 best are found")
     monkeypatch.setattr("liebig.indexes.recall.measure", lambda *given: 0.5)
@@ -180,7 +180,7 @@ def test_an_index_that_was_made_otherwise_on_purpose_is_well(folder, manner):
     pipeline.run(
         pipeline.plan_stages(STAGES, {"other": {"kind": "encode", **recipe}}, folder), lambda line: None
     )
-    write(folder, Described(1, "hybrid", "collection", "bm25", "other", "model"))
+    write(folder, RetrieverDescription(1, "hybrid", "collection", "bm25", "other", "model"))
     assert ill(folder) == []
 
 

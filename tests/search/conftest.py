@@ -8,7 +8,7 @@ from liebig import encoders
 from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import Described, write
+from liebig.search.retriever_folder import RetrieverDescription, write
 
 DOCUMENTS = {
     "barley": ("Barley", "en", "The growth of barley is limited by the scarcest nutrient of the soil.",
@@ -47,8 +47,8 @@ def make_folder(out, documents=DOCUMENTS, generation=1, system="hybrid"):
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
     (out / "model").symlink_to(encoders.folder("liebig:mini-v2"))
-    described = Described(generation, system, "collection", "bm25", "index", "model", weight=0.5)
-    write(out, described)
+    description = RetrieverDescription(generation, system, "collection", "bm25", "index", "model", weight=0.5)
+    write(out, description)
     return out
 
 

@@ -19,7 +19,7 @@ from liebig.commands import STAGES
 from liebig.search.embed import Embedder
 from liebig.search.filters import Filtered
 from liebig.search.retriever import Result, Retriever
-from liebig.search.retriever_folder import NAME, Described, read, write
+from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
 from liebig.search.systems import System, open_system, weighted_by
 
 QUESTION = "which nutrient limits the growth of barley"
@@ -143,7 +143,7 @@ def test_filters_take_several_values_and_fields(retriever):
 def test_vectors_are_those_of_the_index(retriever):
     passages = [retriever.passage(id) for id in ("barley-0", "violin-1")]
     vectors = retriever.encode([f"{p.title} {p.text}" for p in passages], kind="passage")
-    index = retriever.opened.index
+    index = retriever.current.index
     stored = np.concatenate([shard.vectors.decode() for shard in index.shards])
     rows = [index.find(p.id) for p in passages]
     np.testing.assert_allclose(vectors, stored[rows], atol=2e-3)
@@ -155,7 +155,7 @@ def test_vectors_are_those_of_the_index(retriever):
 @pytest.mark.parametrize("kind", ["query", "passage"])
 def test_vectors_are_those_of_the_plain_forward(retriever, kind):
     texts = ["barley", "", "a comet " * 90, "Straßen über Öl", "x" * 5000]
-    plain = retriever.opened.encoder.encode_texts(texts, prompt=kind)
+    plain = retriever.current.encoder.encode_texts(texts, prompt=kind)
     off = np.linalg.norm(retriever.encode(texts, kind) - plain, axis=1)
     assert (off < 1e-5 * np.linalg.norm(plain, axis=1)).all()
     assert retriever.encode([], kind).shape == (0, plain.shape[1])
@@ -192,14 +192,14 @@ def test_a_word_contributes_what_the_score_loses_without_it(retriever):
 def test_passages_are_encoded_and_explained_as_their_index_was_made(folder, tmp_path, manner):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, symlinks=True)
-    described = read(copy)
-    recipe = {"source": str(copy / described.collection), "model": str(copy / described.model), **manner}
+    description = read(copy)
+    recipe = {"source": str(copy / description.collection), "model": str(copy / description.model), **manner}
     planned = pipeline.plan_stages(STAGES, {"other": {"kind": "encode", "type": "fp32", **recipe}}, copy)
     pipeline.run(planned, lambda line: None)
-    write(copy, replace(described, index="other"))
+    write(copy, replace(description, index="other"))
     retriever = Retriever.from_folder(copy)
     best = retriever.search(QUESTION, 1, "dense")[0]
-    opened = retriever.opened
+    opened = retriever.current
     vector = opened.encode_passages([retriever.passage(best.id)])[0]
     assert vector @ retriever.encode([QUESTION], "query")[0] == pytest.approx(best.score, rel=1e-5)
     start, end, gain = retriever.explain(QUESTION, best.id)[0]
@@ -215,7 +215,7 @@ def test_words_of_the_question_carry_bm25_and_its_formula_is_the_indexs(retrieve
     assert useful == {"growth", "barley", "limited", "nutrient"}
     from liebig.search.explain import bm25_score
 
-    score = bm25_score(retriever.opened.bm25, QUESTION)([passage])[0]
+    score = bm25_score(retriever.current.bm25, QUESTION)([passage])[0]
     assert score == pytest.approx(retriever.search(QUESTION, 1, "bm25")[0].score, rel=1e-5)
     with pytest.raises(RecipeError, match="parts"):
         retriever.explain(QUESTION, passage.id, system="hybrid")
@@ -236,31 +236,31 @@ def test_reload_takes_over_what_changed_and_nothing_else(folder, tmp_path):
     opened = Retriever.from_folder(copy)
     assert not opened.reload()
     opened.search(QUESTION)
-    before = opened.opened
+    before = opened.current
     encoder = before.encoder
-    described = read(copy)
+    description = read(copy)
     shutil.copytree(copy / "bm25", copy / "bm25-2")
-    write(copy, Described(2, "bm25", "collection", "bm25-2", "index", "model"))
+    write(copy, RetrieverDescription(2, "bm25", "collection", "bm25-2", "index", "model"))
     shutil.rmtree(copy / "bm25")
     assert opened.reload()
     assert (opened.generation, opened.system) == (2, "bm25")
-    assert opened.opened.encoder is encoder
-    assert (before.described, before.bm25.search([QUESTION], 1).row(0)[0][0]) == (described, 0)
+    assert opened.current.encoder is encoder
+    assert (before.description, before.bm25.search([QUESTION], 1).row(0)[0][0]) == (description, 0)
     assert opened.search(QUESTION)[0].id == "barley-0"
-    assert described.generation == 1
+    assert description.generation == 1
 
 
 def test_a_model_of_the_same_name_that_is_another_is_loaded(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, symlinks=True)
     opened = Retriever.from_folder(copy)
-    before = opened.opened.encoder
+    before = opened.current.encoder
     shutil.copytree(copy / "model", copy / "anew")
     (copy / "model").unlink()
     (copy / "anew").rename(copy / "model")
     write(copy, replace(read(copy), generation=2))
     assert opened.reload()
-    assert opened.opened.encoder is not before
+    assert opened.current.encoder is not before
 
 
 def replaced(folder, copy, *parts):
@@ -355,7 +355,7 @@ def test_what_is_no_retriever_is_said_in_a_sentence(folder, tmp_path):
         Retriever.from_folder(copy)
     row = read(folder).row()
     (copy / NAME).write_text(json.dumps(row | {"bm25": "../elsewhere"}))
-    with pytest.raises(DataError, match="no path below"):
+    with pytest.raises(DataError, match="not a path below"):
         Retriever.from_folder(copy)
     for wrong in ({"norm": "max"}, {"weight": 1.5}, {"weight": True}, {"generation": "1"}):
         (copy / NAME).write_text(json.dumps(row | wrong))
@@ -380,7 +380,7 @@ def test_a_flipped_byte_is_found_when_it_is_opened(folder, tmp_path):
 def test_a_system_that_is_not_there_is_refused(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, symlinks=True)
-    write(copy, Described(1, "bm25", "collection", "bm25"))
+    write(copy, RetrieverDescription(1, "bm25", "collection", "bm25"))
     only = Retriever.from_folder(copy)
     assert only.systems == ("bm25",)
     assert only.info()["passages"] == 8

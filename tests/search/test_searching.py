@@ -26,7 +26,7 @@ from liebig.search.explain import snippet
 from liebig.search.systems import (
     Dense,
     Folded,
-    Found,
+    Hits,
     Hybrid,
     System,
     best_weight,
@@ -209,7 +209,7 @@ def test_an_index_without_a_model_says_so(tmp_path, collection, dense):
         searched(tmp_path / "out", collection=collection, dense=dense[0], k=1)
 
 
-HITS: Found = [("a#1", 5.0), ("b#0", 4.0), ("a#0", 3.0), ("c", 2.0), ("b#2", 2.0)]
+HITS: Hits = [("a#1", 5.0), ("b#0", 4.0), ("a#0", 3.0), ("c", 2.0), ("b#2", 2.0)]
 
 
 @pytest.mark.parametrize(

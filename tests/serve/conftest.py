@@ -13,7 +13,7 @@ from liebig import encoders
 from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import Described, write
+from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.serve.app import make_app
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
@@ -71,7 +71,7 @@ def add_generation(out, documents, generation):
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
     if not (out / "model").exists():
         (out / "model").symlink_to(encoders.folder())
-    write(out, Described(generation, "hybrid", **names, model="model", weight=0.5))
+    write(out, RetrieverDescription(generation, "hybrid", **names, model="model", weight=0.5))
 
 
 @contextlib.contextmanager

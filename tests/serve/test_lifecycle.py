@@ -157,7 +157,7 @@ def test_mistakes_end_with_one_sentence_and_code_2(folder, arguments, said):
 def test_a_folder_that_is_no_retriever_is_told(tmp_path):
     result = CliRunner().invoke(make_app(), ["serve", str(tmp_path), "--port", "0"])
     assert result.exit_code == 2
-    assert "the folder is no retriever" in result.output
+    assert "the folder is not a retriever" in result.output
 
 
 def test_a_model_that_cannot_be_loaded_is_told_before_the_server_runs(tmp_path, new_generation):
@@ -173,4 +173,4 @@ def test_a_model_that_cannot_be_loaded_is_told_before_the_server_runs(tmp_path, 
 def test_the_token_can_come_from_the_environment(tmp_path):
     arguments = ["serve", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]
     result = CliRunner().invoke(make_app(), arguments, env={"LIEBIG_TOKEN": "s3cret"})
-    assert "the folder is no retriever" in result.output  # so the token was taken
+    assert "the folder is not a retriever" in result.output  # so the token was taken

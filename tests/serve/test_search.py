@@ -10,7 +10,7 @@ from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import Described, write
+from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.serve.engine import Engine, Question, frozen
 from liebig.serve.middleware import Limits
 
@@ -199,7 +199,7 @@ def test_a_folder_of_passages_and_bm25_alone_is_served_too(tmp_path, serving):
     (tmp_path / "collection" / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = {"bm25": {"collection": str(tmp_path / "collection")}}
     pipeline.run(pipeline.plan_stages(STAGES, recipe, tmp_path), lambda line: None)
-    write(tmp_path, Described(1, "bm25", "collection", bm25="bm25"))
+    write(tmp_path, RetrieverDescription(1, "bm25", "collection", bm25="bm25"))
     with serving(Retriever.from_folder(tmp_path)) as address, httpx.Client(base_url=address) as client:
         assert client.get("/search?q=comet").json()["results"][0]["id"] == "one"
         whole = client.get("/document?passage=one").json()

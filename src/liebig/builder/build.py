@@ -40,7 +40,7 @@ from liebig.formats.output import write_lines
 from liebig.model.encoder import Encoder
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
-from liebig.search.retriever_folder import WORK, Described
+from liebig.search.retriever_folder import WORK, RetrieverDescription
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
 
@@ -212,7 +212,7 @@ def build(
     choice = checks["choice"]
     model = builder.part("model", {"model": str(trained if choice["encoder"] == "trained" else start)})
     index = index_vectors(builder, collection, model)
-    now = Described(
+    now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
         weight=choice["weight"],

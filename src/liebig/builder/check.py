@@ -38,7 +38,7 @@ from liebig.measures.evaluator import (
     judgements_from_mapping as from_mapping,
 )
 from liebig.search.retriever_folder import SystemName
-from liebig.search.systems import Dense, Folded, Found, Lexical, System, weighted_by
+from liebig.search.systems import Dense, Folded, Hits, Lexical, System, weighted_by
 
 CHECKS = "checks.json"
 MEASURE = parse("nDCG@10")
@@ -89,7 +89,7 @@ class Judge:
     """Questions, and the hits of each system for them."""
 
     questions: Sequence[Question]
-    hits: dict[str, list[Found]] = field(default_factory=dict)
+    hits: dict[str, list[Hits]] = field(default_factory=dict)
 
     @cached_property
     def _judgements(self) -> Any:
@@ -100,12 +100,12 @@ class Judge:
         """Let a system answer all questions."""
         self.hits[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
 
-    def values(self, answers: Iterable[Found]) -> NDArray[np.float64]:
+    def values(self, answers: Iterable[Hits]) -> NDArray[np.float64]:
         """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
         ranked = {str(i): {id: -float(r) for r, (id, _) in enumerate(hits)} for i, hits in enumerate(answers)}
         return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
 
-    def hybrid(self, encoder: str, weight: float) -> list[Found]:
+    def hybrid(self, encoder: str, weight: float) -> list[Hits]:
         """BM25 and an encoder fused."""
         fuse = weighted_by(weight, "minmax")
         return [fuse(pair) for pair in zip(self.hits["bm25"], self.hits[encoder])]
@@ -169,7 +169,7 @@ def _judged(
     judge: Judge, names: Sequence[str], choosing: Sequence[int], judging: Sequence[int]
 ) -> dict[str, Any]:
     weights = {name: judge.weight(name, choosing) for name in names}
-    answers: dict[str, list[Found]] = {"BM25": judge.hits["bm25"]}
+    answers: dict[str, list[Hits]] = {"BM25": judge.hits["bm25"]}
     for name in names:
         answers[_dense(name)] = judge.hits[name]
         answers[_hybrid(name)] = judge.hybrid(name, weights[name])

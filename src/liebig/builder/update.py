@@ -33,7 +33,7 @@ from liebig.formats.output import write_lines
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
-from liebig.search.retriever_folder import Described
+from liebig.search.retriever_folder import RetrieverDescription
 from liebig.vectors.quantise import Floats
 from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
@@ -230,7 +230,7 @@ def update(
 
 
 def built_with(
-    before: Described, out: Path, sources: Sequence[str] = (), strict: bool = False
+    before: RetrieverDescription, out: Path, sources: Sequence[str] = (), strict: bool = False
 ) -> BuildConfig:
     """The sources and the language a folder was built with, or other sources."""
     given = tuple(map(absolute, sources)) or tuple(before.more.get("sources", ()))
@@ -244,14 +244,14 @@ def built_with(
     return BuildConfig(sources=given, strict=strict, **known)
 
 
-def _update_bm25(builder: Builder, before: Described, changes: Path, counts: Counts) -> str:
+def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
     fields: dict[str, Any] = {"base": str(builder.out / str(before.bm25))}
     fields |= {"collection": str(changes)} if counts.passages else {}
     fields |= {"delete": str(changes / GONE)} if counts.gone else {}
     return builder.part("bm25", fields).name if len(fields) > 1 else str(before.bm25)
 
 
-def _update_index(builder: Builder, before: Described, changes: Path, counts: Counts) -> str:
+def _update_index(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
     base = builder.out / str(before.index)
     index = open_index(base, hashes=False)
     if index.fragmented:

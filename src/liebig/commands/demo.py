@@ -47,7 +47,7 @@ def run(
     second = recipe.second_half(choice.found)
     planned = pipeline.plan_stages(stages, {**first, **second}, out)
     run_stages(planned[len(first) :], say, len(first))
-    write(out, choice.described())
+    write(out, choice.description())
     page = out / "report" / "report.html"
     short = warnings_of(out / "model")
     for line in ["", *results.lines(out, choice), *short, *closing(out, page, time.monotonic() - began)]:

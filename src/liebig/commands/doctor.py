@@ -36,7 +36,9 @@ def _findings(folder: Path | None, texts: Path | None, model: Path | None) -> It
     elif texts is not None:
         yield from index_alone(folder, texts, model)
     else:
-        raise DataError("is no retriever", file=folder, fix="name one, or an index with --texts COLLECTION")
+        raise DataError(
+            "is not a retriever", file=folder, fix="name one, or an index with --texts COLLECTION"
+        )
 
 
 def command(

@@ -19,7 +19,7 @@ from liebig.base.workspace import Folder
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.trec import by_query, read_run, run_lines
-from liebig.search.systems import Found, reciprocal_rank, weighted
+from liebig.search.systems import Hits, reciprocal_rank, weighted
 
 
 class FuseConfig(Config):
@@ -54,7 +54,7 @@ def run(config: FuseConfig, folder: Folder) -> None:
         file.writelines(line + "\n" for line in run_lines(hits, config.tag))
 
 
-def read(path: Path) -> dict[str, Found]:
+def read(path: Path) -> dict[str, Hits]:
     """The hits of each query, best first."""
 
     def hits() -> Iterator[Hit]:
@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, Found]:
     }
 
 
-def fused(runs: Sequence[dict[str, Found]], by: str, weights: Sequence[float], depth: int) -> Iterator[Hit]:
+def fused(runs: Sequence[dict[str, Hits]], by: str, weights: Sequence[float], depth: int) -> Iterator[Hit]:
     """The hits of all runs together, query after query."""
     for query in dict.fromkeys(query for one in runs for query in one):
         lists = [one.get(query, []) for one in runs]

@@ -29,14 +29,14 @@ from liebig.search.systems import (
     WEIGHTS,
     Dense,
     Folded,
-    Found,
     Fuse,
+    FusionWeight,
     Given,
+    Hits,
     How,
     Hybrid,
     Lexical,
     System,
-    Tuned,
     best_weight,
     by_name,
     document_of,
@@ -145,7 +145,7 @@ def _write(folder: Folder, system: System, collection: Collection, config: Searc
             bar.advance(len(batch))
 
 
-def _hits(queries: Sequence[Query], answers: Iterable[Found], config: SearchConfig) -> Iterator[Hit]:
+def _hits(queries: Sequence[Query], answers: Iterable[Hits], config: SearchConfig) -> Iterator[Hit]:
     for query, found in zip(queries, answers):
         kept = [pair for pair in found if not (config.exclude_self and pair[0] == query.id)][: config.k]
         yield from (Hit(query.id, id, score, rank) for rank, (id, score) in enumerate(kept, 1))
@@ -207,7 +207,7 @@ def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
     return weighted_by(weight, config.norm)
 
 
-def _tuned(systems: Sequence[System], collection: Collection, config: SearchConfig) -> Tuned:
+def _tuned(systems: Sequence[System], collection: Collection, config: SearchConfig) -> FusionWeight:
     """The weight that does best on the dev split, asked and fused as deep as the queries will be."""
     judged = list(collection.judgements(config.dev))
     if not judged:

@@ -27,7 +27,7 @@ from liebig.bm25.search import BM25
 from liebig.collection.collection import Collection, is_collection
 from liebig.search.explain import snippet
 from liebig.search.retriever import Result, Retriever
-from liebig.search.systems import Dense, Folded, Found, Lexical, System, document_of, open_system
+from liebig.search.systems import Dense, Folded, Hits, Lexical, System, document_of, open_system
 
 # Where the text of a passage found is looked up: in a BM25 index that keeps texts, or in a collection.
 
@@ -129,7 +129,7 @@ def _folded(system: System) -> System:
     return Folded(system, "max") if several else system
 
 
-def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
+def _others(answers: Sequence[Hits], mine: int) -> dict[str, int] | None:
     """Ranks of the other system, where there are two."""
     if len(answers) != 2:
         return None
@@ -137,7 +137,7 @@ def _others(answers: Sequence[Found], mine: int) -> dict[str, int] | None:
 
 
 def _cell(
-    found: Found, place: int, question: str, lookup: Texts, analyzer: Analyzer, others: dict[str, int] | None
+    found: Hits, place: int, question: str, lookup: Texts, analyzer: Analyzer, others: dict[str, int] | None
 ) -> Text:
     if place >= len(found):
         return Text("")
@@ -190,7 +190,7 @@ def search_retriever(
     if not results:
         console.print("Nothing was found.")
         return
-    bm25 = retriever.opened.bm25
+    bm25 = retriever.current.bm25
     analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
     table = new_table(question)
     table.add_column(f"{system or retriever.system} ({took * 1e3:.0f} ms)", ratio=1)

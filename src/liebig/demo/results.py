@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from liebig.demo.recipe import AFTER, BEFORE, HYBRID
-from liebig.search.retriever_folder import Described
+from liebig.search.retriever_folder import RetrieverDescription
 
 MEASURES = ("nDCG@10", "RR@10", "R@10")
 FIRST = MEASURES[0]
@@ -28,10 +28,10 @@ class Choice:
     weight: float
     value: float
 
-    def described(self) -> Described:
+    def description(self) -> RetrieverDescription:
         """The demo's folder as a retriever."""
         trained = self.found == "found"
-        return Described(
+        return RetrieverDescription(
             generation=1,
             system=self.system,
             collection="collection",

@@ -14,24 +14,25 @@ from liebig.doctor.machine_check import Finding
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.model.encoder import Encoder
-from liebig.search.retriever_folder import NAME, PARTS, Described, read
+from liebig.search.retriever_folder import NAME, PARTS, RetrieverDescription, read
 
 
 def examine(folder: Path) -> Iterator[Finding]:
     """Everything about a folder; what cannot be opened is a finding, not an end."""
-    described = read(folder)
+    description = read(folder)
     yield Finding(
-        NAME, f"generation {described.generation}, {described.system}, weight of BM25 {described.weight:g}"
+        NAME,
+        f"generation {description.generation}, {description.system}, weight of BM25 {description.weight:g}",
     )
     broken = []
     for part in PARTS:
-        name = getattr(described, part)
+        name = getattr(description, part)
         if name is not None:
             finding = _hashes(folder / name)
             broken += [] if finding.good else [part]
             yield finding
     if "collection" not in broken:
-        yield from _contents(folder, described, broken)
+        yield from _contents(folder, description, broken)
 
 
 def _hashes(path: Path) -> Finding:
@@ -48,14 +49,14 @@ def _hashes(path: Path) -> Finding:
     return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, hashes as written")
 
 
-def _contents(folder: Path, described: Described, broken: Sequence[str]) -> Iterator[Finding]:
+def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[str]) -> Iterator[Finding]:
     """What is in the parts that are whole."""
-    collection = Collection(folder / described.collection)
-    if described.bm25 is not None and "bm25" not in broken:
-        yield from _told("BM25", _words(folder / described.bm25, collection))
-    if described.index is not None and "index" not in broken:
-        model = None if described.model is None else folder / described.model
-        yield from _told("index", _dense(folder / described.index, collection, model))
+    collection = Collection(folder / description.collection)
+    if description.bm25 is not None and "bm25" not in broken:
+        yield from _told("BM25", _words(folder / description.bm25, collection))
+    if description.index is not None and "index" not in broken:
+        model = None if description.model is None else folder / description.model
+        yield from _told("index", _dense(folder / description.index, collection, model))
 
 
 def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ tags: [sentence-transformers, feature-extraction, liebig]
 
 def card(target: Target, encoder: Encoder) -> str:
     """The card as Markdown."""
-    name = (target.folder if target.described else target.model).resolve().name
+    name = (target.folder if target.description else target.model).resolve().name
     parts = [
         HEAD + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
         usage(encoder),
@@ -43,9 +43,9 @@ def card(target: Target, encoder: Encoder) -> str:
 
 
 def _data(target: Target) -> str:
-    if target.described is None:
+    if target.description is None:
         return "Not recorded: this is a model's folder without the corpus it was trained on.\n"
-    collection = Collection(target.folder / target.described.collection)
+    collection = Collection(target.folder / target.description.collection)
     documents, passages = collection.count("documents"), collection.count("passages")
     trained = "was trained on" if _trained(target) else "has not been trained on"
     return (
@@ -88,10 +88,10 @@ def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _results(target: Target) -> str:
-    described = target.described
-    if described is None or described.checks is None:
+    description = target.description
+    if description is None or description.checks is None:
         return "None are recorded with this model.\n"
-    found = json.loads((target.folder / described.checks / "checks.json").read_text(encoding="utf-8"))
+    found = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
     lines = "\n".join(sentences(found))
     return (
         f"```text\n{lines}\n```\n\nKnown-item questions are made from the corpus itself: they tell systems apart on "
@@ -100,7 +100,7 @@ def _results(target: Target) -> str:
 
 
 def _use(target: Target) -> str:
-    where = "this corpus and texts like it" if target.described else "texts like those it was trained on"
+    where = "this corpus and texts like it" if target.description else "texts like those it was trained on"
     return (
         f"Finding passages for questions in {where}, alone or beside BM25. Not for decisions about people.\n"
     )

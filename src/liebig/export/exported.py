@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.collection.collection import Collection
-from liebig.search.retriever_folder import NAME, Described, read
+from liebig.search.retriever_folder import NAME, RetrieverDescription, read
 from liebig.search.systems import document_of
 from liebig.vectors.vector_folder import SUMMARY, Vectors
 
@@ -35,10 +35,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Target:
-    """A folder to export from; `described` is None for a model alone."""
+    """A folder to export from; `description` is None for a model alone."""
 
     folder: Path
-    described: Described | None
+    description: RetrieverDescription | None
 
     @classmethod
     def of(cls, folder: Path) -> Target:
@@ -54,24 +54,27 @@ class Target:
     @property
     def model(self) -> Path:
         """The model's folder."""
-        if self.described is None:
+        if self.description is None:
             return self.folder
-        if self.described.model is None:
+        if self.description.model is None:
             raise DataError("the retriever has no model", file=self.folder, fix="build it with one")
-        return self.folder / self.described.model
+        return self.folder / self.description.model
 
     def inputs(self, *, rows: bool) -> dict[str, Path]:
         """What the export depends on."""
         if not rows:
             return {"model": self.model}
-        described = self._retriever()
-        return {"collection": self.folder / described.collection, "index": self.folder / str(described.index)}
+        description = self._retriever()
+        return {
+            "collection": self.folder / description.collection,
+            "index": self.folder / str(description.index),
+        }
 
     @property
     def vectors(self) -> Vectors:
         """The vectors of the index, after a hash check."""
-        described = self._retriever()
-        path = self.folder / str(described.index)
+        description = self._retriever()
+        path = self.folder / str(description.index)
         if SUMMARY not in workspace.verify(path).outputs:
             raise DataError("these vectors lie in Milvus already", file=path, fix="export them from there")
         return Vectors.read(path)
@@ -99,9 +102,9 @@ class Target:
         """How the vectors were made."""
         return Vectors.read(self.folder / str(self._retriever().index)).about
 
-    def _retriever(self) -> Described:
-        if self.described is None or self.described.index is None:
+    def _retriever(self) -> RetrieverDescription:
+        if self.description is None or self.description.index is None:
             raise DataError(
                 "a model alone has no passages to export", file=self.folder, fix="export a retriever"
             )
-        return self.described
+        return self.description

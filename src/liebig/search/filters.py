@@ -19,7 +19,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.records import Query
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
-from liebig.search.systems import Found, System
+from liebig.search.systems import Hits, System
 
 Filters = Mapping[str, str | Sequence[str]]
 Passes = Callable[[Sequence[str]], Sequence[bool]]
@@ -132,8 +132,8 @@ class Filtered(System):
     def __init__(self, system: System, passes: Passes, total: int) -> None:
         self.name, self._system, self._passes, self._total = system.name, system, passes, total
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
-        found: list[Found] = [[] for _ in queries]
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        found: list[Hits] = [[] for _ in queries]
         rest, depth = list(range(len(queries))), min(self._total, k * GROWTH)
         while rest:
             hits = self._system.search([queries[i] for i in rest], depth)

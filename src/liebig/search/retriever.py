@@ -34,8 +34,8 @@ from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out
 from liebig.search.filters import Filtered, Filters, Owners
-from liebig.search.retriever_folder import SYSTEMS, Described, SystemName, read
-from liebig.search.systems import Dense, Folded, Found, Lexical, System, document_of, layouts_of, weighted_by
+from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName, read
+from liebig.search.systems import Dense, Folded, Hits, Lexical, System, document_of, layouts_of, weighted_by
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from liebig.text.layout import Record, Role
 
 
-# One generation of a retriever's folder, opened: texts, systems and the model, which comes with the first
+# One generation of a retriever's folder: texts, systems and the model, which comes with the first
 # question.
 #
 # Nothing here changes once it is open, so searches that run while another generation is taken over finish
@@ -51,20 +51,25 @@ if TYPE_CHECKING:
 # all else is mapped.
 
 
-class Opened:
+class Generation:
     """Collection, BM25 index, vectors and model of one description."""
 
     def __init__(
-        self, folder: Path, described: Described, *, verify: bool = True, device: str | None = None
+        self,
+        folder: Path,
+        description: RetrieverDescription,
+        *,
+        verify: bool = True,
+        device: str | None = None,
     ) -> None:
-        self.folder, self.described = folder, described
-        self.collection = Collection(folder / described.collection)
+        self.folder, self.description = folder, description
+        self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
             workspace.verify(self.collection.path, hashes=False)
         self.collection.open()
-        self.bm25 = BM25.open(folder / described.bm25, hashes=verify) if described.bm25 else None
-        self.index = open_index(folder / described.index, hashes=verify) if described.index else None
-        self._model_is = _identity(folder / described.model) if described.model else None
+        self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
+        self.index = open_index(folder / description.index, hashes=verify) if description.index else None
+        self._model_is = _identity(folder / description.model) if description.model else None
         self._device, self._lock = device, Lock()
         self._owners: Owners | None = None
 
@@ -83,7 +88,7 @@ class Opened:
         return Dense(self.index, self._model(self.index), self._device)
 
     def _model(self, index: Index) -> Path:
-        name = self.described.model or index.about.get("query_model", index.about.get("model"))
+        name = self.description.model or index.about.get("query_model", index.about.get("model"))
         if name is None:
             raise DataError("nothing says which model made the vectors", file=self.folder, fix="build again")
         return self.folder / str(name)
@@ -113,7 +118,7 @@ class Opened:
                 self._owners = made
             return self._owners
 
-    def take_model(self, other: Opened) -> None:
+    def take_model(self, other: Generation) -> None:
         """Go on with the model that another generation has loaded, where it is the same."""
         same = self._model_is is not None and self._model_is == other._model_is
         if not same or self.index is None or other.index is None or "embedder" not in other.dense.__dict__:
@@ -134,9 +139,9 @@ class Opened:
         asked = Vectored(self.dense, self.encode(questions, "query"))
         return Folded(asked, "max") if self.dense.index.about.get("pieces") else asked
 
-    def fuse(self, bm25: Found, dense: Found) -> Found:
+    def fuse(self, bm25: Hits, dense: Hits) -> Hits:
         """Both rankings as one."""
-        return weighted_by(self.described.weight, self.described.norm)([bm25, dense])
+        return weighted_by(self.description.weight, self.description.norm)([bm25, dense])
 
     def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
         """Vectors of passages, with or without their titles as in the index."""
@@ -167,7 +172,7 @@ class Vectored(System):
     def __init__(self, dense: Dense, vectors: NDArray[np.float32]) -> None:
         self.name, self._dense, self._vectors = dense.name, dense, vectors
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self._dense.search_vectors(self._vectors[[int(query.id) for query in queries]], k)
 
 
@@ -193,16 +198,16 @@ class Result:
 class Retriever:
     """Passages of a folder, found by words, by vectors, or by both."""
 
-    def __init__(self, opened: Opened, *, verify: bool = True, device: str | None = None) -> None:
-        self._opened, self._verify, self._device = opened, verify, device
+    def __init__(self, generation: Generation, *, verify: bool = True, device: str | None = None) -> None:
+        self._current, self._verify, self._device = generation, verify, device
         self._reloading = Lock()
 
     @classmethod
     def from_folder(cls, path: str | Path, *, verify: bool = True, device: str | None = None) -> Retriever:
         """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes."""
         folder = Path(path)
-        opened = _open(folder, read(folder), verify, checked(device))
-        return cls(opened, verify=verify, device=device)
+        generation = _open(folder, read(folder), verify, checked(device))
+        return cls(generation, verify=verify, device=device)
 
     @classmethod
     def build(cls, documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> Retriever:
@@ -223,32 +228,32 @@ class Retriever:
         return f"Retriever({str(self.folder)!r}, {len(self):,} passages, {self.system})"
 
     def __len__(self) -> int:
-        return self._opened.collection.count("passages")
+        return self._current.collection.count("passages")
 
     @property
-    def opened(self) -> Opened:
+    def current(self) -> Generation:
         """The generation that is open now: its texts, indexes and model. Hold it where several of them must fit."""
-        return self._opened
+        return self._current
 
     @property
     def folder(self) -> Path:
         """Where it lies."""
-        return self._opened.folder
+        return self._current.folder
 
     @property
     def generation(self) -> int:
         """Counts the updates of the folder."""
-        return self._opened.described.generation
+        return self._current.description.generation
 
     @property
     def system(self) -> SystemName:
         """The system asked where none is named: the one that did best when the folder was built."""
-        return self._opened.described.system
+        return self._current.description.system
 
     @property
     def systems(self) -> tuple[SystemName, ...]:
         """The systems there are."""
-        return self._opened.described.systems
+        return self._current.description.systems
 
     def search(
         self, text: str, k: int = 10, system: str | None = None, filters: Filters | None = None
@@ -272,66 +277,66 @@ class Retriever:
         if k < 1:
             raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
         several = _several(texts)
-        return self._asking(lambda opened: _search(opened, several, k, systems, filters))
+        return self._asking(lambda generation: _search(generation, several, k, systems, filters))
 
     def encode(self, texts: Sequence[str], kind: Role = "passage") -> NDArray[np.float32]:
         """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
         if kind not in ("passage", "query"):
             raise RecipeError(f"there are no vectors of kind {kind!r}", fix="encode as passage or as query")
         several = _several(texts)
-        return self._asking(lambda opened: opened.encode(several, kind))
+        return self._asking(lambda generation: generation.encode(several, kind))
 
     def explain(self, query: str, passage_id: str, system: str = "dense") -> list[Contribution]:
         """Start, end and contribution of each word of a passage's text: what its score loses without the word."""
-        return self._asking(lambda opened: _explain(opened, query, passage_id, system))
+        return self._asking(lambda generation: _explain(generation, query, passage_id, system))
 
     def passage(self, id: str) -> Passage:
         """The passage with this id."""
-        return self._asking(lambda opened: _passage(opened.collection, id))
+        return self._asking(lambda generation: _passage(generation.collection, id))
 
     def document(self, id: str) -> Document | None:
         """The document with this id; None where the collection has passages only, or no such document."""
-        return self._asking(lambda opened: _document(opened.collection, id))
+        return self._asking(lambda generation: _document(generation.collection, id))
 
     def info(self) -> dict[str, Any]:
         """What is in the folder, for people and pages."""
-        opened = self._opened
-        described = opened.described
-        indexes = {"bm25": opened.bm25, "dense": opened.index}
+        generation = self._current
+        description = generation.description
+        indexes = {"bm25": generation.bm25, "dense": generation.index}
         return {
-            "folder": str(opened.folder.name),
-            "generation": described.generation,
-            "passages": opened.collection.count("passages"),
-            "documents": opened.collection.count("documents"),
-            "system": described.system,
-            "systems": list(described.systems),
-            "weight": described.weight,
-            "model": described.model,
+            "folder": str(generation.folder.name),
+            "generation": description.generation,
+            "passages": generation.collection.count("passages"),
+            "documents": generation.collection.count("documents"),
+            "system": description.system,
+            "systems": list(description.systems),
+            "weight": description.weight,
+            "model": description.model,
             **{name: index.info() for name, index in indexes.items() if index is not None},
-            **{name: value for name, value in described.more.items() if name != "sources"},
+            **{name: value for name, value in description.more.items() if name != "sources"},
         }
 
     def reload(self) -> bool:
         """Take over the folder's newest generation; True where there was one."""
         with self._reloading:
-            before = self._opened
+            before = self._current
             now = read(before.folder)
-            if now == before.described:
+            if now == before.description:
                 return False
-            opened = _open(before.folder, now, self._verify, self._device)
-            opened.take_model(before)
-            self._opened = opened
+            generation = _open(before.folder, now, self._verify, self._device)
+            generation.take_model(before)
+            self._current = generation
             return True
 
-    def _asking(self, ask: Callable[[Opened], T]) -> T:
+    def _asking(self, ask: Callable[[Generation], T]) -> T:
         """The answer of the generation that is open; of its successor, where it was removed before it could answer."""
-        opened = self._opened
+        generation = self._current
         try:
-            return ask(opened)
+            return ask(generation)
         except (LiebigError, OSError):
-            if not self.reload() and self._opened is opened:
+            if not self.reload() and self._current is generation:
                 raise
-            return ask(self._opened)
+            return ask(self._current)
 
 
 def _several(texts: Sequence[str]) -> list[str]:
@@ -340,79 +345,79 @@ def _several(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _named(opened: Opened, system: str | None) -> str:
-    name = system or opened.described.system
+def _named(generation: Generation, system: str | None) -> str:
+    name = system or generation.description.system
     if name not in SYSTEMS:
         raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
-    if name not in opened.described.systems:
+    if name not in generation.description.systems:
         raise RecipeError(
-            f"the retriever has no {name}", fix=f"ask for {' or '.join(opened.described.systems)}"
+            f"the retriever has no {name}", fix=f"ask for {' or '.join(generation.description.systems)}"
         )
     return name
 
 
 def _search(
-    opened: Opened, texts: list[str], k: int, systems: Sequence[str | None], filters: Filters | None
+    generation: Generation, texts: list[str], k: int, systems: Sequence[str | None], filters: Filters | None
 ) -> list[list[list[Result]]]:
     """By system and question."""
-    names = [PARTS[_named(opened, system)] for system in systems]
+    names = [PARTS[_named(generation, system)] for system in systems]
     if not texts:
         return [[] for _ in systems]
     queries = [Query(str(place), text) for place, text in enumerate(texts)]
-    asked = {part: _asked(opened, part, texts, filters) for part in dict.fromkeys(chain(*names))}
+    asked = {part: _asked(generation, part, texts, filters) for part in dict.fromkeys(chain(*names))}
     found = []
     for parts in names:
-        depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(opened))
+        depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(generation))
         lists = zip(*(asked[part].search(queries, depth) for part in parts))
-        found.append([_results(opened, parts, of_query, k) for of_query in lists])
+        found.append([_results(generation, parts, of_query, k) for of_query in lists])
     return found
 
 
-def _explain(opened: Opened, query: str, passage_id: str, system: str) -> list[Contribution]:
-    if _named(opened, system) == "hybrid":
+def _explain(generation: Generation, query: str, passage_id: str, system: str) -> list[Contribution]:
+    if _named(generation, system) == "hybrid":
         raise RecipeError("a hybrid is explained by its parts", fix="ask for bm25 or dense")
-    passage = _passage(opened.collection, passage_id)
+    passage = _passage(generation.collection, passage_id)
     if system == "bm25":
-        assert opened.bm25 is not None, "its name was checked"
-        return leave_one_out(passage, bm25_score(opened.bm25, query))
-    vector = opened.encode([query], "query")[0]
-    return leave_one_out(passage, dense_score(opened.encode_passages, vector))
+        assert generation.bm25 is not None, "its name was checked"
+        return leave_one_out(passage, bm25_score(generation.bm25, query))
+    vector = generation.encode([query], "query")[0]
+    return leave_one_out(passage, dense_score(generation.encode_passages, vector))
 
 
-def _open(folder: Path, described: Described, verify: bool, device: str | None) -> Opened:
-    """Open a generation; one that was replaced while it was opened is left for the newer."""
+def _open(folder: Path, description: RetrieverDescription, verify: bool, device: str | None) -> Generation:
+    """Open a generation; one that was replaced while it was read is left for the newer."""
     while True:
         try:
-            opened = Opened(folder, described, verify=verify, device=device)
+            generation = Generation(folder, description, verify=verify, device=device)
         except (LiebigError, OSError):
             now = read(folder)
-            if now == described:
+            if now == description:
                 raise
         else:
             now = read(folder)
-            if now == described:
-                return opened
-        described = now
+            if now == description:
+                return generation
+        description = now
 
 
-def _total(opened: Opened) -> int:
-    return max(1, opened.collection.count("passages"))
+def _total(generation: Generation) -> int:
+    return max(1, generation.collection.count("passages"))
 
 
-def _asked(opened: Opened, name: str, texts: Sequence[str], filters: Filters | None) -> System:
-    system = opened.system(name, texts)
+def _asked(generation: Generation, name: str, texts: Sequence[str], filters: Filters | None) -> System:
+    system = generation.system(name, texts)
     if not filters:
         return system
-    return Filtered(system, opened.owners.passes(filters), _total(opened))
+    return Filtered(system, generation.owners.passes(filters), _total(generation))
 
 
-def _results(opened: Opened, names: Sequence[str], lists: Sequence[Found], k: int) -> list[Result]:
-    found = lists[0] if len(lists) == 1 else opened.fuse(*lists)
+def _results(generation: Generation, names: Sequence[str], lists: Sequence[Hits], k: int) -> list[Result]:
+    found = lists[0] if len(lists) == 1 else generation.fuse(*lists)
     ranks = {name: {id: rank for rank, (id, _) in enumerate(hits, 1)} for name, hits in zip(names, lists)}
     results = []
     for rank, (id, score) in enumerate(found[:k], 1):
-        passage = _passage(opened.collection, id)
-        document = _document(opened.collection, passage.doc)
+        passage = _passage(generation.collection, id)
+        document = _document(generation.collection, passage.doc)
         results.append(
             Result(
                 id=passage.id,

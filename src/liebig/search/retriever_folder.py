@@ -26,7 +26,7 @@ _KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)
 
 
 @dataclass(frozen=True)
-class Described:
+class RetrieverDescription:
     """What retriever.json says: sub-folders (None: there is none), the system of choice, BM25's weight in a hybrid."""
 
     generation: int
@@ -52,7 +52,7 @@ class Described:
         return own | dict(self.more)
 
 
-def read(folder: Path) -> Described:
+def read(folder: Path) -> RetrieverDescription:
     """The description of a retriever's folder."""
     path = folder / NAME
     try:
@@ -60,50 +60,50 @@ def read(folder: Path) -> Described:
     except (FileNotFoundError, NotADirectoryError):
         fix = "make one with liebig build"
         raise DataError(
-            "the folder is no retriever: it has no retriever.json", file=folder, fix=fix
+            "the folder is not a retriever: it has no retriever.json", file=folder, fix=fix
         ) from None
     except ValueError as error:
         raise CorruptError(f"is not JSON ({error})", file=path, fix="build again") from None
-    return _described(row, path)
+    return _parsed(row, path)
 
 
-def _described(row: Any, path: Path) -> Described:
+def _parsed(row: Any, path: Path) -> RetrieverDescription:
     if not isinstance(row, dict) or row.get("version") != VERSION:
         found = row.get("version") if isinstance(row, dict) else None
         raise DataError(f"has version {found}, this Liebig reads {VERSION}", file=path, fix="build again")
     try:
         own = {key: row[key] for key in _KEYS if key in row and key != "version"}
-        described = Described(**own, more={key: row[key] for key in row if key not in _KEYS})
+        description = RetrieverDescription(**own, more={key: row[key] for key in row if key not in _KEYS})
     except TypeError as error:
-        raise CorruptError(f"is no description of a retriever ({error})", file=path) from None
-    _check(described, path)
-    return described
+        raise CorruptError(f"is not a description of a retriever ({error})", file=path) from None
+    _check(description, path)
+    return description
 
 
-def _check(described: Described, path: Path) -> None:
+def _check(description: RetrieverDescription, path: Path) -> None:
     for part in PARTS:
-        name = getattr(described, part)
+        name = getattr(description, part)
         inside = isinstance(name, str) and not PurePosixPath(name).is_absolute()
         if name is not None and not (inside and ".." not in PurePosixPath(name).parts):
-            raise DataError(f"{part} = {name!r} is no path below the folder", file=path)
-    if described.system not in described.systems:
-        raise DataError(f"system = {described.system!r}, but there is {described.systems}", file=path)
-    if type(described.generation) is not int or type(described.weight) not in (int, float):
-        raise DataError("generation or weight is no number", file=path)
-    if not 0 <= described.weight <= 1:
-        raise DataError(f"weight = {described.weight} is not between 0 and 1", file=path)
-    if described.norm not in get_args(Norm):
-        raise DataError(f"norm = {described.norm!r} is none of {', '.join(get_args(Norm))}", file=path)
+            raise DataError(f"{part} = {name!r} is not a path below the folder", file=path)
+    if description.system not in description.systems:
+        raise DataError(f"system = {description.system!r}, but there is {description.systems}", file=path)
+    if type(description.generation) is not int or type(description.weight) not in (int, float):
+        raise DataError("generation or weight is not a number", file=path)
+    if not 0 <= description.weight <= 1:
+        raise DataError(f"weight = {description.weight} is not between 0 and 1", file=path)
+    if description.norm not in get_args(Norm):
+        raise DataError(f"norm = {description.norm!r} is not one of {', '.join(get_args(Norm))}", file=path)
 
 
-def write(folder: Path, described: Described) -> None:
+def write(folder: Path, description: RetrieverDescription) -> None:
     """Put a new description in the place of the old one."""
-    _check(described, folder / NAME)
-    text = json.dumps(described.row(), indent=2, ensure_ascii=False) + "\n"
+    _check(description, folder / NAME)
+    text = json.dumps(description.row(), indent=2, ensure_ascii=False) + "\n"
     workspace.atomic_write(folder / NAME, text.encode())
 
 
-def remove_old(folder: Path, before: Described, now: Described) -> None:
+def remove_old(folder: Path, before: RetrieverDescription, now: RetrieverDescription) -> None:
     """Remove the folders of a generation that is no longer described; readers that map them keep what they have."""
     kept = {getattr(now, part) for part in PARTS}
     for part in PARTS:

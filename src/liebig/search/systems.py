@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from liebig.text.layout import RoleLayout
 
 
-Found = list[tuple[str, float]]  # ids and scores of one query, best first
+Hits = list[tuple[str, float]]  # ids and scores of one query, best first
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
@@ -43,10 +43,10 @@ class System(ABC):
     name: str
 
     @abstractmethod
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         """The k best passages of every query."""
 
-    def ask(self, question: str, k: int) -> Found:
+    def ask(self, question: str, k: int) -> Hits:
         """The k best passages of one question."""
         return self.search([Query("", question)], k)[0]
 
@@ -57,7 +57,7 @@ class Lexical(System):
     def __init__(self, index: BM25, threads: int = 1) -> None:
         self.name, self.index, self.threads = "bm25", index, threads
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         texts, depth = [query.text for query in queries], within(k, self.index)
         return named(self.index.search(texts, depth, self.threads), self.index.id)
 
@@ -97,10 +97,10 @@ class Dense(System):
         """Vectors of questions."""
         return self.embedder.vectors(texts, "query")
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self.search_vectors(self.encode([query.text for query in queries]), k)
 
-    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[Found]:
+    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[Hits]:
         """The k best passages of vectors that are there already."""
         return named(self.index.search(vectors, within(k, self.index)), self.index.id)
 
@@ -111,7 +111,7 @@ class Given(System):
     def __init__(self, index: Index, vectors: Vectors) -> None:
         self.name, self._index, self._vectors = "dense", index, vectors
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         vectors = np.stack([self._vector(query.id) for query in queries])
         return named(self._index.search(vectors, within(k, self._index)), self._index.id)
 
@@ -137,7 +137,7 @@ def within(k: int, index: Sized) -> int:
     return k if k <= SMALL else min(k, max(len(index), 1))
 
 
-def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Found]:
+def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Hits]:
     """Ids in the place of numbers."""
     return [[(id_of(number), score) for number, score in ranked.row(q)] for q in range(len(ranked))]
 
@@ -160,15 +160,15 @@ def open_system(
 # tuning: one per weight tried.
 
 Norm = Literal["minmax", "zscore"]
-Fuse = Callable[[Sequence[Found]], Found]
+Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
 DEPTH = 100  # passages of each system that are fused at the least
 WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
 def reciprocal_rank(
-    lists: Sequence[Found], weights: Sequence[float] | None = None, damping: float = DAMPING
-) -> Found:
+    lists: Sequence[Hits], weights: Sequence[float] | None = None, damping: float = DAMPING
+) -> Hits:
     """Sum of weight / (damping + rank), ranks from 1."""
     total: dict[str, float] = {}
     for weight, hits in zip(weights or [1.0] * len(lists), lists):
@@ -177,7 +177,7 @@ def reciprocal_rank(
     return _ordered(total)
 
 
-def weighted(lists: Sequence[Found], weights: Sequence[float], norm: Norm = "minmax") -> Found:
+def weighted(lists: Sequence[Hits], weights: Sequence[float], norm: Norm = "minmax") -> Hits:
     """Weighted sum of normalised scores."""
     total: dict[str, float] = dict.fromkeys((id for hits in lists for id, _ in hits), 0.0)
     for weight, hits in zip(weights, lists):
@@ -201,7 +201,7 @@ def _normalised(scores: Sequence[float], norm: Norm) -> tuple[list[float], float
     return list((values - values.min()) / spread if spread > 0 else np.ones(len(values))), 0.0
 
 
-def _ordered(total: dict[str, float]) -> Found:
+def _ordered(total: dict[str, float]) -> Hits:
     return sorted(total.items(), key=lambda pair: -pair[1])
 
 
@@ -211,10 +211,10 @@ class Hybrid(System):
     def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
         self.name, self.systems, self._fuse = "hybrid", systems, fuse
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self.search_all(queries, k)[-1]
 
-    def search_all(self, queries: Sequence[Query], k: int) -> list[list[Found]]:
+    def search_all(self, queries: Sequence[Query], k: int) -> list[list[Hits]]:
         """What each system found, and last what they found together."""
         asked = [system.search(queries, max(k, DEPTH)) for system in self.systems]
         fused = [self._fuse(lists)[:k] for lists in zip(*asked)]
@@ -222,7 +222,7 @@ class Hybrid(System):
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FusionWeight:
     """The weight of the first of two systems (the other has the rest) that did best, and the value of every weight."""
 
     weight: float
@@ -230,10 +230,10 @@ class Tuned:
     tried: tuple[tuple[float, float], ...]
 
 
-def best_weight(tried: Sequence[tuple[float, float]]) -> Tuned:
+def best_weight(tried: Sequence[tuple[float, float]]) -> FusionWeight:
     """Of weights and their values the best; of equal values the weight nearest to a half."""
     weight, value = max(tried, key=lambda pair: (pair[1], -abs(pair[0] - 0.5)))
-    return Tuned(weight, value, tuple(tried))
+    return FusionWeight(weight, value, tuple(tried))
 
 
 def weighted_by(weight: float, norm: Norm) -> Fuse:
@@ -283,7 +283,7 @@ def is_first(id: str, document: str) -> bool:
     return not place.strip("#-0")
 
 
-def fold(hits: Found, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Found:
+def fold(hits: Hits, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Hits:
     """The k best documents of the passages found."""
     scores: dict[str, list[float]] = {}
     for id, score in hits:
@@ -305,8 +305,8 @@ class Folded(System):
     def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
         self.name, self._system, self._how, self._owners = system.name, system, how, owners
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Found]:
-        found: list[Found] = [[] for _ in queries]
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        found: list[Hits] = [[] for _ in queries]
         rest, times = list(range(len(queries))), 4
         while rest:
             hits = self._system.search([queries[i] for i in rest], k * times)

@@ -23,7 +23,7 @@ from liebig.bm25.search import BM25
 from liebig.methods.reranker import CrossEncoder
 from liebig.search.embed import Embedder, Embedding, TextRequest, unit_length
 from liebig.search.explain import Contribution
-from liebig.search.retriever import Opened, Result, Retriever
+from liebig.search.retriever import Generation, Result, Retriever
 from liebig.serve.batching import Batcher, Batching
 from liebig.serve.metrics import Metrics
 from liebig.serve.middleware import Limits
@@ -42,7 +42,7 @@ class Word:
 
 def analyzer_of(retriever: Retriever) -> Analyzer:
     """The analyzer that turns words into terms: that of the BM25 index if there is one."""
-    return _analyzer(retriever.opened.bm25)
+    return _analyzer(retriever.current.bm25)
 
 
 def _analyzer(index: BM25 | None) -> Analyzer:
@@ -51,13 +51,13 @@ def _analyzer(index: BM25 | None) -> Analyzer:
 
 def embedder_of(retriever: Retriever) -> Embedder | None:
     """The model that made the dense index; None if there is no dense index."""
-    opened = retriever.opened
-    return opened.embedder if "dense" in opened.described.systems else None
+    generation = retriever.current
+    return generation.embedder if "dense" in generation.description.systems else None
 
 
 def words_of(retriever: Retriever, question: str) -> list[Word]:
     """The distinct words of a question, as BM25 sees them."""
-    index = retriever.opened.bm25
+    index = retriever.current.bm25
     analyzer, found = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
         term = analyzer.term(word)
@@ -109,7 +109,7 @@ class Engine:
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
         self._poll: asyncio.Task[None] | None = None
-        self._loaded: Opened | None = None
+        self._loaded: Generation | None = None
         self.closing, self._explaining = False, 0
 
     async def start(self) -> None:
@@ -186,13 +186,13 @@ class Engine:
 
     def _load(self) -> None:
         """Load the model, map the indexes and compile the kernels."""
-        opened = self.retriever.opened
+        generation = self.retriever.current
         if self.embedder is not None:
             self._embed([TextRequest("warm", "query"), TextRequest("warm", "passage")])
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
-        self.metrics.generation.set(opened.described.generation)
-        self._loaded = opened
+        self.metrics.generation.set(generation.description.generation)
+        self._loaded = generation
 
     def _embed(self, asked: list[TextRequest]) -> list[Embedding]:
         return self._model().embed(asked)
@@ -238,7 +238,7 @@ class Engine:
             await asyncio.sleep(self.limits.poll)
             try:
                 await asyncio.to_thread(self.retriever.reload)
-                if self.retriever.opened is not self._loaded:
+                if self.retriever.current is not self._loaded:
                     await self.compute(self._load)
                     self.metrics.takeovers.inc()
                     log.info("now serving generation %d of the folder", self.retriever.generation)

@@ -98,7 +98,7 @@ def _engine(
     retriever = Retriever.from_folder(folder, device=device)
     cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
     if "dense" in retriever.systems:
-        _ = retriever.opened.encoder  # load it now: errors are reported before the server starts
+        _ = retriever.current.encoder  # load it now: errors are reported before the server starts
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers, reranker=cross)
 
