@@ -94,6 +94,45 @@ def test_tiles_of_similarities_add_up_to_the_whole():
         torch.testing.assert_close(gradient, found[0][1], rtol=0, atol=1e-12)
 
 
+def bank(rows: int = 11) -> Tensor:
+    """The teacher's vectors of other texts."""
+    random = torch.Generator().manual_seed(7)
+    return normalize(torch.randn(rows, WIDTH, generator=random, dtype=torch.float64), dim=1)
+
+
+def ranked_plainly(vectors: Tensor, teacher: Tensor, candidates: Tensor, temperature: float) -> Tensor:
+    """KL of each text's ranking of the candidates in loops."""
+    total = torch.zeros((), dtype=vectors.dtype)
+    for s, t in zip(normalize(vectors, dim=1), normalize(teacher, dim=1)):
+        wanted = torch.stack([t @ c / temperature for c in candidates]).softmax(0)
+        found = torch.stack([s @ c / temperature for c in candidates]).log_softmax(0)
+        total = total + (wanted * (wanted.log() - found)).sum()
+    return total / len(vectors)
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 30])
+def test_rankings_of_candidates_equal_the_plain_form(chunk_tokens):
+    model, dense, (batch, rows, teacher) = backbone(), projection(), world_of()
+    reference, copy = plain_of(model), projection()
+    vectors = copy.linear(plain.mean_vectors(reference, rows))
+    expected = plainly(vectors, teacher, 0.0, 1.0) + 0.7 * ranked_plainly(vectors, teacher, bank(), 0.5)
+    expected.backward()
+    config = TeacherVectors.Config(ranking_weight=0.7, candidates=("bank",), temperature=0.5)
+    found = step(TeacherVectors(config, model, dense, bank()), batch, chunk_tokens=chunk_tokens)
+    torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
+    assert_same_gradients(gradients(model.model), gradients(reference.model))
+    assert_same_gradients(gradients(dense), gradients(copy))
+
+
+def test_tiles_of_rankings_add_up_to_the_whole():
+    random = torch.Generator().manual_seed(0)
+    s, t = (normalize(torch.randn(9, WIDTH, generator=random, dtype=torch.float64), dim=1) for _ in range(2))
+    expected = ranked_plainly(s, t, bank(), 0.3)
+    for tile in (9 * 11, 2 * 11, 1):
+        loss = losses.kl_rankings(s, t, bank(), temperature=0.3, tile=tile)
+        torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
+
+
 def test_several_texts_an_example_are_as_many_examples_of_one():
     (batch, _, teacher) = world_of(8)
     rows = spans(8, seed=1, masked=False)
@@ -122,16 +161,17 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn():
 
 
 def taught(world: World) -> dict[Any, Any]:
-    """Gradients and losses, with the second term and without, whole and in chunks."""
+    """Gradients and losses, with the further terms and without, whole and in chunks."""
     found: dict[Any, Any] = {}
     batch, _, _ = world_of()
-    for weight in (0.0, 0.7):
+    for weight, ranking in ((0.0, 0.0), (0.7, 0.0), (0.7, 0.5)):
         for budget in (None, 30):
-            objective = TeacherVectors(
-                TeacherVectors.Config(similarity_weight=weight), backbone(), projection()
+            config = TeacherVectors.Config(
+                similarity_weight=weight, ranking_weight=ranking, candidates=("bank",) if ranking else ()
             )
+            objective = TeacherVectors(config, backbone(), projection(), bank() if ranking else None)
             result = step(objective, world.slice(batch), world, chunk_tokens=budget)
-            found[weight, budget] = gradients(objective), {**result.losses, **result.metrics}
+            found[weight, ranking, budget] = gradients(objective), {**result.losses, **result.metrics}
     return found
 
 

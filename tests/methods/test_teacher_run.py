@@ -101,6 +101,29 @@ def test_a_run_learns_from_several_teachers(world, tmp_path):
     assert Encoder.load(tmp_path / "model").width == 2 * Teachers.open([world / "teacher"]).width
 
 
+def test_a_run_learns_its_teachers_rankings(world, tmp_path):
+    ranking = (
+        f'stages.model.objective={{kind="vectors", ranking_weight=0.5, candidates="{world / "teacher"}", '
+    )
+    config = recipe(
+        world, ranking + "most_candidates=50}", "stages.model.loop={steps=2, batch=8, log_every=1}"
+    )
+    made = start(presets.resolve(config), Tokenizer.from_folder(world / "start" / "model"))
+    every = _every(world)
+    expected = every[np.unique(np.linspace(0, len(every) - 1, 50).astype(int))]
+    # Stored in half precision, so of length 1 to a few thousandths only; candidates have it exactly.
+    np.testing.assert_allclose(made.candidates.numpy(), expected, atol=1e-3)
+    Pretraining(config, tmp_path, ALONE).run()
+    assert not any("candidates" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
+    assert "ranking" in (tmp_path / "log.jsonl").read_text()
+
+
+@pytest.mark.parametrize("given", ["ranking_weight=0.5", 'candidates="@teacher"'])
+def test_rankings_without_candidates_are_refused(world, given):
+    with pytest.raises(RecipeError, match="both a ranking_weight and candidates"):
+        recipe(world, f'stages.model.objective={{kind="vectors", {given}}}')
+
+
 @pytest.mark.parametrize(
     ("weights", "message"), [("[1, 2]", "1 teachers and 2 weights"), ("[0]", "must be more than 0")]
 )

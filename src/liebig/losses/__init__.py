@@ -8,7 +8,7 @@ float32 is what is computed; float64 stays float64. Matrices of scores are tiled
 from liebig.losses.bag_of_words import bag_of_words
 from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, ltr, queued_info_nce
 from liebig.losses.diagnostics import alignment, spread, uniformity
-from liebig.losses.distil import kl, kl_batch, kl_similarities, margin_mse
+from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
 from liebig.losses.pairs import cosine_mse, grouped, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
@@ -26,6 +26,7 @@ __all__ = [
     "info_nce",
     "kl",
     "kl_batch",
+    "kl_rankings",
     "kl_similarities",
     "linear_mlm",
     "log_sum_exp",

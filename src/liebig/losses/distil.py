@@ -1,4 +1,5 @@
-"""Learning from a teacher: KL(teacher‖student) over a query's group, the batch, or its similarities; margin-MSE.
+"""Learning from a teacher: KL(teacher‖student) over a query's group, the batch, its similarities or rankings;
+margin-MSE.
 
 coCondenser's Eq. 16 is written the other way round, which is infinite wherever the teacher gives zero; this is
 the direction its code computes. Cost: the group's scores; over the whole batch one tiled log-sum-exp.
@@ -7,6 +8,9 @@ n queries, g members of a group, N candidates, D width.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,19 +100,43 @@ def kl_similarities(
     s, t, places = exact(students), exact(teachers), places.to(students.device)
     everyone, rows = (exact(all_students), exact(all_teachers)), max(1, tile // len(all_students))
     parts = zip(s.split(rows), t.split(rows), places.split(rows))
-    sums = [
-        checkpoint(_relations, *part, *everyone, temperature, use_reentrant=False, preserve_rng_state=False)
-        for part in parts
-    ]
-    return torch.stack(sums).sum() / len(all_students)
+    return _tiled(((*part, *everyone, temperature) for part in parts), len(all_students))
+
+
+def kl_rankings(
+    students: Tensor,
+    teachers: Tensor,
+    candidates: Tensor,
+    *,
+    temperature: float = 0.05,
+    total: int | None = None,
+    tile: int = TILE,
+) -> Tensor:
+    """Mean over texts of KL(teacher‖student), softmaxes over a text's similarities to fixed vectors of the teacher.
+
+    The candidates are not encoded by the student, so ranking a text against thousands costs one matrix product. The
+    softmax is sharp: those the teacher has at the top decide.
+    """
+    s, t, c = exact(students), exact(teachers), exact(candidates)
+    rows = max(1, tile // len(c))
+    parts = zip(s.split(rows), t.split(rows))
+    total = len(students) if total is None else total
+    return _tiled(((a, b, None, c, c, temperature) for a, b in parts), total)
+
+
+def _tiled(parts: Iterable[tuple[Any, ...]], total: int) -> Tensor:
+    """Summed KL of all parts over `total`."""
+    sums = [checkpoint(_relations, *p, use_reentrant=False, preserve_rng_state=False) for p in parts]
+    return torch.stack(sums).sum() / total
 
 
 def _relations(
-    s: Tensor, t: Tensor, places: Tensor, all_s: Tensor, all_t: Tensor, temperature: float
+    s: Tensor, t: Tensor, places: Tensor | None, all_s: Tensor, all_t: Tensor, temperature: float
 ) -> Tensor:
-    """Summed KL of some rows; its matrices are made again for the gradient."""
+    """Summed KL of some rows, each without its own place; its matrices are made again for the gradient."""
     own = torch.zeros(len(s), len(all_s), dtype=torch.bool, device=s.device)
-    own[torch.arange(len(s), device=s.device), places] = True
+    if places is not None:
+        own[torch.arange(len(s), device=s.device), places] = True
     wanted = (t @ all_t.T / temperature).masked_fill(own, -torch.inf).softmax(dim=1)
     found = (s @ all_s.T / temperature).masked_fill(own, -torch.inf).log_softmax(dim=1)
     return (torch.xlogy(wanted, wanted) - wanted * torch.where(own, 0.0, found)).sum()

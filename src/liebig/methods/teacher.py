@@ -4,8 +4,10 @@ Several teachers' vectors, each of length 1 and scaled by the root of its weight
 such rows is the weighted mean of the teachers' cosines. The student's pooled states go through a projection to their
 width and are scaled to length 1. The first
 term is the squared distance to the teacher's vector, text by text. The second, where it has a weight, holds the
-similarities of all texts of the batch to each other against the teacher's. Cost: the encoder on every token; for
-the second term one more pass without gradient when the batch is cut into chunks, and the matrix of similarities.
+similarities of all texts of the batch to each other against the teacher's. The third, where it has a weight, is the
+teacher's ranking: each text's similarities to the teacher's vectors of many passages, which only a student in the
+teacher's space can learn. Cost: the encoder on every token; for the second term one more pass without gradient when
+the batch is cut into chunks, and the matrix of similarities; for the third one matrix product.
 Recipe: `recipes/smoke/vectors.toml`. Tests: `tests/methods/test_teacher.py`, `test_teacher_run.py`.
 
 n texts of a batch, D width of the vectors.
@@ -14,7 +16,7 @@ n texts of a batch, D width of the vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -64,8 +66,13 @@ TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
 
 
+def one_or_several(value: Any) -> Any:
+    """A single path stands for a list of one."""
+    return (value,) if isinstance(value, str | Path) else value
+
+
 class TeacherVectors(Method):
-    """Distance to the teacher's vectors, and KL of the texts' similarities where `similarity_weight` is not 0."""
+    """Distance to the teacher's vectors, KL of the texts' similarities, and KL of the teacher's rankings."""
 
     class Config(Method.Config):
         """The vectors of a teacher, which the source `texts` names, are learnt."""
@@ -81,7 +88,21 @@ class TeacherVectors(Method):
             ge=0,
             description="Weight of the texts' similarities to each other; 0 leaves them out.",
         )
-        temperature: float = Field(default=0.05, gt=0, description="Those similarities are divided by it.")
+        temperature: float = Field(
+            default=0.05, gt=0, description="Similarities, and those of rankings, are divided by it."
+        )
+        ranking_weight: float = Field(
+            default=0.0,
+            ge=0,
+            description="Weight of the teacher's rankings of the candidates; 0 leaves them out.",
+        )
+        candidates: Annotated[tuple[InputPath, ...], BeforeValidator(one_or_several)] = Field(
+            default=(),
+            description="Vectors of the passages that texts are ranked against: a folder of each teacher.",
+        )
+        most_candidates: int = Field(
+            default=16_384, ge=2, description="Candidates at most, drawn evenly from the folder."
+        )
         pairs: ClassVar[bool] = False
         singles: ClassVar[bool] = True
 
@@ -95,8 +116,16 @@ class TeacherVectors(Method):
             return frozenset({TEACHER})
 
         def check(self, recipe: PretrainConfig) -> None:
-            if any(not isinstance(source, TextSource.Config) for source in recipe.source.members):
+            texts = [source for source in recipe.source.members if isinstance(source, TextSource.Config)]
+            if len(texts) < len(recipe.source.members):
                 raise ValueError(TOGETHER)
+            if bool(self.ranking_weight) != bool(self.candidates):
+                raise ValueError("rankings need both a ranking_weight and candidates")
+            teachers = sum(len(source.vectors) for source in texts)
+            if self.candidates and len(self.candidates) != teachers:
+                raise ValueError(
+                    f"{teachers} teachers and {len(self.candidates)} folders of candidates: give one folder each"
+                )
 
         def shape(self, tokenizer: Tokenizer) -> Shape:
             return plain_text
@@ -105,13 +134,23 @@ class TeacherVectors(Method):
             return Cost()
 
     config: Config
+    candidates: Tensor | None
 
-    def __init__(self, config: Config, backbone: Backbone, dense: Dense | None) -> None:
+    def __init__(
+        self, config: Config, backbone: Backbone, dense: Dense | None, candidates: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.backbone = backbone
         self.dense = dense
-        self.weights = {"distance": 1.0, "cosine": 0.0, "contrast": config.similarity_weight}
+        # Moves with the model and is no part of its checkpoints: the folders are there.
+        self.register_buffer("candidates", candidates, persistent=False)
+        self.weights = {
+            "distance": 1.0,
+            "cosine": 0.0,
+            "contrast": config.similarity_weight,
+            "ranking": config.ranking_weight,
+        }
 
     @classmethod
     def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> TeacherVectors:
@@ -119,21 +158,33 @@ class TeacherVectors(Method):
         config = recipe.objective
         assert isinstance(config, TeacherVectors.Config)
         assert isinstance(recipe.source, TextSource.Config)
-        width = Teachers.open(recipe.source.vectors, hashes=False).width
+        source = recipe.source
+        teachers = Teachers.open(
+            source.vectors,
+            source.teacher_weights,
+            center=bool(config.candidates) and source.center,
+            hashes=False,
+        )
+        width = teachers.width
+        candidates = (
+            torch.from_numpy(teachers.others(config.candidates, config.most_candidates))
+            if config.candidates
+            else None
+        )
         if config.dense is False and backbone.width != width:
             raise RecipeError(
                 f"the teachers' vectors have {width} numbers, the student's {backbone.width}",
                 fix="set objective.dense = true, which projects them",
             )
         if not config.dense and backbone.width == width:
-            return cls(config, backbone, None)
+            return cls(config, backbone, None, candidates)
         for entry in start.modules()[2:]:
             dense = read_tail(*entry)
             if isinstance(dense, Dense):
                 shape = (dense.linear.in_features, dense.linear.out_features)
                 if shape == (backbone.width, width):
-                    return cls(config, backbone, dense)
-        return cls(config, backbone, Dense(backbone.width, width))
+                    return cls(config, backbone, dense, candidates)
+        return cls(config, backbone, Dense(backbone.width, width), candidates)
 
     @property
     def contrastive(self) -> bool:
@@ -142,12 +193,24 @@ class TeacherVectors(Method):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         texts = len(batch.sides["text"].packed)
-        return {"distance": texts, "cosine": texts}
+        return dict.fromkeys(
+            ("distance", "cosine", "ranking") if self.config.candidates else ("distance", "cosine"), texts
+        )
 
     def represent(self, chunk: Batch) -> Represented:
         vectors_nD = self.vectors(chunk)
-        cosine_n = (vectors_nD * teacher_vectors(chunk, vectors_nD)).sum(dim=1)
-        return Represented(vectors_nD, {"distance": (2 - 2 * cosine_n).sum(), "cosine": cosine_n.sum()})
+        teachers_nD = teacher_vectors(chunk, vectors_nD)
+        cosine_n = (vectors_nD * teachers_nD).sum(dim=1)
+        terms = {"distance": (2 - 2 * cosine_n).sum(), "cosine": cosine_n.sum()}
+        if self.candidates is not None:
+            terms["ranking"] = losses.kl_rankings(
+                vectors_nD,
+                teachers_nD,
+                self.candidates.to(vectors_nD.dtype),
+                temperature=self.config.temperature,
+                total=1,
+            )
+        return Represented(vectors_nD, terms)
 
     def vectors(self, chunk: Batch) -> Tensor:
         packed = chunk.sides["text"].packed
@@ -267,15 +330,24 @@ class Teachers:
         ]
         return np.concatenate(scaled, axis=1)
 
+    def others(self, paths: Sequence[Path], most: int) -> Floats:
+        """Rows of other texts by the same teachers, centred alike: all, or `most` of them drawn evenly."""
+        each = tuple(
+            replace(Teacher.open(path, hashes=False), center=own.center)
+            for path, own in zip(paths, self.each)
+        )
+        if (
+            any(one.width != own.width for one, own in zip(each, self.each))
+            or len({len(one) for one in each}) > 1
+        ):
+            raise DataError("candidates are not vectors of the same passages by the teachers", file=paths[0])
+        numbers = np.unique(np.linspace(0, len(each[0]) - 1, most).astype(np.int64))
+        return Teachers(each, self.weights).rows(numbers)
+
     def check(self, store: TokenStore) -> None:
         """The ids of every teacher's vectors are those of the store."""
         for teacher in self.each:
             teacher.check(store)
-
-
-def _one_or_several(value: Any) -> Any:
-    """A single path stands for a list of one."""
-    return (value,) if isinstance(value, str | Path) else value
 
 
 @dataclass(frozen=True)
@@ -291,7 +363,7 @@ class TextSource:
         """Whole texts of a store, each with the vectors that one or more teachers gave it."""
 
         kind: Literal["texts"] = "texts"
-        vectors: Annotated[tuple[InputPath, ...], BeforeValidator(_one_or_several)] = Field(
+        vectors: Annotated[tuple[InputPath, ...], BeforeValidator(one_or_several)] = Field(
             min_length=1,
             description="What liebig encode wrote for the store's collection: one teacher's folder, or several.",
         )
