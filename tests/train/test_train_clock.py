@@ -99,6 +99,17 @@ def test_equal_steps_have_the_learning_rates_of_a_run_by_steps(time: Time, tmp_p
     assert rates(tmp_path / "minutes")[1:] == pytest.approx(rates(tmp_path / "steps"), rel=1e-6)
 
 
+def test_the_most_steps_end_a_run_of_minutes_with_the_schedule_at_its_end(
+    time: Time, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(Timed(time, lambda n: 1.0), tmp_path / "both", steps=11).step == 11
+    by_steps = LoopConfig(steps=10, workers=0, chunk_tokens="whole", log_every=1)
+    train(Toy(), batches, tmp_path / "steps", loop=by_steps, optim=AdamWConfig(lr=1.0))
+    assert rates(tmp_path / "both")[1:] == pytest.approx(rates(tmp_path / "steps"), rel=1e-6)
+    assert "too few" not in capsys.readouterr().err, "that many were wanted"
+    assert run(Timed(time, lambda n: 1.0), tmp_path / "time", steps=1000).step == 120
+
+
 def test_an_interrupted_run_goes_on_with_the_time_it_had_left(time: Time, tmp_path: Path) -> None:
     def pulled(step: int) -> Batch:
         if step == 50:

@@ -384,8 +384,8 @@ def test_tensorboard_gets_the_log_and_a_missing_tracker_is_named(
 
 
 def test_recipes_with_two_lengths_or_two_warmups_are_refused() -> None:
-    with pytest.raises(RecipeError, match="steps and minutes"):
-        parse(LoopConfig, {"steps": 3, "minutes": 1})
+    with pytest.raises(RecipeError, match="epochs and minutes"):
+        parse(LoopConfig, {"epochs": 3, "minutes": 1})
     with pytest.raises(RecipeError, match="not both"):
         parse(ScheduleConfig, {"warmup_steps": 3, "warmup_ratio": 0.2})
     assert all(field.description for field in LoopConfig.model_fields.values())

@@ -4,11 +4,13 @@ The steps left are estimated anew after every step, from how long the last ones 
 share of the training time that is over, so it comes down in time whether the steps become slower or faster. A step
 begins only if one like those before it fits into what is left; the first two begin while any time is left, because
 the first is slower than all others. Everything up to the last step counts, evaluations on the way too; the last
-evaluation and the last checkpoint do not. The first process's clock is everybody's.
+evaluation and the last checkpoint do not. The first process's clock is everybody's. A run may also have a largest
+number of steps, which ends it if that is reached first; the schedule then follows the steps.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from time import monotonic as now
 
@@ -22,10 +24,11 @@ SMOOTHING = 0.2  # weight of the last step in the mean of their times
 
 
 class Clock:
-    """Seconds of a run: those it has, those it spent, and those of a step."""
+    """Seconds of a run: those it has, those it spent, and those of a step; it ends after `most` steps in any case."""
 
-    def __init__(self, seconds: float, world: World) -> None:
+    def __init__(self, seconds: float, world: World, most: int | None = None) -> None:
         self._seconds, self._world = seconds, world
+        self._most = sys.maxsize if most is None else most
         self._start, self._began = now(), 0.0
         self._elapsed = self._trained = 0.0
         self._step: float | None = None  # mean of a step; that of the first alone until there is a second
@@ -51,19 +54,20 @@ class Clock:
         assert self._step is not None, "a step was timed"
         if self._left <= 0 or (self._last > 0 and max(self._step, self._last) > self._left):
             return step
-        return step + max(1, int(self._left / max(self._step, 1e-9)))
+        return min(self._most, step + max(1, int(self._left / max(self._step, 1e-9))))
 
     def factor(self, schedule: ScheduleConfig) -> float:
         """Share of the highest learning rate for the coming step."""
         if self._step is None:
-            return build_schedule(schedule, UNKNOWN)(0)
+            return build_schedule(schedule, min(self._most, UNKNOWN))(0)
         a_step = max(self._step, 1e-9)
-        total = max(1, round((self._trained + max(0.0, self._left)) / a_step))
+        # The first step is no measure of time, so neither number counts it.
+        total = max(1, min(self._most - 1, round((self._trained + max(0.0, self._left)) / a_step)))
         return build_schedule(schedule, total)(self._trained / a_step)
 
     def warning(self, step: int) -> str | None:
         """What a user must know of a run that had too few steps."""
-        if step >= FEW or self._step is None:
+        if step >= min(FEW, self._most) or self._step is None:
             return None
         steps = "step" if step == 1 else "steps"
         return (

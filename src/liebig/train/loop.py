@@ -65,7 +65,9 @@ class LoopConfig(Config):
     """How long, in what pieces and how watched a model is trained."""
 
     steps: int | None = Field(
-        default=None, ge=1, description="Length in steps; one of steps, epochs, minutes"
+        default=None,
+        ge=1,
+        description="Length in steps; one of steps, epochs, minutes; beside minutes, the most steps",
     )
     epochs: float | None = Field(
         default=None, gt=0, description="Length in passes over the data; 1 if nothing is given"
@@ -125,7 +127,7 @@ class LoopConfig(Config):
     @model_validator(mode="after")
     def _one_length(self) -> LoopConfig:
         given = [name for name in ("steps", "epochs", "minutes") if getattr(self, name) is not None]
-        if len(given) > 1:
+        if len(given) > 1 and given != ["steps", "minutes"]:
             raise ValueError(f"give one of steps, epochs and minutes, not {' and '.join(given)}")
         if isinstance(self.chunk_tokens, int) and self.chunk_tokens < 1:
             raise ValueError("chunk_tokens is at least 1")
@@ -186,7 +188,7 @@ class Length:
     def total(self) -> int | None:
         """The number of steps; None where the clock decides."""
         if self.steps is not None or self.minutes is not None:
-            return self.steps
+            return self.steps if self.minutes is None else None
         if self.epoch_steps is None:
             raise TrainingError(
                 "the data is infinite, so its length cannot be counted in epochs", fix="set steps or minutes"
@@ -308,7 +310,7 @@ class _Training:
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
         self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
         self.recorder = Recorder(folder, world, label, loop.collapse)
-        self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world)
+        self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world, loop.steps)
         self.step = self.tokens = self.total = 0
         self.stored: int | None = None
         self.entered: int | None = None
@@ -548,7 +550,7 @@ class _Training:
             )
 
         total = make_plan(self.folder, length, self.loop.chunk_tokens, self.budget, find, self.world)
-        self.total = UNKNOWN if total is None else total
+        self.total = min(UNKNOWN, self.loop.steps or UNKNOWN) if total is None else total
 
     def close(self, done: bool) -> None:
         if self.feed is not None:
