@@ -26,7 +26,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Planned
 from liebig.base.progress import say
 from liebig.base.records import Document
-from liebig.builder.build import BuildConfig, BuildResult, build as build_folder, keep_documents
+from liebig.builder.build import BuildConfig, BuildResult, build as build_folder, kept_documents
 from liebig.commands import STAGES, run_stage
 from liebig.evaluation.scoring import Results, TaskResult, read_results
 from liebig.evaluation.tables import results_markdown, task_rows
@@ -148,7 +148,8 @@ def build_documents(documents: Iterable[Any], out: str | Path | None = None, **c
         raise DataError("one document was given where several are expected", fix="give a list: [document]")
     records = [_document(given, str(place)) for place, given in enumerate(documents)]
     folder = Path(tempfile.mkdtemp(prefix="liebig-")) if out is None else Path(out)
-    return build([keep_documents(records, folder)], folder, **config)
+    fields = {"sources": str(kept_documents(folder)), **config}
+    return build_folder(STAGES, recipes.parse(BuildConfig, fields), folder, say, records)
 
 
 def pretrain(recipe: str | Path | None = None, *, out: str | Path, **config: Any) -> TrainingResult:

@@ -1,6 +1,9 @@
 """From documents to a folder that answers, and what an update changes: equal to a rebuild, atomic, resumable."""
 
 import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -8,9 +11,9 @@ import torch
 
 from liebig import encoders
 from liebig.base import workspace
-from liebig.base.errors import DataError, RecipeError, WorkspaceError
+from liebig.base.errors import DataError, LiebigError, RecipeError, WorkspaceError
 from liebig.base.records import Passage
-from liebig.builder import check, questions, training
+from liebig.builder import check, questions, training, update as update_module
 from liebig.builder.build import BuildConfig, build
 from liebig.builder.questions import Question, bare
 from liebig.builder.update import built_with, update
@@ -328,6 +331,64 @@ def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
     assert answers(tmp_path / "out", "bm25") == expected
     refresh(tmp_path / "out")
     assert answers(tmp_path / "out", "bm25") != expected
+
+
+@pytest.mark.parametrize("held", ["_update_bm25", "_update_index", "read_collection"])
+def test_updates_that_overlap_lose_no_document(tmp_path, monkeypatch, held):
+    """The first is held inside a stage, at different places, while a second one starts."""
+    source, out = write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out"
+    made(source, out)
+    write_documents(source, ["quince"])
+    inside, go_on = Event(), Event()
+    original = getattr(update_module, held)
+
+    def waiting(*given):
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(120)
+        return original(*given)
+
+    monkeypatch.setattr(update_module, held, waiting)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(refresh, out)
+        assert inside.wait(120)
+        write_documents(source, ["medlar"])
+        with pytest.raises(WorkspaceError, match="another liebig build or update is writing this retriever"):
+            refresh(out)
+        with pytest.raises(WorkspaceError, match="another liebig build or update"):
+            made(source, out)
+        go_on.set()
+        first.result()
+    refresh(out)
+    retriever = Retriever.from_folder(out)
+    assert {r.doc for r in retriever.search("quince medlar", 10, "bm25")} == {"quince.md", "medlar.md"}
+    assert len(retriever) == len(retriever.current.index) == 10
+    assert refresh(out)[1][-1] == "Nothing has changed."
+    assert not (out / "work" / ".lock").exists()
+
+
+def test_what_killed_updates_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    source, out = write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out"
+    made(source, out)
+    write_documents(source, ["quince"])
+    with monkeypatch.context() as patch:
+        patch.setattr("liebig.search.retriever_folder.remove_old", lambda *_: None)
+        refresh(out)  # killed before it removed the older generation
+    (out / "work" / ".read.liebig.old").mkdir()
+    shutil.copytree(out / "bm25-2", out / "work" / ".pool.liebig.old")
+    (out / "index-0").mkdir()
+    (out / "index-0" / "mine.txt").write_text("a person put this here")
+    assert (out / "bm25-1").is_dir()
+    refresh(out)
+    left = {path.name for path in out.iterdir() if path.name not in vars(read(out)).values()}
+    assert left == {"retriever.json", "work", "index-0"}
+    assert not list((out / "work").glob(".*"))
+
+
+def test_bad_input_leaves_no_folder_behind(tmp_path):
+    with pytest.raises(LiebigError):
+        made(tmp_path / "nowhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_three_documents_of_one_word_are_enough(tmp_path):

@@ -97,7 +97,9 @@ def stage(
     _refuse_foreign(out, partial)
     _refuse_overlap(out, inputs)
     intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
-    with _locked(partial) as lock:
+    with locked(partial, "another process is writing this folder") as lock:
+        if out.exists():  # a run that was killed at its end may have left the older folder
+            remove_old(out)
         left = _read_json(partial / INTENT)
         resumed = resume and left == intent
         if resumed:
@@ -284,10 +286,10 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _locked(partial: Path) -> Iterator[Path]:
-    """Hold the partial folder against a second writer; the lock goes with the process that holds it."""
-    partial.mkdir(parents=True, exist_ok=True)
-    path = partial / LOCK
+def locked(folder: Path, what: str) -> Iterator[Path]:
+    """Hold a folder against a second writer; the lock goes with the process that holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,11 +297,7 @@ def _locked(partial: Path) -> Iterator[Path]:
         except BlockingIOError:
             held = False
         if not held:  # by another, or it has just finished and taken the file away
-            raise WorkspaceError(
-                "another process is writing this folder",
-                file=partial,
-                fix="wait for it, or give another --out",
-            )
+            raise WorkspaceError(what, file=folder, fix="wait until it has finished, then run this again")
         yield path
 
 
@@ -340,13 +338,19 @@ def _is_ours(folder: Path) -> bool:
 
 def _swap(partial: Path, out: Path) -> None:
     """Put the finished folder in place; an older one is moved aside first and removed last."""
-    old = out.with_name(f".{out.name}.liebig.old")  # no name that a person gives to a copy
-    shutil.rmtree(old, ignore_errors=True)
+    old = remove_old(out)
     if out.exists():
         os.replace(out, old)
     os.replace(partial, out)
     _sync(out.parent)
+    remove_old(out)
+
+
+def remove_old(out: Path) -> Path:
+    """Remove what a folder replaced; returns the name it is moved aside to, which no person gives to a copy."""
+    old = out.with_name(f".{out.name}.liebig.old")
     shutil.rmtree(old, ignore_errors=True)
+    return old
 
 
 def _clear(folder: Path) -> None:

@@ -116,7 +116,8 @@ STAGES = (
 class Builder:
     """Runs stages below a retriever's folder, with a line for each; those that are up to date are skipped.
 
-    `table` has the stages that are commands, `own` those that are parts of a build or an update only.
+    `table` has the stages that are commands, `own` those that are parts of a build or an update only. Whoever makes
+    one holds the folder (`exclusive`); what killed runs left in it goes.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Builder:
         self.table = {**table, **{stage.name: stage for stage in own}}
         self.out, self.say = out, say
         self.before = description.read(out) if description.is_retriever(out) else None
+        description.remove_old(out, self.before)
 
     @property
     def generation(self) -> int:
@@ -199,11 +201,25 @@ class BuildResult:
 
 
 def build(
-    table: Mapping[str, Stage], config: BuildConfig, out: Path, say: Callable[[str], None]
+    table: Mapping[str, Stage],
+    config: BuildConfig,
+    out: Path,
+    say: Callable[[str], None],
+    documents: Iterable[Document] | None = None,
 ) -> BuildResult:
-    """Build or complete a retriever's folder; `table` has the commands that it runs."""
+    """Build or complete a retriever's folder; `table` has the commands that it runs.
+
+    Documents that exist in memory only are written to the work folder first, where `config.sources` names them.
+    """
     refuse_foreign(out)
-    builder = Builder(table, out, say)
+    with description.exclusive(out):
+        if documents is not None:
+            write_lines(kept_documents(out), document_lines(documents))
+        return _build(Builder(table, out, say), config)
+
+
+def _build(builder: Builder, config: BuildConfig) -> BuildResult:
+    out, say = builder.out, builder.say
     start = config.start
     collection = read_collection(builder, config, start)
     bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
@@ -226,8 +242,7 @@ def build(
     before = builder.before
     if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
         description.write(out, now)
-        if before is not None:
-            description.remove_old(out, before, now)
+        description.remove_old(out, now)
     folder_of_training = out / WORK / "trained"
     short = warnings_of(folder_of_training) if config.minutes > 0 and folder_of_training.is_dir() else []
     advice = [encoders.ADVICE] if config.model is None else []
@@ -247,13 +262,9 @@ def refuse_foreign(out: Path) -> None:
         )
 
 
-def keep_documents(documents: Iterable[Document], out: Path) -> Path:
-    """Write documents that exist in memory only to a file in the work folder, to be read as any source is."""
-    refuse_foreign(out)
-    (out / WORK).mkdir(parents=True, exist_ok=True)
-    path = out / WORK / "documents.jsonl"
-    write_lines(path, document_lines(documents))
-    return path
+def kept_documents(out: Path) -> Path:
+    """The file that documents from memory are written to, to be read as any source is."""
+    return out / WORK / "documents.jsonl"
 
 
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:

@@ -199,8 +199,13 @@ def update(
     strict: bool = False,
 ) -> Counts:
     """Bring a retriever's folder up to date with its sources, or with others."""
-    before = description.read(out)
-    builder = Builder(table, out, say, STAGES)
+    description.read(out)  # before the lock is written: it may be no retriever
+    with description.exclusive(out):
+        return _update(Builder(table, out, say, STAGES), description.read(out), sources, strict)
+
+
+def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[str], strict: bool) -> Counts:
+    out, say = builder.out, builder.say
     config = built_with(before, out, sources, strict)
     collection = read_collection(builder, config, out / str(before.model))
     changes = builder.work("changes", {
@@ -221,7 +226,7 @@ def update(
         more={**before.more, "sources": list(config.sources)},
     )
     description.write(out, now)
-    description.remove_old(out, before, now)
+    description.remove_old(out, now)
     say(
         f"{counts.new:,} new, {counts.changed:,} changed and {counts.deleted:,} deleted documents: "
         f"{counts.passages:,} passages indexed and {counts.gone:,} deleted. Generation {now.generation}."

@@ -6,9 +6,10 @@ removed after. Paths in it are below the folder, so that the folder can be moved
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 
 NAME = "retriever.json"
+WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25"]
 Norm = Literal["minmax", "zscore"]
@@ -103,18 +105,39 @@ def write(folder: Path, description: RetrieverDescription) -> None:
     workspace.atomic_write(folder / NAME, text.encode())
 
 
-def remove_old(folder: Path, before: RetrieverDescription, now: RetrieverDescription) -> None:
-    """Remove the folders of a generation that is no longer described; readers that map them keep what they have."""
-    kept = {getattr(now, part) for part in PARTS}
-    for part in PARTS:
-        name = getattr(before, part)
-        if name is not None and name not in kept:
-            shutil.rmtree(folder / name, ignore_errors=True)
+def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
+    """Remove what finished and killed runs left: generations up to now that are not described, and replaced folders.
+
+    Readers that map the files keep what they have. Folders of the next generation stay, to be resumed.
+    """
+    kept = set() if now is None else {getattr(now, part) for part in PARTS}
+    generation = 0 if now is None else now.generation
+    for path in folder.iterdir():
+        part, _, number = path.name.removesuffix(".partial").rpartition("-")
+        old = part in PARTS and number.isdecimal() and int(number) <= generation and path.name not in kept
+        if old and any((path / name).is_file() for name in (workspace.MANIFEST, workspace.LOCK)):
+            shutil.rmtree(path, ignore_errors=True)
+    for path in (*folder.glob(".*.liebig.old"), *(folder / WORK).glob(".*.liebig.old")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a retriever's folder against a second build or update: each takes one generation for its start.
+
+    The two would otherwise run the same stages one after the other, and the last to finish would drop what the
+    other had taken in.
+    """
+    with workspace.locked(folder / WORK, "another liebig build or update is writing this retriever") as lock:
+        try:
+            yield
+        finally:
+            lock.unlink()
+            with contextlib.suppress(OSError):  # where bad input left nothing to keep
+                (folder / WORK).rmdir()
+                folder.rmdir()
 
 
 def is_retriever(path: Path) -> bool:
     """Whether a folder is a retriever's."""
     return (path / NAME).is_file()
-
-
-WORK = "work"
