@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from methods import NEGATIVES, Bench, loop
-from prepared import PAIR, QUERY
+from prepared import PAIR
 from stopwatch import Stopwatch
 
-from liebig.methods.reranker import CrossEncoder, RerankBatches, Reranker
+from liebig.methods.reranker import RerankBatches, Reranker
 from liebig.methods.samplers import random_batches
-from liebig.model.backbone import Backbone
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, train
 from liebig.train.optim import AdamWConfig
@@ -27,8 +27,7 @@ def teach(bench: Bench, folder: Path) -> dict[str, float]:
     with watch("data"):
         shutil.rmtree(folder, ignore_errors=True)
         torch.manual_seed(0)
-        start = Backbone.load(plan.encoder)
-        cross = CrossEncoder(start, bench.tokenizer, query_length=QUERY, length=PAIR)
+        cross = CrossEncoder.start(plan.encoder, length=PAIR)
         data, asked, known = bench.bm25, bench.data.train.bare, bench.data.bare
         sampler = random_batches(len(data), BATCH, 0)
     with watch("steps"):

@@ -6,7 +6,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.commands import STAGES
-from liebig.commands.rerank_train import RerankTrainConfig
+from liebig.commands.rerank_train import RerankTraining
 from liebig.methods.finetuning import FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
@@ -30,4 +30,4 @@ def test_a_smoke_recipe_runs(path, tmp_path_factory, monkeypatch):
 @pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
 def test_a_recipe_parses(path):
     assert "description = " in path.read_text()
-    assert any(isinstance(c, FinetuneConfig | RerankTrainConfig) for c in stages(path.stem).values())
+    assert any(isinstance(c, FinetuneConfig | RerankTraining.Config) for c in stages(path.stem).values())

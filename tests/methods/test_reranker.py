@@ -12,10 +12,16 @@ from liebig.base.config import parse
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
-from liebig.commands.rerank_train import RerankTrainConfig, RerankTraining, run as run_train
-from liebig.methods.reranker import CrossEncoder, RerankBatches, Reranker, rerank, scorer, soft_labels
-from liebig.model.backbone import Backbone
-from liebig.text.tokenizer import Tokenizer
+from liebig.commands.rerank_train import RerankTraining, run as run_train
+from liebig.methods.reranker import (
+    PointwiseReranker,
+    RerankBatches,
+    Reranker,
+    rerank,
+    scorer,
+    soft_labels,
+)
+from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
@@ -27,8 +33,13 @@ OWNER = [0, 0, 0, 1, 1]
 
 @pytest.fixture(scope="module")
 def cross(model):
-    made = CrossEncoder(Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24)
-    return made.double()
+    return started(model, 1)
+
+
+def started(model, seed):
+    """An encoder with a fresh head."""
+    torch.manual_seed(seed)
+    return CrossEncoder.start(model, length=24).double()
 
 
 @pytest.mark.parametrize("chunk_tokens", [None, 12])
@@ -46,10 +57,20 @@ def test_loss_and_gradients_equal_the_plain_softmax_of_each_group(cross, chunk_t
         torch.testing.assert_close(ours, gradient, rtol=1e-7, atol=1e-9)
 
 
+def test_the_pointwise_loss_judges_every_pair_by_itself(cross):
+    scores = torch.cat([cross(cross.pack([pair])) for pair in PAIRS])
+    labels = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels).detach()
+    batch = Batch({"pair": Side(cross.pack(PAIRS), torch.tensor(OWNER))}, 2)
+    for chunk_tokens in (None, 12):
+        found = step(PointwiseReranker(cross), batch, chunk_tokens=chunk_tokens)
+        torch.testing.assert_close(found.losses["rerank"], expected, rtol=0, atol=1e-9)
+
+
 def test_a_pair_is_cut_to_the_length_and_has_two_segments(cross):
     packed = cross.pack([([7] * 9, [8] * 90)])
     assert packed.total == 24
-    assert (packed.tokens == 7).sum() == 4
+    assert (packed.tokens == 7).sum() == 9
     assert set(packed.segments.tolist()) == {0, 1}
 
 
@@ -70,12 +91,10 @@ def test_a_run_is_reranked_to_the_depth_and_the_rest_follows():
 
 
 def test_several_models_score_by_their_mean(model, cross):
-    other = CrossEncoder(
-        Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24
-    ).double()
+    other = started(model, 2)
     asked = [(Query("q", "stone river"), [Passage("a", "bread"), Passage("b", "stone")])]
     one, two, both = (scorer(models, "no")(asked)[0] for models in ([cross], [other], [cross, other]))
-    assert abs(one - two).max() > 1e-3
+    assert abs(one - two).max() > 1e-4
     np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
 
 
@@ -96,12 +115,11 @@ def train_config(model, collection, **fields):
         "collection": str(collection),
         "negatives": 2,
         "length": 40,
-        "query_length": 12,
         "dev": "dev",
         "optim": {"lr": 1e-3},
         "loop": {"epochs": 1, "batch": 8, "log_every": 1, "workers": 0},
     }
-    return parse(RerankTrainConfig, tree | fields)
+    return parse(RerankTraining.Config, tree | fields)
 
 
 def test_train_score_and_export_end_to_end(model, collection, tmp_path):
@@ -123,8 +141,33 @@ def test_train_score_and_export_end_to_end(model, collection, tmp_path):
     rows = (stage(tmp_path / "g", "rerank score", config, run_score) / "groups" / "train.jsonl").read_text()
     first = json.loads(rows.splitlines()[0])
     assert (len(first["positive_scores"]), len(first["negative_scores"])) == (1, 4)
-    loaded = CrossEncoder.load(trained)
-    assert (loaded.query_length, loaded.length) == (12, 40)
+    loaded = CrossEncoder.load(trained, device="cpu")
+    assert (loaded.length, loaded.activation) == (40, IDENTITY)
+
+
+@pytest.mark.parametrize(("loss", "activation"), [("group", IDENTITY), ("pointwise", SIGMOID)])
+def test_what_is_trained_gives_sentence_transformers_the_same_numbers(
+    loss, activation, model, collection, tmp_path
+):
+    from sentence_transformers import CrossEncoder as Theirs
+
+    config = train_config(model, collection, dev=None, loss=loss)
+    trained = stage(tmp_path / "a", "rerank train", config, run_train) / "model"
+    ours, theirs = CrossEncoder.load(trained, device="cpu"), Theirs(str(trained), device="cpu")
+    assert ours.activation == activation
+    pairs = [("stone river", "bread"), ("stone", "river stone bread " * 30), ("salt " * 60, "salt " * 50)]
+    np.testing.assert_allclose(ours.predict(pairs), theirs.predict(pairs), rtol=0, atol=1e-4)
+
+
+def test_training_goes_on_from_a_cross_encoder_with_its_head(model, collection, tmp_path):
+    made = CrossEncoder.start(model, length=24)
+    made.save(tmp_path / "first")
+    loop = {"steps": 1, "batch": 2, "log_every": 1, "workers": 0}
+    config = train_config(tmp_path / "first", collection, dev=None, optim={"lr": 1e-12}, loop=loop)
+    trained = stage(tmp_path / "a", "rerank train", config, run_train) / "model"
+    pairs = [("stone river", "bread"), ("stone", "river stone bread")]
+    again = CrossEncoder.load(trained, device="cpu", length=24).score(pairs)
+    np.testing.assert_allclose(again, made.score(pairs), rtol=0, atol=1e-5)
 
 
 def test_patience_needs_a_dev_split(model, collection):
@@ -133,9 +176,7 @@ def test_patience_needs_a_dev_split(model, collection):
 
 
 def test_groups_that_are_not_there_are_not_scored(model, collection, tmp_path):
-    CrossEncoder(Backbone.load(model), Tokenizer.from_folder(model), query_length=4, length=24).save(
-        tmp_path / "m"
-    )
+    CrossEncoder.start(model, length=24).save(tmp_path / "m")
     tree = {"models": [str(tmp_path / "m")], "collection": str(collection), "groups": str(tmp_path)}
     with pytest.raises(DataError, match="no groups of the split 'train'"):
         stage(tmp_path / "out", "rerank score", parse(RerankScoreConfig, tree), run_score)

@@ -143,7 +143,7 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
         (["--host", "0.0.0.0"], "a server at 0.0.0.0 can be reached from other machines and needs a token"),
         (["--host", "no.such.name.invalid", "--token", "t"], "cannot listen on no.such.name.invalid"),
         (["--token", ""], "the token is empty"),
-        (["--reranker", "nowhere"], "not a reranker"),
+        (["--reranker", "nowhere"], "no such model folder"),
         (["--device", "abacus"], "device = abacus: this machine has no such device"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from openai import BadRequestError, OpenAI
 
-from liebig.methods.reranker import CrossEncoder
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.embed import Embedder, TextRequest
 from liebig.serve.engine import embedder_of
 from liebig.serve.middleware import Limits
@@ -110,11 +110,10 @@ def test_rerank_by_the_encoder_orders_by_its_scores(client, retriever):
     assert [row["text"] for row in rows] == [TEXTS[row["index"]] for row in rows]
 
 
-def test_rerank_by_a_cross_encoder_gives_its_scores(serving, retriever):
-    encoder = embedder_of(retriever).encoder
-    cross = CrossEncoder(encoder.backbone, encoder.tokenizer, query_length=16, length=64).eval()
-    query = encoder.tokenizer.encode("a comet")
-    raw = cross.scores([query] * len(TEXTS), encoder.tokenizer.encode_batch(TEXTS))
+def test_rerank_by_a_cross_encoder_gives_its_scores(serving, retriever, tmp_path):
+    embedder_of(retriever).encoder.save(tmp_path)
+    cross = CrossEncoder.start(tmp_path, length=64).eval()
+    raw = cross.score([("a comet", text) for text in TEXTS])
     with serving(retriever, Limits(), reranker=cross) as address, httpx.Client(base_url=address) as client:
         body = {"query": "a comet", "texts": TEXTS}
         rows = client.post("/rerank", json=body | {"raw_scores": True}).json()

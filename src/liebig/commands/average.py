@@ -32,7 +32,7 @@ class AverageConfig(Config):
 
 
 MODEL, WEIGHTS = "model", ".safetensors"
-SAME = ("tokenizer.json", "modules.json", "reranker.json")
+SAME = ("tokenizer.json", "modules.json", "layout.json")
 """Files that must say the same in all folders."""
 
 

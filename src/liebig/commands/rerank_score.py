@@ -19,7 +19,8 @@ from liebig.formats.items import Options
 from liebig.formats.output import json_line
 from liebig.formats.trec import read_run, run_lines
 from liebig.methods.labelled import read_groups
-from liebig.methods.reranker import CrossEncoder, rerank, scorer, soft_labels
+from liebig.methods.reranker import rerank, scorer, soft_labels
+from liebig.model.cross_encoder import CrossEncoder
 
 RUN, SCORES = "run.trec", "scores.trec"
 
@@ -42,6 +43,9 @@ class RerankScoreConfig(Config):
     title: Title | None = Field(
         default=None, description="What stands between title and text [default: as each model was trained]."
     )
+    length: int | None = Field(
+        default=None, ge=16, description="Tokens of query and passage together [default: the model's own]."
+    )
     device: str | None = Field(default=None, description="cpu or cuda; the GPU if there is one.")
     tag: str = Field(default="rerank", description="The last column of the run.")
 
@@ -55,7 +59,7 @@ class RerankScoreConfig(Config):
 def run(config: RerankScoreConfig, folder: Folder) -> None:
     """Write `run.trec` and, without the hits below the depth, `scores.trec`; or `groups/SPLIT.jsonl` with scores."""
     device = chosen(config.device)
-    models = [CrossEncoder.load(path).to(device) for path in config.models]
+    models = [CrossEncoder.load(path, device=device, length=config.length) for path in config.models]
     score, collection = scorer(models, config.title), Collection(config.collection)
     if config.run is not None:
         hits = track(_hits(config.run), "rerank", unit="hits")

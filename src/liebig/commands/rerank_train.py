@@ -6,10 +6,12 @@ Writes `model/`, which `liebig rerank score` and the other commands load. The mo
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config as Recipe, InputPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Title
@@ -19,11 +21,12 @@ from liebig.collection.collection import Collection
 from liebig.measures.evaluator import judgements_from_mapping
 from liebig.measures.names import known, parse_all
 from liebig.methods.labelled import LabelledData, cache_tokens, read_examples
-from liebig.methods.reranker import CrossEncoder, GroupRanking, RerankBatches, Reranker
+from liebig.methods.reranker import OBJECTIVES, GroupRanking, RerankBatches, Reranker
 from liebig.methods.samplers import random_batches
 from liebig.methods.tokenise import tokenise
-from liebig.model.backbone import make_backbone
-from liebig.model.loading import BackboneConfig
+from liebig.model.backbone import Backbone, make_backbone
+from liebig.model.cross_encoder import CrossEncoder, takes_segments
+from liebig.model.loading import BackboneConfig, new_classifier
 from liebig.ragged import Ragged
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.loop import Epochs, LoopConfig
@@ -31,85 +34,94 @@ from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
 from liebig.train.stage import MODEL, Data, TrainingStage
 
 
-class RerankTrainConfig(Config):
-    """`liebig rerank train`: a cross-encoder on queries, their positives and hard negatives."""
-
-    model: BackboneConfig = Field(description="The encoder to start from.")
-    tokenizer: InputPath | None = Field(default=None, description="Tokenizer folder, for a new model only.")
-    collection: InputPath = Field(description="A collection with queries, passages and groups.")
-    split: str = Field(default="train", description="The split to train on.")
-    groups: tuple[InputPath, ...] = Field(
-        default=(), description="Folders of liebig mine, joined [default: the collection's groups]."
-    )
-    limit: int | None = Field(
-        default=None, ge=1, description="Train on this many queries only, drawn by seed."
-    )
-    negatives: int = Field(default=7, ge=1, description="Negatives of a query in a step.")
-    query_length: int = Field(default=64, ge=4, description="Tokens of a query.")
-    length: int = Field(default=256, ge=16, description="Tokens of query and passage together.")
-    title: Title = Field(
-        default="space", description="What stands between title and text: space, separator, or no title."
-    )
-    dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
-    dev: str | None = Field(default=None, description="A split with groups to evaluate on while training.")
-    dev_groups: tuple[InputPath, ...] = Field(
-        default=(), description="Folders with its groups, if elsewhere."
-    )
-    measures: tuple[str, ...] = Field(
-        default=("RR@10", "nDCG@10"), description="Measures; the first decides which model is best."
-    )
-    optim: OptimConfig = Field(default=AdamWConfig(lr=2e-5), description="The optimiser.")
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
-    loop: LoopConfig = Field(
-        default=LoopConfig(epochs=2, batch=16), description="Length, batch, precision, checkpoints, logs."
-    )
-
-    @property
-    def seed(self) -> int:
-        """Every random number follows from it."""
-        return self.loop.seed
-
-    @field_validator("measures")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known(names)
-        return names
-
-    @model_validator(mode="after")
-    def _sensible(self) -> RerankTrainConfig:
-        if (self.model.source is None) != (self.tokenizer is not None):
-            raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
-        if self.query_length + 8 > self.length:
-            raise ValueError("length leaves no room for a passage: make it larger than query_length")
-        if self.loop.patience is not None and self.dev is None:
-            raise ValueError("loop.patience stops by dev, and nothing is evaluated: set dev")
-        return self
-
-
-class RerankTraining(TrainingStage[RerankTrainConfig, Reranker]):
+class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
     """A cross-encoder learns to rank each query's positive above its negatives."""
+
+    class Config(Recipe):
+        """`liebig rerank train`: a cross-encoder on queries, their positives and hard negatives."""
+
+        model: BackboneConfig = Field(description="The encoder to start from.")
+        tokenizer: InputPath | None = Field(
+            default=None, description="Tokenizer folder, for a new model only."
+        )
+        collection: InputPath = Field(description="A collection with queries, passages and groups.")
+        split: str = Field(default="train", description="The split to train on.")
+        groups: tuple[InputPath, ...] = Field(
+            default=(), description="Folders of liebig mine, joined [default: the collection's groups]."
+        )
+        limit: int | None = Field(
+            default=None, ge=1, description="Train on this many queries only, drawn by seed."
+        )
+        negatives: int = Field(default=7, ge=1, description="Negatives of a query in a step.")
+        loss: Literal["group", "pointwise"] = Field(
+            default="group",
+            description="group ranks a query's passages; pointwise makes the sigmoid of a score a probability.",
+        )
+        length: int = Field(default=256, ge=16, description="Tokens of query and passage together.")
+        title: Title = Field(
+            default="space", description="What stands between title and text: space, separator, or no title."
+        )
+        dropout: float | None = Field(
+            default=None, ge=0, lt=1, description="Dropout [default: the model's own]."
+        )
+        dev: str | None = Field(
+            default=None, description="A split with groups to evaluate on while training."
+        )
+        dev_groups: tuple[InputPath, ...] = Field(
+            default=(), description="Folders with its groups, if elsewhere."
+        )
+        measures: tuple[str, ...] = Field(
+            default=("RR@10", "nDCG@10"), description="Measures; the first decides which model is best."
+        )
+        optim: OptimConfig = Field(default=AdamWConfig(lr=2e-5), description="The optimiser.")
+        schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
+        loop: LoopConfig = Field(
+            default=LoopConfig(epochs=2, batch=16), description="Length, batch, precision, checkpoints, logs."
+        )
+
+        @property
+        def seed(self) -> int:
+            """Every random number follows from it."""
+            return self.loop.seed
+
+        @field_validator("measures")
+        @classmethod
+        def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+            known(names)
+            return names
+
+        @model_validator(mode="after")
+        def _sensible(self) -> RerankTraining.Config:
+            if (self.model.source is None) != (self.tokenizer is not None):
+                raise ValueError(
+                    "tokenizer is for a new model, which needs one; other models bring their own"
+                )
+            if self.loop.patience is not None and self.dev is None:
+                raise ValueError("loop.patience stops by dev, and nothing is evaluated: set dev")
+            return self
 
     label = "rerank"
 
     def start(self) -> Reranker:
-        config = self.config
-        folder = config.model.folder() or config.tokenizer
-        assert folder is not None, "a new model has a tokenizer"
-        tokenizer = Tokenizer.from_folder(folder)
-        backbone = make_backbone(config.model, tokenizer, config.seed)
-        if config.dropout is not None:
-            backbone.set_dropout(config.dropout)
+        config, objective = self.config, OBJECTIVES[self.config.loss]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(key(config.seed, 1) >> 1))  # the fresh head is a function of the seed
-            return Reranker(
-                CrossEncoder(
-                    backbone,
-                    tokenizer,
-                    query_length=config.query_length,
-                    length=config.length,
-                    title=config.title,
-                )
-            )
+            model = self._model(objective.activation)
+        if config.dropout is not None:
+            model.backbone.set_dropout(config.dropout)
+        return objective(model)
+
+    def _model(self, activation: str) -> CrossEncoder:
+        config = self.config
+        folder = config.model.folder()
+        how: dict[str, Any] = {"length": config.length, "title": config.title, "activation": activation}
+        if folder is not None:
+            return CrossEncoder.start(folder, **how)
+        assert config.tokenizer is not None, "a new model has a tokenizer"
+        tokenizer = Tokenizer.from_folder(config.tokenizer)
+        shape = make_backbone(config.model, tokenizer, config.seed).config
+        segments = takes_segments(config.tokenizer, tokenizer)
+        return CrossEncoder(Backbone(new_classifier(shape)), tokenizer, segments=segments, **how)
 
     def data(self, objective: Reranker) -> Data:
         config, model = self.config, objective.model
@@ -158,9 +170,11 @@ class RerankTraining(TrainingStage[RerankTrainConfig, Reranker]):
         objective.model.save(self.folder / MODEL)
 
 
-def run(config: RerankTrainConfig, folder: Folder) -> None:
+def run(config: RerankTraining.Config, folder: Folder) -> None:
     """Train a cross-encoder, and save it."""
     RerankTraining.launch(config, folder)
 
 
-STAGE = Stage("rerank train", RerankTrainConfig, run, "liebig rerank train recipe.toml --out runs/reranker")
+STAGE = Stage(
+    "rerank train", RerankTraining.Config, run, "liebig rerank train recipe.toml --out runs/reranker"
+)

@@ -10,7 +10,7 @@ from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info
 from liebig.losses.diagnostics import alignment, spread, uniformity
 from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
-from liebig.losses.pairs import cosine_mse, grouped, triplet
+from liebig.losses.pairs import binary, cosine_mse, grouped, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Scored",
     "alignment",
     "bag_of_words",
+    "binary",
     "cocondenser",
     "cosine_mse",
     "false_negatives",

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, cross_entropy
 
 from liebig.losses.tiles import exact
 
@@ -45,3 +45,10 @@ def grouped(scores: Tensor, *, mask: Tensor | None = None, total: int | None = N
         full = full.masked_fill(~mask, -torch.inf)
     first = torch.zeros(len(full), dtype=torch.long, device=full.device)
     return cross_entropy(full, first, reduction="sum") / (len(full) if total is None else total)
+
+
+def binary(scores: Tensor, labels: Tensor, *, total: int | None = None) -> Tensor:
+    """Binary cross entropy of logits and labels of 0 and 1: each pair by itself, so that σ(score) is a probability."""
+    full = exact(scores)
+    summed = binary_cross_entropy_with_logits(full, labels.to(full.dtype), reduction="sum")
+    return summed / (len(full) if total is None else total)

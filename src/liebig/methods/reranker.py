@@ -1,150 +1,45 @@
-"""The cross-encoder: query and passage in one sequence, and a linear score of its first token's state.
+"""Training of a cross-encoder, and its use: reranking a run, and scoring groups for distillation.
 
-Its model, the objective that trains it, and its use: reranking a run, and scoring groups for distillation. Pairs are
-sorted by length and packed up to a budget of tokens. A folder holds the backbone as any model folder, and beside it
-`reranker.safetensors` and `reranker.json`. Cost: the backbone on the tokens of every pair.
-
-B pairs, T packed tokens, D width.
+The model is `CrossEncoder` in `model/cross_encoder.py`. Two objectives: `Reranker` compares the passages of a group,
+`PointwiseReranker` judges every pair by itself, which makes the sigmoid of a score a probability. `RerankBatches` draws
+groups, `GroupRanking` evaluates while training. The command is `commands/rerank_train.py`, the page docs/reranking.md.
+Cost: the backbone on the tokens of every pair.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from liebig import losses
-from liebig.base.errors import ModelError
 from liebig.base.records import Group, Hit, Passage, Query, Title
 from liebig.formats.trec import by_query
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
 from liebig.measures.names import Measure
 from liebig.methods.labelled import Examples
 from liebig.methods.samplers import Sampler, pick_negatives, pick_positives
-from liebig.model.backbone import Backbone
-from liebig.model.encoder import TOKENS, TOKENS_CUDA, Encoder
-from liebig.model.loading import readable
-from liebig.model.packed import Packed
-from liebig.ragged import Ragged, split_by_budget
-from liebig.text.layout import RoleLayout
-from liebig.text.tokenizer import Tokenizer
+from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder
+from liebig.ragged import Ragged
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Objective, Represented
-
-HEAD, SETTINGS = "reranker.safetensors", "reranker.json"
-
-
-class CrossEncoder(nn.Module):
-    """Backbone, tokenizer and a linear head on the first token."""
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        tokenizer: Tokenizer,
-        *,
-        query_length: int,
-        length: int,
-        title: Title = "space",
-    ) -> None:
-        super().__init__()
-        if length > backbone.max_positions:
-            raise ModelError(
-                f"pairs of {length} tokens are longer than the model's {backbone.max_positions} positions",
-                fix=f"set length = {backbone.max_positions}",
-            )
-        self.backbone, self.tokenizer = backbone, tokenizer
-        self.head = nn.Linear(backbone.width, 1)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
-        self.query_length, self.length, self.title = query_length, length, title
-        self.around = len(tokenizer.wrap_pair([], [])[0])
-
-    def layouts(self, title: Title | None = None) -> tuple[RoleLayout, RoleLayout]:
-        """How queries and passages become the two halves of a pair, without special tokens around them."""
-        return (
-            RoleLayout(self.tokenizer, self.query_length, title="no", bare=True),
-            RoleLayout(self.tokenizer, self.length, title=title or self.title, bare=True),
-        )
-
-    def forward(self, packed: Packed) -> Tensor:
-        """The score of each sequence, B."""
-        first_BD = self.backbone(packed).last.index_select(0, packed.firsts)
-        scores: Tensor = self.head(first_BD)[:, 0]
-        return scores if scores.dtype == torch.float64 else scores.float()
-
-    def pack(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
-        """Pairs of token ids without special tokens as one row; the passage gives way."""
-        rows = [self._pair(query, passage) for query, passage in pairs]
-        segments = (
-            [row[1] for row in rows] if getattr(self.backbone.config, "type_vocab_size", 0) > 1 else None
-        )
-        return Packed.from_lists([row[0] for row in rows], segments)
-
-    def _pair(self, query: Sequence[int], passage: Sequence[int]) -> tuple[list[int], list[int]]:
-        cut = query[: self.query_length]
-        return self.tokenizer.wrap_pair(cut, passage[: self.length - self.around - len(cut)])
-
-    @torch.inference_mode()
-    def scores(
-        self, queries: Sequence[Sequence[int]], passages: Sequence[Sequence[int]]
-    ) -> NDArray[np.float32]:
-        """Scores of queries with passages, row by row; the mode of training is left as it was."""
-        was_training = self.training
-        self.eval()
-        device = self.head.weight.device
-        budget = TOKENS_CUDA if device.type == "cuda" else TOKENS
-        lengths = np.array([len(q) + len(p) for q, p in zip(queries, passages)], np.int64) + self.around
-        out = np.empty(len(lengths), np.float32)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            for some in split_by_budget(np.minimum(lengths, self.length), budget):
-                packed = self.pack([(queries[i], passages[i]) for i in some]).to(device)
-                out[some] = self(packed).float().cpu().numpy()
-        self.train(was_training)
-        return out
-
-    def save(self, folder: Path) -> None:
-        """A model folder with the head beside the backbone."""
-        Encoder(self.backbone, self.tokenizer, max_length=self.length).save(folder)
-        head = {name: x.detach().cpu().contiguous() for name, x in self.head.state_dict().items()}
-        save_file(head, folder / HEAD, metadata={"format": "pt"})
-        settings = {"query_length": self.query_length, "length": self.length, "title": self.title}
-        (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> CrossEncoder:
-        """What `save` wrote."""
-        if not (folder / HEAD).is_file():
-            raise ModelError(
-                "this folder is not a reranker", file=folder, fix="train one with liebig rerank train"
-            )
-        with readable(folder):
-            settings: dict[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-            made = cls(
-                Backbone.load(folder),
-                Tokenizer.from_folder(folder),
-                query_length=int(settings["query_length"]),
-                length=int(settings["length"]),
-                title=settings.get("title", "space"),
-            )
-            made.head.load_state_dict(load_file(folder / HEAD))
-        return made.eval()
 
 
 class Reranker(Objective):
     """Softmax cross entropy of each query's positive over its own group; the first passage of a group is the positive.
 
     Each query is judged with its own passages, so a step is plain accumulation over chunks and needs no second pass.
+    Scores rank the passages of one query; their size means nothing by itself.
     """
+
+    activation: ClassVar[str] = IDENTITY
 
     def __init__(self, model: CrossEncoder) -> None:
         super().__init__()
@@ -156,9 +51,8 @@ class Reranker(Objective):
     def represent(self, chunk: Batch) -> Represented:
         side = chunk.sides["pair"]
         scores, owner = self.model(side.packed), side.owner
-        sizes = torch.bincount(owner, minlength=chunk.n)
-        place = torch.arange(len(owner), device=owner.device) - (sizes.cumsum(0) - sizes)[owner]
-        shape = (chunk.n, int(sizes.max()))
+        place = places(owner, chunk.n)
+        shape = (chunk.n, int(place.max()) + 1)
         table = scores.new_zeros(shape).index_put((owner, place), scores)
         mask = torch.zeros(shape, dtype=torch.bool, device=owner.device)
         mask[owner, place] = True
@@ -166,6 +60,33 @@ class Reranker(Objective):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         self.model.backbone.compile(*args, **kwargs)
+
+
+class PointwiseReranker(Reranker):
+    """Binary cross entropy of every pair: 1 for a query with its positive, 0 with a negative.
+
+    The sigmoid of a score is the probability that a passage is relevant, so that thresholds on it (RocketQA, section
+    3.2) mean the same for every query.
+    """
+
+    activation = SIGMOID
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"rerank": len(batch.sides["pair"].owner)}
+
+    def represent(self, chunk: Batch) -> Represented:
+        side = chunk.sides["pair"]
+        labels = places(side.owner, chunk.n) == 0
+        return Represented(None, {"rerank": losses.binary(self.model(side.packed), labels, total=1)})
+
+
+def places(owner: Tensor, queries: int) -> Tensor:
+    """The place of each pair in the group of its query, whose pairs lie together; 0 is the positive's."""
+    sizes = torch.bincount(owner, minlength=queries)
+    return torch.arange(len(owner), device=owner.device) - (sizes.cumsum(0) - sizes)[owner]
+
+
+OBJECTIVES: dict[str, type[Reranker]] = {"group": Reranker, "pointwise": PointwiseReranker}
 
 
 @dataclass(frozen=True)
@@ -233,18 +154,11 @@ def scorer(models: Sequence[CrossEncoder], title: Title | None = None) -> Scorer
     """The mean of the models' scores of each query's passages; titles as each model was trained, unless given."""
 
     def score(asked: Sequence[QueryPassages]) -> list[NDArray[np.float32]]:
-        flat = np.mean([_flat(model, asked, title) for model in models], axis=0, dtype=np.float32)
+        pairs = [(query, passage) for query, passages in asked for passage in passages]
+        flat = np.mean([model.score(pairs, title=title) for model in models], axis=0, dtype=np.float32)
         return np.split(flat, np.cumsum([len(passages) for _, passages in asked])[:-1])
 
     return score
-
-
-def _flat(model: CrossEncoder, asked: Sequence[QueryPassages], title: Title | None) -> NDArray[np.float32]:
-    """Scores of all pairs, query after query."""
-    query_layout, passage_layout = model.layouts(title)
-    queries = query_layout.lists([query for query, _ in asked])
-    passages = passage_layout.lists([passage for _, some in asked for passage in some])
-    return model.scores([ids for ids, (_, some) in zip(queries, asked) for _ in some], passages)
 
 
 def rerank(

@@ -281,6 +281,13 @@ class Backbone(nn.Module):
         kept |= {0: x_TD, self.n_layers: last}
         return Hidden(last, {i: kept[i] for i in layers})
 
+    def class_logits(self, packed: Packed) -> Tensor:
+        """Logits of a sequence classifier, B x labels, from the family's own head."""
+        if isinstance(self.kind, Whole):
+            self._check(packed, ())
+            return self.kind.classify_whole(self.model, packed)
+        return self.kind.classify(self.model, self(packed).last, packed)
+
     def embed(self, packed: Packed) -> Tensor:
         """Embedding output, T x D."""
         return self._embed(self.kind, self.body, packed.tokens, packed.positions, packed.segments)

@@ -1,4 +1,4 @@
-"""What differs between the encoder families: embeddings, layers, last norm and masked-LM head.
+"""What differs between the encoder families: embeddings, layers, last norm, masked-LM head and classification head.
 
 An adapter reads a Hugging Face model's own modules and adds none. `FAMILIES` is the allow-list of families that
 follow transformers' attention interface and may run packed; MPNet has a position bias and runs padded; any
@@ -10,9 +10,10 @@ T packed tokens, D width, V vocabulary, b x L sequences and slots of a bucket.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -73,6 +74,11 @@ class Family:
         """The last step of the masked-LM head, tied to the word embeddings unless the model says otherwise."""
         return model.cls.predictions.decoder
 
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        """The head of a sequence classifier on the last states, B x labels."""
+        first_B1D = states_TD.index_select(0, packed.firsts)[:, None]
+        return model.classifier(model.dropout(model.base_model.pooler(first_B1D)))
+
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         """Dropouts on attention probabilities, which stay 0; packed attention has none to begin with."""
         return []
@@ -101,6 +107,11 @@ def lm_head_transform(head: Any, states_MD: Tensor) -> Tensor:
     return head.layer_norm(F.gelu(head.dense(states_MD)))
 
 
+def head_on_first(model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+    """RoBERTa's, ELECTRA's and MPNet's classification head, which takes the first token's state itself."""
+    return model.classifier(states_TD.index_select(0, packed.firsts)[:, None])
+
+
 class Roberta(Family):
     """RoBERTa, XLM-R and CamemBERT: positions begin after the padding index."""
 
@@ -112,6 +123,9 @@ class Roberta(Family):
 
     def decoder(self, model: Any) -> nn.Linear:
         return model.lm_head.decoder
+
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        return head_on_first(model, states_TD, packed)
 
 
 class DistilBert(Family):
@@ -131,6 +145,10 @@ class DistilBert(Family):
     def decoder(self, model: Any) -> nn.Linear:
         return model.vocab_projector
 
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        x_BD = F.relu(model.pre_classifier(states_TD.index_select(0, packed.firsts)))
+        return model.classifier(model.dropout(x_BD))
+
 
 class Electra(Family):
     """Embeddings may be narrower than the layers; the masked-LM head is the generator's."""
@@ -144,6 +162,9 @@ class Electra(Family):
 
     def decoder(self, model: Any) -> nn.Linear:
         return model.generator_lm_head
+
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        return head_on_first(model, states_TD, packed)
 
 
 class Albert(Family):
@@ -163,6 +184,11 @@ class Albert(Family):
 
     def decoder(self, model: Any) -> nn.Linear:
         return model.predictions.decoder
+
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        body = model.base_model
+        x_BD = body.pooler_activation(body.pooler(states_TD.index_select(0, packed.firsts)))
+        return model.classifier(model.dropout(x_BD))
 
 
 class ModernBert(Family):
@@ -190,6 +216,15 @@ class ModernBert(Family):
     def decoder(self, model: Any) -> nn.Linear:
         return model.decoder
 
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        if model.config.classifier_pooling == "cls":
+            x_BD = states_TD.index_select(0, packed.firsts)
+        else:
+            sums_BD = states_TD.new_zeros(len(packed), states_TD.shape[1])
+            sums_BD = sums_BD.index_add(0, packed.sequence.long(), states_TD)
+            x_BD = sums_BD / packed.lengths[:, None]
+        return model.classifier(model.drop(model.head(x_BD)))
+
     def fresh_layer(self, body: Any) -> nn.Module:
         # Layer 0 lacks its norm and the config decides local or global: take a global layer that is not the first.
         config = copy.deepcopy(body.config)
@@ -215,6 +250,9 @@ class MPNet(Family):
 
     def decoder(self, model: Any) -> nn.Linear:
         return model.lm_head.decoder
+
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        return head_on_first(model, states_TD, packed)
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         return [part.dropout for part in module.modules() if hasattr(part, "q") and hasattr(part, "dropout")]  # type: ignore[misc]  # MPNetSelfAttention
@@ -281,11 +319,27 @@ class Whole(Family):
             fix=f"use one of {', '.join(sorted(FAMILIES))}",
         )
 
+    def classify(self, model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
+        raise self.refusal(model, "its classification head alone")
+
     def whole(self, body: Any, packed: Packed) -> list[Tensor]:
         """Embedding output and every layer's output from the model's own forward."""
-        pad = getattr(body.config, "pad_token_id", None) or 0
-        has_types = getattr(body.config, "type_vocab_size", 0) > 1
         by_bucket = []
+        for inputs in self.inputs(body, packed):
+            out = body(**inputs, output_hidden_states=True, return_dict=True)
+            by_bucket.append([*out.hidden_states[:-1], out.last_hidden_state])
+        return [packed.plan.scatter(list(parts)) for parts in zip(*by_bucket, strict=True)]
+
+    def classify_whole(self, model: Any, packed: Packed) -> Tensor:
+        """The logits of a sequence classifier from its own forward, B x labels."""
+        logits = torch.cat([model(**inputs).logits for inputs in self.inputs(model, packed)])
+        order = np.concatenate([bucket.sequences for bucket in packed.plan.buckets])
+        return logits[torch.from_numpy(np.argsort(order)).to(logits.device)]
+
+    def inputs(self, model: Any, packed: Packed) -> Iterator[dict[str, Tensor]]:
+        """What transformers' forward takes, bucket by bucket."""
+        pad = getattr(model.config, "pad_token_id", None) or 0
+        typed = getattr(model.config, "type_vocab_size", 0) > 1 and packed.segments is not None
         parts = zip(
             packed.plan.gather(packed.tokens),
             packed.plan.gather(packed.segment_ids),
@@ -294,17 +348,8 @@ class Whole(Family):
         )
         for tokens, types, bucket in parts:
             real = torch.ones_like(tokens, dtype=torch.bool) if bucket.real is None else bucket.real
-            tokens = tokens.masked_fill(~real, pad)
-            typed = {"token_type_ids": types} if has_types and packed.segments is not None else {}
-            out = body(
-                input_ids=tokens,
-                attention_mask=real.long(),
-                output_hidden_states=True,
-                return_dict=True,
-                **typed,
-            )
-            by_bucket.append([*out.hidden_states[:-1], out.last_hidden_state])
-        return [packed.plan.scatter(list(parts)) for parts in zip(*by_bucket, strict=True)]
+            inputs = {"input_ids": tokens.masked_fill(~real, pad), "attention_mask": real.long()}
+            yield inputs | ({"token_type_ids": types} if typed else {})
 
 
 FAMILIES: dict[str, Family] = {

@@ -14,7 +14,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,9 +92,7 @@ MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
 
 def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module]) -> None:
     """Writes the whole folder; files of the same names are replaced, others stay."""
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=".saving-", dir=folder))
-    try:
+    with written_beside(folder) as beside:
         write_backbone(encoder.backbone, beside)
         encoder.tokenizer.save(beside)
         write_modules(encoder, beside)
@@ -103,6 +102,15 @@ def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module])
             save_heads(beside / HEADS, heads)
         else:
             (folder / HEADS).unlink(missing_ok=True)
+
+
+@contextmanager
+def written_beside(folder: Path) -> Iterator[Path]:
+    """A folder whose files are moved into `folder` when all are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=".saving-", dir=folder))
+    try:
+        yield beside
         move_into(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

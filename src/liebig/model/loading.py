@@ -6,6 +6,7 @@ are an error instead of random numbers. Weights are float32. Cost: reading the f
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # weights, tokenizer, settings; no code
+CLASSIFIER = "ForSequenceClassification"  # how the names of such classes end
 UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, ImportError)
 
 
@@ -40,27 +42,73 @@ class Loaded:
 
 def load_model(folder: Path) -> Loaded:
     """The encoder in a folder."""
-    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+    from transformers import AutoModel, AutoModelForMaskedLM
 
     check_folder(folder)
     with quiet(), readable(folder):
-        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-        # A name of a kernel there would be fetched from the hub and run; attention is ours to choose anyway.
-        config._attn_implementation = None
+        config = read_config(folder)
         has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
-        loader = AutoModelForMaskedLM if has_head else AutoModel
-        with no_score_dropout(config):
-            model, info = loader.from_pretrained(
-                str(folder),
-                config=config,
-                trust_remote_code=False,
-                weights_only=True,
-                local_files_only=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-    head = check_complete(model, set(info["missing_keys"]), folder)
+        model, missing = pretrained(AutoModelForMaskedLM if has_head else AutoModel, folder, config)
+    head = check_complete(model, missing, folder)
     return Loaded(model, fresh_mlm_head=has_head and bool(head))
+
+
+def is_classifier(folder: Path) -> bool:
+    """Whether a folder's model has a classification head, as cross-encoders have."""
+    names = read_json(folder / "config.json").get("architectures") or []
+    return any(str(name).endswith(CLASSIFIER) for name in names)
+
+
+def load_classifier(folder: Path) -> Any:
+    """The sequence classifier in a folder; a model that is none gets a fresh head with one label."""
+    from transformers import AutoModelForSequenceClassification
+
+    check_folder(folder)
+    ready = is_classifier(folder)
+    with quiet(), readable(folder):
+        config = read_config(folder)
+        if not ready:
+            config.num_labels = 1
+        model, missing = pretrained(AutoModelForSequenceClassification, folder, config)
+    if ready and missing:
+        raise ModelError(f"the weights of the head are missing, such as {min(missing)!r}", file=folder)
+    check_complete(model, missing, folder)
+    return model
+
+
+def new_classifier(config: Any) -> Any:
+    """An untrained sequence classifier with one label; the configuration is that of another model of its shape."""
+    from transformers import AutoModelForSequenceClassification
+
+    config = copy.deepcopy(config)
+    config.num_labels, config._attn_implementation = 1, None
+    with quiet(), no_score_dropout(config):
+        return AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+
+
+def read_config(folder: Path) -> Any:
+    """A model's configuration."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    # A name of a kernel there would be fetched from the hub and run; attention is ours to choose anyway.
+    config._attn_implementation = None
+    return config
+
+
+def pretrained(loader: Any, folder: Path, config: Any) -> tuple[Any, set[str]]:
+    """A model with the weights of a folder, and the names of those that are missing there."""
+    with no_score_dropout(config):
+        model, info = loader.from_pretrained(
+            str(folder),
+            config=config,
+            trust_remote_code=False,
+            weights_only=True,
+            local_files_only=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    return model, set(info["missing_keys"])
 
 
 def local_folder(source: str | Path) -> Path:

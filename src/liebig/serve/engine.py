@@ -20,7 +20,7 @@ import torch
 from liebig.base.machine import cores
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import BM25
-from liebig.methods.reranker import CrossEncoder
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.embed import Embedder, Embedding, TextRequest, unit_length
 from liebig.search.explain import Contribution
 from liebig.search.retriever import Generation, Result, Retriever
@@ -227,8 +227,7 @@ class Engine:
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
         assert self.reranker is not None, "called only with a reranker"
-        queries, texts = (self.reranker.tokenizer.encode_batch(side) for side in zip(*pairs))
-        scores: list[float] = self.reranker.scores(queries, texts).tolist()
+        scores: list[float] = self.reranker.score(pairs).tolist()
         return scores
 
     async def _watch_folder(self) -> None:

@@ -91,12 +91,12 @@ def _engine(
     say: Callable[[str], None],
 ) -> Engine:
     """Open the folder and load the model, so that errors are reported before the server starts."""
-    from liebig.methods.reranker import CrossEncoder
+    from liebig.model.cross_encoder import CrossEncoder
     from liebig.search.retriever import Retriever
     from liebig.serve.engine import Engine
 
     retriever = Retriever.from_folder(folder, device=device)
-    cross = None if reranker is None else CrossEncoder.load(reranker).to(device or "cpu")
+    cross = None if reranker is None else CrossEncoder.load(reranker, device=device or "cpu")
     if "dense" in retriever.systems:
         _ = retriever.current.encoder  # load it now: errors are reported before the server starts
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")

@@ -318,13 +318,17 @@ class Tokenizer:
             raise DataError(f"there is no tokenizer kind {kind!r}", fix="use wordpiece or bpe")
         return cls(Loaded.named(core, max_length))
 
-    def save(self, folder: str | Path) -> None:
-        """tokenizer.json, tokenizer_config.json and special_tokens_map.json, as `AutoTokenizer` reads them."""
+    def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
+        """tokenizer.json, tokenizer_config.json and special_tokens_map.json, as `AutoTokenizer` reads them.
+
+        `max_length` is what the files say of the longest sequence, if not what they said before.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_text(self.core.to_str(pretty=True), encoding="utf-8")
         specials = {f"{role}_token": self.core.id_to_token(i) for role, i in self._roles.items()}
-        for name, content in (("tokenizer_config", self._config), ("special_tokens_map", specials)):
+        config = self._config | ({"model_max_length": max_length} if max_length else {})
+        for name, content in (("tokenizer_config", config), ("special_tokens_map", specials)):
             text = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)
             (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
@@ -400,6 +404,12 @@ class Tokenizer:
         """The longest sequence its model takes, special tokens counted; None where the folder does not say."""
         length = self._config.get("model_max_length")
         return int(length) if isinstance(length, int | float) and length < 10**9 else None
+
+    @property
+    def input_names(self) -> list[str] | None:
+        """What of it a model takes, such as token_type_ids; None where the folder leaves that to a class."""
+        names = self._config.get("model_input_names")
+        return [str(name) for name in names] if isinstance(names, list) else None
 
     @property
     def cls(self) -> int:

@@ -1,0 +1,350 @@
+"""The cross-encoder: query and passage in one sequence, and one number that says how well they fit.
+
+It is any sequence classifier of Hugging Face with one label or two, its own head included, and so a folder that
+transformers and sentence-transformers load: what they save is loaded here, what is saved here they load, and `predict`
+gives the numbers of sentence-transformers' class of the same name. `score` gives raw numbers, without an activation:
+the logit, or with two labels the second less the first, whose sigmoid is the second one's probability. Those are what
+is ranked by, and what distillation learns. Pairs are cut as transformers cuts them, the longer text first, sorted by
+length and packed up to a budget of tokens; families that cannot be packed run padded. Cost: the backbone on the tokens
+of every pair.
+
+N pairs, B pairs of a row, C labels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from liebig.base.errors import ModelError
+from liebig.base.machine import chosen
+from liebig.base.records import Title
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
+from liebig.model.folder import write_json, written_beside
+from liebig.model.loading import is_classifier, load_classifier, local_folder, quiet, read_json, readable
+from liebig.model.packed import Packed
+from liebig.ragged import split_by_budget
+from liebig.text.layout import Layout, Record, RoleLayout, checked_length
+from liebig.text.tokenizer import Tokenizer
+
+Pair = tuple[Record, Record]
+Floats = NDArray[np.float32]
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+WHOLE = 1 << 30  # a text is not cut before it is known which of the two is the longer
+PROMPTS = "config_sentence_transformers.json"
+
+
+class Settings(NamedTuple):
+    """What a folder says about the use of its model, in the files of sentence-transformers."""
+
+    activation: str
+    length: int | None = None
+    prompt: str = ""  # put before the first text of a pair
+    lowercase: bool = False
+
+
+class CrossEncoder(nn.Module):
+    """A sequence classifier with its tokenizer: pairs of texts in, numbers out.
+
+    `CrossEncoder.load("cross-encoder/ms-marco-MiniLM-L6-v2").score([("a question", "a passage")])`
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokenizer: Tokenizer,
+        *,
+        length: int | None = None,
+        activation: str = SIGMOID,
+        prompt: str = "",
+        lowercase: bool = False,
+        title: Title = "space",
+        segments: bool = False,
+    ) -> None:
+        super().__init__()
+        if tokenizer.vocab_size > backbone.vocab_size:
+            raise ModelError(
+                f"the tokenizer has {tokenizer.vocab_size} tokens, the model only {backbone.vocab_size}"
+            )
+        self.backbone, self.tokenizer = backbone, tokenizer
+        self.length = checked_length(length or backbone.max_positions, backbone.max_positions, "length")
+        self.activation, self.prompt, self.lowercase, self.title = activation, prompt, lowercase, title
+        # Whether the model is told which of the two texts a token belongs to.
+        self.segments = segments and getattr(backbone.config, "type_vocab_size", 0) > 1
+        self.around = len(tokenizer.wrap_pair([], [])[0])
+
+    @classmethod
+    def load(
+        cls, source: str | Path, *, device: str | None = None, length: int | None = None
+    ) -> CrossEncoder:
+        """From a folder or by name from the hub, on the device that is named, else on a GPU if there is one.
+
+        `length` is the most tokens of a pair, if not the model's own.
+        """
+        folder = local_folder(source)
+        if not is_classifier(folder):
+            raise ModelError(
+                "this model is not a reranker: it has no classification head",
+                file=source,
+                fix="name a cross-encoder, or train one with liebig rerank train",
+            )
+        return cls.start(folder, length=length).to(chosen(device)).eval()
+
+    @classmethod
+    def start(
+        cls, folder: Path, *, length: int | None = None, title: Title | None = None, activation: str = ""
+    ) -> CrossEncoder:
+        """A model to train: a cross-encoder with its head, or any other encoder with a fresh one."""
+        backbone, tokenizer = (
+            Backbone(load_classifier(folder).eval(), source=str(folder)),
+            Tokenizer.from_folder(folder),
+        )
+        labels = int(backbone.config.num_labels)
+        if labels > 2:
+            raise ModelError(
+                f"the model sorts pairs into {labels} classes; a reranker has one label or two", file=folder
+            )
+        settings = read_settings(folder, labels) if is_classifier(folder) else Settings(SIGMOID)
+        own = settings.length or tokenizer.max_length or backbone.max_positions
+        return cls(
+            backbone,
+            tokenizer,
+            length=length or min(own, backbone.max_positions),
+            activation=activation or settings.activation,
+            prompt=settings.prompt,
+            lowercase=settings.lowercase,
+            title=title or Layout.load(folder).title,
+            segments=takes_segments(folder, tokenizer),
+        )
+
+    @property
+    def labels(self) -> int:
+        """C, one or two."""
+        return int(self.backbone.config.num_labels)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.backbone.parameters()).device
+
+    def describe(self) -> str:
+        """What was loaded, in sentences."""
+        said = f"{self.labels} label{'s' * (self.labels > 1)}, at most {self.length} tokens per pair"
+        return f"{self.backbone.describe()[:-1]}; {said}."
+
+    def forward(self, packed: Packed) -> Tensor:
+        """The raw score of each pair of a row, B."""
+        return relevance(self.logits(packed))
+
+    def logits(self, packed: Packed) -> Tensor:
+        """What the model's head gives, B x C."""
+        logits_BC = self.backbone.class_logits(packed)
+        return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
+
+    def score(self, pairs: Sequence[Pair], *, title: Title | None = None, half: bool | None = None) -> Floats:
+        """Raw scores of pairs of query and passage, N: higher fits better, and any number is possible.
+
+        Texts are strings or records: a passage brings its title, put before its text as in training unless `title`
+        says otherwise. `half` computes in bfloat16; None means on CUDA only.
+        """
+        return relevance(torch.from_numpy(self._run(*self.tokenise(pairs, title), half))).numpy()
+
+    def predict(self, pairs: Sequence[Pair], *, half: bool | None = None) -> Floats:
+        """What sentence-transformers' `predict` gives: the activation of the logits, N, or N x 2 with two labels."""
+        logits_NC = torch.from_numpy(self._run(*self.tokenise(pairs), half))
+        values: Floats = ACTIVATIONS[self.activation]()(logits_NC).numpy()
+        return values[:, 0] if self.labels == 1 else values
+
+    def scores(
+        self, queries: Sequence[Sequence[int]], passages: Sequence[Sequence[int]], half: bool | None = None
+    ) -> Floats:
+        """Raw scores of texts that are token ids already (`layouts`), row by row, N."""
+        return relevance(torch.from_numpy(self._run(queries, passages, half))).numpy()
+
+    def layouts(self, title: Title | None = None, limit: int | None = None) -> tuple[RoleLayout, RoleLayout]:
+        """How queries and passages become the two halves of a pair, without special tokens around them.
+
+        `limit` is the most tokens of each; by default what a pair has room for.
+        """
+        most, lower = limit or self.length - self.around, self.lowercase
+        return (
+            RoleLayout(self.tokenizer, most, self.prompt, title="no", lowercase=lower, bare=True),
+            RoleLayout(self.tokenizer, most, title=title or self.title, lowercase=lower, bare=True),
+        )
+
+    def tokenise(
+        self, pairs: Sequence[Pair], title: Title | None = None
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Both halves of every pair as token ids; a text that stands in several pairs is tokenised once."""
+        query, passage = self.layouts(title, WHOLE)
+        return lists(query, [pair[0] for pair in pairs]), lists(passage, [pair[1] for pair in pairs])
+
+    def pack(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
+        """Pairs of token ids without special tokens as one row."""
+        rows = [self._pair(query, passage) for query, passage in pairs]
+        return Packed.from_lists(
+            [row[0] for row in rows], [row[1] for row in rows] if self.segments else None
+        )
+
+    def _pair(self, query: Sequence[int], passage: Sequence[int]) -> tuple[list[int], list[int]]:
+        one, two = longest_first(len(query), len(passage), self.length - self.around)
+        return self.tokenizer.wrap_pair(query[:one], passage[:two])
+
+    @torch.inference_mode()
+    def _run(
+        self, queries: Sequence[Sequence[int]], passages: Sequence[Sequence[int]], half: bool | None
+    ) -> Floats:
+        """Logits, N x C; the mode of training is left as it was."""
+        was_training = self.training
+        self.eval()
+        device = self.device
+        budget = TOKENS_CUDA if device.type == "cuda" else TOKENS
+        lengths = np.array([len(q) + len(p) for q, p in zip(queries, passages, strict=True)], np.int64)
+        out_NC = np.empty((len(lengths), self.labels), np.float32)
+        short = (device.type == "cuda" if half is None else half) and self.backbone.dtype == torch.float32
+        with torch.autocast(device.type, torch.bfloat16, enabled=short):
+            for some in split_by_budget(np.minimum(lengths + self.around, self.length), budget):
+                packed = self.pack([(queries[i], passages[i]) for i in some]).to(device)
+                out_NC[some] = self.logits(packed).float().cpu().numpy()
+        self.train(was_training)
+        return out_NC
+
+    def save(self, folder: Path) -> None:
+        """A folder that transformers and sentence-transformers load; the title rule lies beside in `layout.json`."""
+        config = self.backbone.config
+        config.sentence_transformers = {"activation_fn": self.activation}
+        with written_beside(folder) as beside:
+            with quiet():
+                self.backbone.model.save_pretrained(str(beside), safe_serialization=True)
+            self.tokenizer.save(beside, max_length=self.length)
+            Layout(title=self.title).save(beside)
+            if self.prompt or self.lowercase:
+                write_modules(self, beside)
+            (beside / "README.md").write_text(model_card(self), encoding="utf-8")
+
+
+def relevance(logits_NC: Tensor) -> Tensor:
+    """Raw scores, N: the only logit, or how far the second (relevant) lies above the first."""
+    return logits_NC[:, 0] if logits_NC.shape[1] == 1 else logits_NC[:, 1] - logits_NC[:, 0]
+
+
+def longest_first(one: int, two: int, room: int) -> tuple[int, int]:
+    """How many tokens two texts keep: the longer one gives way until both are equal, as in transformers."""
+    short = min(one, two)
+    long = min(max(one, two), max(short, room - short))
+    if short + long > room:
+        short, long = room // 2, room // 2 + room % 2
+    return (short, long) if one <= two else (long, short)
+
+
+def lists(layout: RoleLayout, records: Sequence[Record]) -> list[list[int]]:
+    """Token ids of every record; one that occurs several times is tokenised once."""
+    unique = {id(record): record for record in records}
+    ids = dict(zip(unique, layout.lists(list(unique.values()))))
+    return [ids[id(record)] for record in records]
+
+
+def read_settings(folder: Path, labels: int) -> Settings:
+    """What sentence-transformers would use; a folder of transformers alone says nothing, and defaults hold."""
+    config = read_json(folder / "config.json")
+    section = config.get("sentence_transformers") or {}
+    name = section.get("activation_fn") or config.get("sbert_ce_default_activation_function")
+    if not (folder / "modules.json").exists():
+        return Settings(read_activation(name, labels, folder))
+    check_modules(folder)
+    files = sorted(folder.glob("sentence_*_config.json"))
+    inner = read_json(files[0]) if files else {}
+    model = read_json(folder / PROMPTS) if (folder / PROMPTS).exists() else {}
+    prompt = (model.get("prompts") or {}).get(model.get("default_prompt_name"))
+    return Settings(
+        read_activation(model.get("activation_fn") or name, labels, folder),
+        inner.get("max_seq_length"),
+        prompt or "",
+        bool(inner.get("do_lower_case")),
+    )
+
+
+def read_activation(name: object, labels: int, folder: Path) -> str:
+    """The activation by its full name; without one, or with one outside torch, sentence-transformers' default."""
+    if not isinstance(name, str) or not name.startswith("torch."):
+        return SIGMOID if labels == 1 else IDENTITY
+    last = name.rpartition(".")[2]
+    for known in ACTIVATIONS:
+        if known.endswith(f".{last}"):
+            return known
+    raise ModelError(
+        f"the activation {name!r} is not supported", file=folder, fix=f"use one of {', '.join(ACTIVATIONS)}"
+    )
+
+
+def check_modules(folder: Path) -> None:
+    """A folder that lists modules must have the one that is a sequence classifier, and no other."""
+    path = folder / "modules.json"
+    with readable(path):
+        kinds = [str(module["type"]) for module in json.loads(path.read_text(encoding="utf-8"))]
+    if [kind.rpartition(".")[2] for kind in kinds] != ["Transformer"]:
+        raise ModelError(
+            f"the modules {kinds} are not supported", file=path, fix="use a model of one Transformer module"
+        )
+
+
+def takes_segments(folder: Path, tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer tells a model which of the two texts a token belongs to."""
+    names = tokenizer.input_names
+    if names is None:  # what the class of the tokenizer says
+        from transformers import AutoTokenizer
+
+        with quiet(), readable(folder):
+            names = AutoTokenizer.from_pretrained(
+                str(folder), trust_remote_code=False, local_files_only=True
+            ).model_input_names
+    return "token_type_ids" in names
+
+
+def write_modules(model: CrossEncoder, folder: Path) -> None:
+    """What `config.json` cannot say: the prompt and lowercasing, for sentence-transformers 6 and later."""
+    kind = "sentence_transformers.base.modules.transformer.Transformer"
+    write_json(folder / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": kind}])
+    settings = {
+        "transformer_task": "sequence-classification",
+        "max_seq_length": model.length,
+        "do_lower_case": model.lowercase,
+    }
+    write_json(folder / "sentence_bert_config.json", settings)
+    prompts = {"prompts": {"query": model.prompt}, "default_prompt_name": "query"} if model.prompt else {}
+    write_json(folder / PROMPTS, {"model_type": "CrossEncoder", "activation_fn": model.activation, **prompts})
+
+
+def model_card(model: CrossEncoder) -> str:
+    """A short README with what a reader must know to use the model rightly."""
+    meaning = (
+        "the probability that the passage is relevant"
+        if model.activation == SIGMOID
+        else "a number to rank by, higher is better"
+    )
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, liebig]
+---
+
+# A cross-encoder made with Liebig
+
+{model.describe()}
+
+A score is {meaning}.
+
+```python
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("this folder")
+scores = model.predict([("a question", "a passage")])
+```
+"""
