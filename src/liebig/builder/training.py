@@ -33,6 +33,14 @@ BATCH_CPU, BATCH_CUDA = 64, 512
 LR = 1e-4  # the bundled encoder is a retriever already: it is moved little (docs/demo.md has what was tried)
 LONGEST = 256  # tokens of a sequence in training
 
+# Learning from a teacher (builder/lessons.py).
+TEACHER_LR = 2e-4
+TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
+TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
+RANKING_WEIGHT = 1.0  # of the teacher's rankings of passages, beside the distance to its vectors
+RANKING_TEMPERATURE = 0.05
+SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
+
 
 @dataclass(frozen=True)
 class Start:
@@ -94,20 +102,51 @@ def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: flo
     }
 
 
+def teacher_recipe(
+    student: Path, start: Start, store: Path, lessons: Path, candidates: Path, minutes: float
+) -> dict[str, Any]:
+    """The recipe of `liebig pretrain` for a student: a teacher's vectors of texts, and its rankings of passages."""
+    texts = len(TokenStore.open(store, hashes=False))
+    batch = min(TEACHER_BATCH_CUDA if start.cuda else TEACHER_BATCH_CPU, max(1, int(0.9 * texts)))
+    return {
+        "model": {"kind": "folder", "path": str(student)},
+        "stores": [{"path": str(store)}],
+        "source": {"kind": "texts", "vectors": str(lessons)},
+        "objective": {
+            "kind": "vectors",
+            "pooling": start.pooling,
+            "dense": True,
+            "temperature": RANKING_TEMPERATURE,
+            "ranking_weight": RANKING_WEIGHT,
+            "candidates": str(candidates),
+        },
+        "max_length": start.length,
+        "dropout": 0.0,
+        "optim": {"lr": TEACHER_LR},
+        "loop": {
+            "minutes": minutes,
+            "steps": max(1, TEACHER_EPOCHS * texts // batch),
+            "batch": batch,
+            "chunk_tokens": "auto" if start.cuda else "whole",
+        },
+    }
+
+
 def _blocks(store: TokenStore, start: Start) -> int:
     """Blocks that a sentence can be taken from."""
     return len(ClozeSource(store, start.length - 4))
 
 
 class MeanConfig(Config):
-    """The mean of an encoder's weights before and after training."""
+    """The weighted mean of an encoder's weights before and after training."""
 
     start: InputPath = Field(description="The model before.")
     trained: InputPath = Field(description="The same model after.")
+    share: float = Field(0.5, ge=0, le=1, description="How far to go from the first to the second.")
 
 
 def write_mean(config: MeanConfig, folder: Folder) -> None:
-    """Write the mean of both to `model/`.
+    """Write the weights between both to `model/`.
 
     `liebig average` takes folders of one form; a start may have any that loads, so both are loaded here.
     """
@@ -115,7 +154,7 @@ def write_mean(config: MeanConfig, folder: Folder) -> None:
     before = dict(Encoder.load(config.start).named_parameters())
     with torch.no_grad():
         for name, value in encoder.named_parameters():
-            value.copy_((value + before[name]) / 2)
+            value.copy_(torch.lerp(before[name], value, config.share))
     encoder.save(folder.path / "model")
 
 

@@ -1,0 +1,216 @@
+"""A small encoder learns a larger one's vectors and rankings on a corpus (`liebig build --teacher MODEL`).
+
+    work/phrases            short texts cut from the corpus: what people might ask
+    work/phrases-taught     the teacher's vectors of them, as questions
+    work/vectors-teacher    its vectors of all passages; the index, where it is chosen to encode the passages
+    work/lessons            passages and phrases with their vectors, in one folder
+    work/lessons-store      the same as tokens
+    work/student            the student before training, with a projection into the teacher's space
+    work/taught             after training
+    work/student-50, ...    the weights between both
+
+The projection is the least-squares fit of the teacher's vectors, so the student starts in the teacher's space and
+training only has to bend it: start and end differ little, and a mean of their weights is a model too, projection
+included. Passages are taught with the vectors they have in the teacher's index, phrases with those the teacher gives
+to questions; the student itself has no prompts. Cost: the teacher once on every passage and on PHRASES short texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError
+from liebig.base.pipeline import Stage
+from liebig.base.records import Passage
+from liebig.base.workspace import Folder
+from liebig.bm25.analysis import Analyzer, language_name
+from liebig.builder.cutting import GENERATED, SECTIONS
+from liebig.builder.pseudo_queries import Section, pseudo_queries
+from liebig.collection.collection import Collection
+from liebig.collection.lookup import hash64
+from liebig.collection.writer import CollectionWriter
+from liebig.formats.items import Item, Where
+from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.search.embed import Embedder
+from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
+
+PHRASES = 50_000  # short texts at most
+PASSAGES = 50_000  # passages that are taught at most
+FITTED = 8_192  # texts that the projection is fitted to
+RIDGE = 1e-3  # of the states' mean square: keeps directions that hardly vary from deciding
+SHARD = 65_536  # vectors of a shard
+Floats = NDArray[np.float32]
+
+
+class PhrasesConfig(Config):
+    """Short texts cut from a corpus, for a teacher to encode as questions."""
+
+    collection: InputPath = Field(
+        description="The whole collection, with its sections and generated queries."
+    )
+    passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
+    language: str = Field("en", description="Language of the texts.")
+    most: int = Field(PHRASES, ge=1, description="Maximum number of texts.")
+    seed: int = Field(0, description="Draws them.")
+
+
+def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
+    """Write sentences, clauses, spans, keywords, titles and headings, and queries generated before, as passages."""
+    known = list(Collection(config.passages).passages())
+    analyzer = Analyzer(language_name(config.language))
+    made = pseudo_queries(known, read_sections(config.collection), analyzer, config.seed)
+    texts = dict.fromkeys(question.text for question in made)
+    texts |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
+    kept = sorted(texts, key=lambda text: hash64(f"{config.seed} {text}"))[: config.most]
+    with CollectionWriter(folder.path) as writer:
+        for number, text in enumerate(filter(_says_something, kept)):
+            writer.add(Item(Passage(str(number), text, "", ""), Where(str(config.collection))))
+    if not writer.counts["passages"]:
+        raise DataError("there are no words in it", file=config.passages, fix="look at it with liebig init")
+
+
+def read_sections(collection: Path) -> Iterator[Section]:
+    """The headed sections of a collection that `liebig passages` has cut; none of another."""
+    path = collection / SECTIONS
+    if path.is_file():
+        with path.open(encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                yield Section(row["heading"], tuple(row["passages"]))
+
+
+def _generated(collection: Collection, passages: set[str]) -> Iterator[str]:
+    """Queries that were generated for some of the passages."""
+    if GENERATED not in collection.splits:
+        return
+    judged = (j for j in collection.judgements(GENERATED) if j.relevance > 0)
+    about = {judgement.query for judgement in judged if judgement.passage in passages}
+    yield from (query.text for query in collection.queries(GENERATED) if query.id in about)
+
+
+def _says_something(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+class LessonsConfig(Config):
+    """Texts with a teacher's vectors: passages and phrases."""
+
+    passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
+    phrases: InputPath = Field(description="What the phrases stage wrote.")
+    vectors: InputPath = Field(description="The teacher's vectors of passages, these among them.")
+    phrase_vectors: InputPath = Field(description="The teacher's vectors of the phrases.")
+    student: InputPath = Field(description="The model that will read them.")
+    most: int = Field(PASSAGES, ge=1, description="Maximum number of passages.")
+    seed: int = Field(0, description="Draws them.")
+
+
+def write_lessons(config: LessonsConfig, folder: Folder) -> None:
+    """Write a collection whose texts are laid out as the student reads them, and their vectors beside it."""
+    layout = Encoder.load(config.student).layout
+    passages = Collection(config.passages)
+    limit = 2**64 * config.most // max(config.most, passages.count("passages"))
+    taught = Vectors.open(config.vectors)
+    rows: list[Floats] = []
+    with CollectionWriter(folder.path) as writer:
+
+        def add(text: str, row: Floats) -> None:
+            # No title and no document: every text stands alone.
+            writer.add(Item(Passage(str(len(rows)), text, "", ""), Where(str(config.passages))))
+            rows.append(row)
+
+        for passage in passages.passages():
+            row = vector_of(taught, passage.id) if hash64(f"{config.seed} {passage.id}") < limit else None
+            # A title before a separator token is taught before a space: a store knows no such token.
+            text = passage.text if layout.title == "no" else f"{passage.title} {passage.text}".strip()
+            if row is not None and _says_something(text):
+                add(text, row)
+        for ids, part in Vectors.open(config.phrase_vectors).chunks(SHARD):
+            for id, row in zip(ids, part):
+                add(Collection(config.phrases).passage(id).text, row)
+    names: list[str] = []
+    for begin in range(0, len(rows), SHARD):
+        names.append(f"{len(names):05d}")
+        part = np.stack(rows[begin : begin + SHARD])
+        own = [str(number) for number in range(begin, begin + len(part))]
+        write_shard(folder.path / SHARDS / names[-1], own, part, "fp16")
+    write_summary(folder.path, "fp16", taught.width, names, dict(taught.about), len(rows))
+
+
+def vector_of(vectors: Vectors, id: str) -> Floats | None:
+    """The vector of a passage; None where it has none, or several of its pieces."""
+    pieces = bool(vectors.about.get("pieces"))
+    if pieces and _found(vectors, f"{id}#1") is not None:
+        return None
+    return _found(vectors, f"{id}#0" if pieces else id)
+
+
+def _found(vectors: Vectors, id: str) -> Floats | None:
+    for shard in vectors.shards:
+        if (row := shard.ids.find(id)) is not None:
+            found: Floats = shard.vectors[row : row + 1].decode()[0]
+            return found
+    return None
+
+
+class StudentConfig(Config):
+    """A student before training, with a projection into the teacher's space."""
+
+    start: InputPath = Field(description="The encoder that learns.")
+    lessons: InputPath = Field(description="What the lessons stage wrote.")
+    texts: int = Field(FITTED, ge=2, description="Texts that the projection is fitted to, at most.")
+
+
+def write_student(config: StudentConfig, folder: Folder) -> None:
+    """Write the start with the projection behind its pooling, in `model/`; what it had there is replaced."""
+    start, vectors = Encoder.load(config.start), Vectors.open(config.lessons)
+    total = len(vectors)
+    numbers = np.unique(np.linspace(0, total - 1, min(total, config.texts)).astype(np.int64))
+    chosen = set(numbers.tolist())
+    every = enumerate(Collection(config.lessons).passages())
+    texts = [passage.text for number, passage in every if number in chosen]
+    targets = np.concatenate([part for _, part in vectors.chunks(SHARD)])[numbers]
+
+    def student(*tail: torch.nn.Module) -> Encoder:
+        return Encoder(
+            start.backbone,
+            start.tokenizer,
+            pooling=start.pooling,
+            tail=tail,
+            max_length=start.max_length,
+            similarity="cosine",
+            layout=start.layout,
+        )
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    states = Embedder(student().to(device), unit=False).vectors(texts, None)
+    student(projection(states, targets), Normalize()).to("cpu").save(folder.path / "model")
+
+
+def projection(states: Floats, targets: Floats, ridge: float = RIDGE) -> Dense:
+    """The linear map that brings states nearest to their targets of length 1, in the sense of least squares."""
+    x, y = states.astype(np.float64), targets.astype(np.float64)
+    y /= np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1e-12)
+    middle_x, middle_y = x.mean(axis=0), y.mean(axis=0)
+    x, y = x - middle_x, y - middle_y
+    square = x.T @ x
+    square[np.diag_indices_from(square)] += ridge * np.trace(square) / len(square) + 1e-12
+    weights = np.linalg.solve(square, x.T @ y)
+    dense = Dense(states.shape[1], targets.shape[1])
+    with torch.no_grad():
+        dense.linear.weight.copy_(torch.from_numpy(weights.T))
+        dense.linear.bias.copy_(torch.from_numpy(middle_y - middle_x @ weights))
+    return dense
+
+
+STAGES = (
+    Stage("phrases", PhrasesConfig, write_phrases, part_of="build"),
+    Stage("lessons", LessonsConfig, write_lessons, part_of="build"),
+    Stage("student", StudentConfig, write_student, part_of="build"),
+)

@@ -1,0 +1,173 @@
+"""Queries cut from a corpus that has none: what an encoder is trained to answer before anybody has asked.
+
+| kind     | query                                                        | what it is about                  |
+| -------- | ------------------------------------------------------------ | --------------------------------- |
+| title    | a title                                                      | the passages under it             |
+| question | title and heading of a section, as people ask for it         | the passages of the section       |
+| keywords | two to six salient words of a passage (tf-idf), in its order | the passage                       |
+| claim    | a sentence, or a clause of it, that is taken out             | what is left of the passage       |
+| span     | four to twelve words in a row                                | the passage                       |
+| sentence | a sentence                                                   | the passage                       |
+
+One kind alone teaches the encoder that kind: diverse ones keep it general. Everything drawn depends on the seed and the
+passage's id alone. Cost: one pass for the frequencies of words, one for the queries; memory: a count per word.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from liebig.base.records import Passage
+from liebig.bm25.analysis import Analyzer, words
+from liebig.builder.questions import Question
+from liebig.collection.lookup import hash64
+from liebig.text.sentences import spans
+
+KEYWORDS = (2, 6)  # words of a query
+SALIENT = 12  # words of a passage that keywords are drawn from
+COMMON = 0.2  # share of the passages above which a word says nothing about one
+CLAIM = (5, 25)  # words of a sentence or clause
+SPAN = (4, 12)  # words
+SHARED = 3  # a title that more documents have is not a query
+UNDER = 16  # passages that a title or heading may be about at most
+FORMS = (
+    "{title} {heading}",
+    "{heading} of {title}",
+    "what is the {heading} of {title}?",
+    "{title}: {heading}",
+)
+CLAUSE = re.compile(r"\s*[,;:–—]\s+")
+LETTERS = re.compile(r"[^\W\d_]{3,}")
+
+
+class Section(NamedTuple):
+    """A headed section: its heading, and the ids of its passages."""
+
+    heading: str
+    passages: tuple[str, ...]
+
+
+class Frequencies(NamedTuple):
+    """In how many passages each word is, of how many."""
+
+    having: Mapping[str, int]
+    total: int
+
+    @classmethod
+    def of(cls, passages: Iterable[Passage]) -> Frequencies:
+        """Counted in one pass."""
+        having: Counter[str] = Counter()
+        total = 0
+        for total, passage in enumerate(passages, 1):  # noqa: B007, the last number is the count
+            having.update(set(words(passage.text)))
+        return cls(having, total)
+
+    def idf(self, word: str) -> float:
+        """How much a word tells; 0 for one of a single passage, which nobody would ask with, and for common ones."""
+        count = self.having.get(word, 0)
+        if count < 2 or count > max(2, COMMON * self.total):
+            return 0.0
+        return math.log(1 + self.total / count)
+
+
+def drawn(seed: int, name: str) -> random.Random:
+    """Random numbers that depend on a seed and a name alone."""
+    return random.Random(hash64(f"{seed} {name}"))
+
+
+def keywords(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
+    """Some of a passage's most salient words in the order of the text; "" where it has too few."""
+    counts = Counter(word for word in words(passage.text) if LETTERS.fullmatch(word) and analyzer.term(word))
+    scores = {word: count * frequencies.idf(word) for word, count in counts.items()}
+    salient = heapq.nlargest(SALIENT, (w for w in scores if scores[w] > 0), key=lambda w: (scores[w], w))
+    if len(salient) < KEYWORDS[0]:
+        return ""
+    by = drawn(seed, f"keywords {passage.id}")
+    chosen = set(by.sample(salient, min(by.randint(*KEYWORDS), len(salient))))
+    return " ".join(word for word in counts if word in chosen)
+
+
+def sentences(passage: Passage) -> list[str]:
+    """The sentences of a passage that are long enough to ask something, and short enough."""
+    found = (passage.text[a:b].strip() for a, b in spans(passage.text))
+    return [sentence for sentence in found if CLAIM[0] <= len(sentence.split()) <= CLAIM[1]]
+
+
+def claim(passage: Passage, seed: int = 0) -> Question | None:
+    """A sentence, or half of the time a clause of it, with the sentence to take out; None if nothing would be left."""
+    own = sentences(passage)
+    if not own or len(spans(passage.text)) < 2:
+        return None
+    by = drawn(seed, f"claim {passage.id}")
+    sentence = by.choice(own)
+    clauses = [part for part in CLAUSE.split(sentence) if len(part.split()) >= CLAIM[0]]
+    text = by.choice(clauses) if clauses and by.random() < 0.5 else sentence
+    return Question(text.strip(" .,;:"), (passage.id,), "claim", sentence)
+
+
+def span(passage: Passage, seed: int = 0) -> str:
+    """Some words in a row, of one sentence where it has that many; "" where the passage is too short."""
+    by = drawn(seed, f"span {passage.id}")
+    parts = [passage.text[a:b].split() for a, b in spans(passage.text)]
+    long = [part for part in parts if len(part) >= SPAN[0]]
+    if not long:
+        return ""
+    part = by.choice(long)
+    count = min(by.randint(*SPAN), len(part))
+    begin = by.randint(0, len(part) - count)
+    return " ".join(part[begin : begin + count])
+
+
+def titles(passages: Iterable[Passage]) -> Iterator[Question]:
+    """Titles with letters that few documents share, each with its passages."""
+    owners: dict[str, set[str]] = {}
+    ids: dict[str, list[str]] = {}
+    for passage in passages:
+        title = " ".join(passage.title.split())
+        if LETTERS.search(title):
+            owners.setdefault(title, set()).add(passage.doc or passage.id)
+            ids.setdefault(title, []).append(passage.id)
+    for title, under in ids.items():
+        if len(owners[title]) <= SHARED and len(under) <= UNDER:
+            yield Question(title, tuple(under), "title")
+
+
+def headings(
+    sections: Iterable[Section], passages: Mapping[str, Passage], seed: int = 0
+) -> Iterator[Question]:
+    """Title and heading of every section whose passages are all here, in one of the forms people ask in."""
+    for section in sections:
+        if len(section.passages) > UNDER or not all(id in passages for id in section.passages):
+            continue
+        first = passages[section.passages[0]]
+        inside = first.title.casefold() in section.heading.casefold()
+        form = drawn(seed, f"heading {first.id}").choice(FORMS)
+        text = section.heading if inside else form.format(title=first.title, heading=section.heading)
+        if first.title and LETTERS.search(section.heading):
+            yield Question(text, section.passages, "question")
+
+
+def pseudo_queries(
+    passages: Sequence[Passage], sections: Iterable[Section], analyzer: Analyzer, seed: int = 0
+) -> list[Question]:
+    """Queries of every kind, no text twice; one of each kind about a passage alone."""
+    frequencies = Frequencies.of(passages)
+    made = [*titles(passages), *headings(sections, {p.id: p for p in passages}, seed)]
+    for passage in passages:
+        about = (passage.id,)
+        if text := keywords(passage, frequencies, analyzer, seed):
+            made.append(Question(text, about, "keywords"))
+        if (found := claim(passage, seed)) is not None:
+            made.append(found)
+        if text := span(passage, seed):
+            made.append(Question(text, about, "span"))
+        if own := sentences(passage):
+            made.append(Question(drawn(seed, f"sentence {passage.id}").choice(own), about, "sentence"))
+    seen: set[str] = set()
+    return [q for q in made if not (q.text.casefold() in seen or seen.add(q.text.casefold()))]  # type: ignore[func-returns-value]

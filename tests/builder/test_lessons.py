@@ -1,0 +1,167 @@
+"""A teacher for a corpus: what is taught, the projection a student starts with, and both roles in a search."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from liebig.base import pipeline
+from liebig.base.records import Passage, Query
+from liebig.builder import lessons as taught_texts, training
+from liebig.builder.build import STAGES as OWN
+from liebig.collection.collection import Collection
+from liebig.collection.writer import CollectionWriter
+from liebig.commands import STAGES
+from liebig.formats.items import Item, Where
+from liebig.model.encoder import Encoder, Normalize
+from liebig.search.embed import Embedder
+from liebig.text.tokenizer import Tokenizer
+from liebig.vectors.vector_folder import Vectors
+from tests.worlds.models import tiny
+
+TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
+
+
+def passages(topics=TOPICS):
+    return [
+        Passage(
+            f"{topic}-{part}",
+            f"People have known {topic} for {number + 3} centuries in the north. "
+            f"Every house of part {part} keeps some {topic}, which children learn at school.",
+            f"The book of {topic}",
+            topic,
+        )
+        for number, topic in enumerate(topics)
+        for part in range(2)
+    ]
+
+
+def model(folder, width, seed, prompts=None, pooling="mean"):
+    """A tiny random encoder with a vocabulary of the corpus."""
+    texts = [f"{p.title} {p.text}" for p in passages()]
+    tokenizer = Tokenizer.train(texts * 3, vocab_size=400, max_length=64)
+    backbone = tiny("bert", layers=1, seed=seed, width=width, vocab_size=tokenizer.vocab_size)
+    encoder = Encoder(
+        backbone, tokenizer, pooling=pooling, tail=[Normalize()], similarity="cosine", prompts=prompts
+    )
+    encoder.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A corpus, a student of width 32 and a teacher of width 48 with prompts, and the stages up to the student."""
+    home = tmp_path_factory.mktemp("teacher")
+    with CollectionWriter(home / "rest") as writer:
+        for passage in passages():
+            writer.add(Item(passage, Where("test")))
+    with CollectionWriter(home / "collection") as writer:
+        for passage in [*passages(), *passages(["quince"])]:
+            writer.add(Item(passage, Where("test")))
+        writer.add(Item(Query("g1", "who keeps barley at home"), Where("test"), "generated"))
+        writer.add(Item(Query("g2", "who keeps quince at home"), Where("test"), "generated"))
+    (home / "collection" / "sections.jsonl").write_text(
+        json.dumps({"heading": "Origin", "passages": ["barley-0"]})
+        + "\n"
+        + json.dumps({"heading": "Secret", "passages": ["quince-0"]})
+        + "\n"
+    )
+    judged = home / "collection" / "judgements"
+    judged.mkdir(exist_ok=True)
+    (judged / "generated.tsv").write_text("g1\tbarley-0\t1\ng2\tquince-0\t1\n")
+    model(home / "start", 32, 1)
+    model(home / "master", 48, 2, {"query": "children learn ", "passage": "every house of the north "})
+    table = {**STAGES, **{stage.name: stage for stage in (*OWN, *taught_texts.STAGES)}}
+
+    def run(name, kind, **fields):
+        planned = pipeline.plan_stages(table, {name: {"kind": kind, **fields}}, home)[0]
+        pipeline.run_stage(planned.stage, planned.config, planned.out)
+        return str(planned.out)
+
+    all_of_it = str(home / "collection")
+    taught = run("vectors", "encode", source=all_of_it, model=str(home / "master"))
+    phrases = run("phrases", "phrases", collection=all_of_it, passages=str(home / "rest"))
+    spoken = run("spoken", "encode", source=phrases, model=str(home / "master"), prompt="query")
+    run(
+        "lessons", "lessons", passages=str(home / "rest"), phrases=phrases, vectors=taught,
+        phrase_vectors=spoken, student=str(home / "start"),
+    )  # fmt: skip
+    # Fitted to few texts, so that training has something left to do.
+    run("student", "student", start=str(home / "start"), lessons=str(home / "lessons"), texts=12)
+    run("store", "prepare", collection=str(home / "lessons"), tokenizer=str(home / "start"))
+    return home, run
+
+
+def test_nothing_that_is_held_out_is_taught(world):
+    home, _ = world
+    texts = [p.text for p in Collection(home / "phrases").passages()]
+    assert "who keeps barley at home" in texts
+    assert any("Origin" in text for text in texts)
+    assert not any("quince" in p.text or "Secret" in p.text for p in Collection(home / "lessons").passages())
+
+
+def test_passages_have_their_vectors_of_the_index_and_phrases_those_of_questions(world):
+    home, _ = world
+    lessons = [p.text for p in Collection(home / "lessons").passages()]
+    ids, rows = zip(*Vectors.open(home / "lessons").chunks(100_000))
+    rows = np.concatenate(rows)
+    assert [id for part in ids for id in part] == [str(i) for i in range(len(lessons))]
+    known, phrases = passages(), [p.text for p in Collection(home / "phrases").passages()]
+    assert lessons == [*(f"{p.title} {p.text}" for p in known), *phrases]
+    master = Embedder.load(home / "master")
+    expected = np.concatenate([master.vectors(known, "passage"), master.vectors(phrases, "query")])
+    np.testing.assert_allclose(rows, expected, atol=2e-3)  # stored in half precision
+    assert not np.allclose(rows[len(known) :], master.vectors(phrases, "passage"), atol=2e-2)
+
+
+def test_the_projection_is_the_least_squares_fit():
+    random = np.random.default_rng(0)
+    states = random.normal(size=(200, 6)).astype(np.float32)
+    true = random.normal(size=(6, 4))
+    targets = states @ true + 0.5
+    lengths = np.linalg.norm(targets, axis=1, keepdims=True)
+    fitted = taught_texts.projection(states, targets.astype(np.float32), ridge=0.0)
+    expected = np.linalg.lstsq(np.c_[states, np.ones(200)], targets / lengths, rcond=None)[0]
+    # Solved in double precision and stored in single.
+    np.testing.assert_allclose(fitted.linear.weight.detach().numpy().T, expected[:-1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fitted.linear.bias.detach().numpy(), expected[-1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_student_starts_in_the_teachers_space_and_loads_elsewhere(world):
+    from sentence_transformers import SentenceTransformer
+
+    home, _ = world
+    folder = home / "student" / "model"
+    texts = [p.text for p in Collection(home / "lessons").passages()]
+    ours = Encoder.load(folder)
+    assert (ours.width, ours.prompts, ours.similarity) == (48, {}, "cosine")
+    found = ours.encode_texts(texts)
+    rows = np.concatenate([part for _, part in Vectors.open(home / "lessons").chunks(1000)])
+    others = np.roll(rows, 1, axis=0)
+    assert (found * rows).sum(axis=1).mean() > (found * others).sum(axis=1).mean()
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(texts[:3])
+    np.testing.assert_allclose(found[:3], theirs, atol=1e-5)
+
+
+def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(world):
+    home, run = world
+    traits = training.Start.of(home / "start")
+    recipe = training.teacher_recipe(
+        home / "student" / "model", traits, home / "store", home / "lessons", home / "vectors", minutes=1.0
+    )
+    recipe["loop"] |= {"steps": 30, "batch": 16}
+    recipe["optim"] = {"lr": 1e-3}
+    run("taught", "pretrain", **recipe)
+    texts = [p.text for p in Collection(home / "lessons").passages()]
+    rows = np.concatenate([part for _, part in Vectors.open(home / "lessons").chunks(1000)])
+
+    def nearness(folder):
+        return float((Encoder.load(folder).encode_texts(texts) * rows).sum(axis=1).mean())
+
+    start, end = home / "student" / "model", home / "taught" / "model"
+    assert nearness(end) > nearness(start)
+    run("between", "mean", start=str(start), trained=str(end), share=0.25)
+    parts = [dict(Encoder.load(f).named_parameters()) for f in (start, end, home / "between" / "model")]
+    for name, value in parts[2].items():
+        torch.testing.assert_close(value, 0.75 * parts[0][name] + 0.25 * parts[1][name], rtol=1e-5, atol=1e-6)
