@@ -98,6 +98,20 @@ def test_deleting_and_replacing_equal_a_rebuild_of_what_is_left(tmp_path, compac
     assert changed.passage(changed.find("p7")).text == "heat heat shock"
 
 
+def test_a_mask_leaves_the_ranking_of_what_it_lets_through(tmp_path):
+    rows = passages(300)
+    build(tmp_path / "a", rows[:200])
+    index = build(tmp_path / "b", rows[200:], base=tmp_path / "a", delete=["p3", "p250"])
+    everything = index.search(QUERIES, 300)
+    rng = np.random.default_rng(3)
+    for share in (0.0, 0.02, 0.5, 1.0):
+        mask = rng.random(300) < share
+        for _ in range(2):  # the second time with cached scores
+            masked = index.search(QUERIES, 10, mask=mask)
+            for q in range(len(QUERIES)):
+                assert masked.row(q) == [hit for hit in everything.row(q) if mask[hit[0]]][:10]
+
+
 def test_an_index_can_be_changed_in_place(tmp_path):
     rows = passages(60)
     build(tmp_path / "ix", rows[:50])

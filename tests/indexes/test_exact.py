@@ -126,6 +126,21 @@ def test_deleted_vectors_are_not_found(tmp_path):
     assert (found.numbers[:, live.sum() :] == -1).all()
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_given_numbers_are_ranked_as_among_all(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(exact, "GATHERED", 16)
+    x, queries = vectors(200), vectors(5, seed=2)
+    live, chosen = rng.random(200) > 0.3, rng.random(200) > 0.6
+    several = without(shards(tmp_path, x, kind, [80, 0, 119, 1]), np.flatnonzero(~live))
+    found = exact.search_numbers(queries, several, 70, np.flatnonzero(chosen))
+    everything = exact.search(queries, several, 200)
+    for q in range(5):
+        expected = [hit for hit in everything.row(q) if chosen[hit[0]]][:70]
+        assert found.row(q) == expected
+    nothing = exact.search_numbers(queries, several, 3, np.zeros(0, np.int64))
+    assert (nothing.numbers == -1).all()
+
+
 def test_more_wanted_than_there_are_leaves_places_empty(tmp_path):
     found = exact.search(vectors(2), shards(tmp_path, vectors(3), "fp32", [3]), 5)
     assert found.numbers.shape == (2, 5)

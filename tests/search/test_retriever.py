@@ -129,6 +129,48 @@ def test_a_filter_looks_deeper_until_enough_pass_or_there_are_no_more():
     assert ranked.depths == [(3, 8), (2, 32), (2, 100)]
 
 
+@pytest.mark.parametrize(("part", "system"), [("bm25", "bm25"), ("index", "dense")])
+def test_a_selective_filter_names_only_what_passes(retriever, monkeypatch, part, system):
+    """All else is left out by its number: naming passages one by one is what costs, with many of them."""
+    index = getattr(retriever.current, part)
+    asked, original = [], type(index).id
+    monkeypatch.setattr(
+        type(index), "id", lambda self, number: asked.append(number) or original(self, number)
+    )
+    question = "the a of is in comet horse violin barley"
+    found = retriever.search(question, 3, system, {"id": ["violin-1", "no passage"]})
+    assert [r.id for r in found] == ["violin-1"]
+    assert len(asked) == 1
+
+
+def test_a_filter_that_lets_much_through_looks_deeper(retriever, monkeypatch):
+    expected = [(r.id, r.score) for r in retriever.search("comet", 3, "dense", {"language": "de"})]
+    monkeypatch.setattr("liebig.search.systems.SCORED", 2)
+    assert [(r.id, r.score) for r in retriever.search("comet", 3, "dense", {"language": "de"})] == expected
+
+
+def test_a_filter_passes_pieces_of_passages(tmp_path):
+    from tests.search.conftest import make_folder
+
+    folder = make_folder(tmp_path / "folder")
+    recipe = {
+        "kind": "encode",
+        "source": str(folder / "collection"),
+        "model": "liebig:mini-v2",
+        "max_length": 8,
+    }
+    recipe |= {"long": "max", "most_pieces": 4, "overlap": 0}
+    pipeline.run(pipeline.plan_stages(STAGES, {"pieces": recipe}, folder), lambda line: None)
+    write(folder, replace(read(folder), index="pieces"))
+    retriever = Retriever.from_folder(folder)
+    assert len(retriever.current.index) > len(retriever)
+    everything = retriever.search("comet", 8, "dense")
+    german = retriever.search("comet", 8, "dense", {"language": "de"})
+    expected = [(r.id, r.score) for r in everything if r.metadata["language"] == "de"]
+    assert [(r.id, r.score) for r in german] == expected
+    assert len(expected) == 4
+
+
 def test_filters_take_several_values_and_fields(retriever):
     both = retriever.search("comet", 8, "dense", {"language": ["de", "en"]})
     assert len(both) == 8

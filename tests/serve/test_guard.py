@@ -1,5 +1,6 @@
 """What is refused: each time with the right status, and one sentence as JSON."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -120,6 +121,52 @@ def test_a_body_that_does_not_come_is_not_waited_for(small):
         head = f"POST /embed HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 100\r\n\r\n"
         line.sendall(head.encode() + b'{"inp')
         assert line.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def connected(address):
+    where = urlsplit(address)
+    return socket.create_connection((where.hostname, where.port), timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"), [(b"", b""), (b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"HTTP/1.1 408")]
+)
+def test_headers_that_do_not_arrive_close_the_connection(small, sent, answer):
+    with connected(small) as line:
+        line.sendall(sent)
+        assert line.recv(65536).startswith(answer)
+        assert line.recv(65536) == b""
+
+
+def test_a_connection_that_is_kept_alive_has_the_whole_time_for_its_next_request(small):
+    request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    with connected(small) as line:
+        for _ in range(3):
+            line.sendall(request + b"\r\n")
+            assert line.recv(65536).startswith(b"HTTP/1.1 200")
+        line.sendall(request)
+        assert line.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def test_headers_without_an_end_are_refused(small):
+    with connected(small) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\n" + b"X-Long: " + b"a" * (128 << 10))
+        assert line.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_connections_that_wait_do_not_shut_others_out(serving, retriever):
+    """The one that has waited longest is closed, long before its time is over."""
+    with serving(retriever, Limits(connections=8, seconds=600), token="s3cret") as address:
+        lines = [connected(address) for _ in range(40)]
+        for line in lines:
+            line.sendall(b"GET /info HTTP/1.1\r\n")
+        answer = httpx.get(address + "/info", headers={"Authorization": "Bearer s3cret"}, timeout=60)
+        assert answer.status_code == 200
+        for line in lines[:31]:
+            with contextlib.suppress(ConnectionResetError):
+                assert line.recv(1) == b""
+        for line in lines:
+            line.close()
 
 
 def test_an_answer_that_takes_too_long_is_given_up(serving, retriever, monkeypatch):

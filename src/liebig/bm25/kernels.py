@@ -21,6 +21,7 @@ Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Keys = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
 LARGEST_BLOCK = 512  # documents of which first only the best score is compared
 
 
@@ -87,13 +88,13 @@ def score_term(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores
 @numba.njit(cache=True, nogil=True)
 def search(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, term_scores: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
+    norm_D: Doubles, live_D: Flags, term_scores: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
 ) -> None:  # fmt: skip
     """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
 
     What a term adds is in `term_scores` from cached[i] on, or computed if that is -1. `buffer_D` is zero before and
     after; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and
-    documents that score 0 are not returned.
+    documents that score 0 are not returned; nor are those that are not live (empty: all are).
     """
     start = 0
     keys = np.empty(scores.shape[1], np.uint64)
@@ -114,6 +115,9 @@ def search(
                     tf = np.float64(tfs[j])
                     buffer_D[docs[j]] += np.float32(weight * (tf / (norm_D[docs[j]] + tf)))
         start = ends[q]
+        for d in range(len(live_D)):
+            if not live_D[d]:
+                buffer_D[d] = 0
         _take_best(buffer_D, block, best, keys, scores[q], numbers[q])
 
 

@@ -29,7 +29,7 @@ from liebig.base.records import Passage
 from liebig.bm25 import kernels
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.index import Segment
-from liebig.bm25.kernels import Doubles, Floats, Longs
+from liebig.bm25.kernels import Doubles, Flags, Floats, Longs
 from liebig.vectors.ranked import Ranked, merge, stack
 
 FORMAT = 1
@@ -220,16 +220,16 @@ class BM25:
             **asdict(self.settings),
         }
 
-    def search(self, queries: Sequence[str], k: int, threads: int = 1) -> Ranked:
-        """The k best passages of each query, among those that share a term with it."""
+    def search(self, queries: Sequence[str], k: int, threads: int = 1, mask: Flags | None = None) -> Ranked:
+        """The k best passages of each query, among those that share a term with it; `mask` says which may be given."""
         chunks = [queries[i : i + CHUNK] for i in range(0, len(queries), CHUNK)]
         if not chunks or not self.segments:
             return Ranked.nothing(len(queries), k)
         prepared = (self._prepare(chunk) for chunk in chunks)
         if threads == 1:
-            return stack([self._search(item, k) for item in prepared])
+            return stack([self._search(item, k, mask) for item in prepared])
         with ThreadPoolExecutor(threads) as pool:
-            return stack(list(pool.map(lambda item: self._search(item, k), prepared)))
+            return stack(list(pool.map(lambda item: self._search(item, k, mask), prepared)))
 
     def id(self, number: int) -> str:
         """The id of a passage, by its number."""
@@ -263,15 +263,16 @@ class BM25:
     def _table(self) -> TermTable:
         return TermTable(self.settings.analyzer, self.segments, self._norms)
 
-    def _search(self, terms: QueryTerms, k: int) -> Ranked:
+    def _search(self, terms: QueryTerms, k: int, mask: Flags | None) -> Ranked:
         parts = []
         for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.segments):
             k_here = min(k, max(len(segment), 1))
             hits = Ranked.nothing(len(terms.ends), k_here)
+            live = np.zeros(0, bool) if mask is None else mask[start : start + len(segment)]
             with _ZeroBuffer(self._buffers, len(segment)) as buffer:
                 kernels.search(
                     local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf, norm,
-                    local.scores, buffer, hits.scores, hits.numbers,
+                    live, local.scores, buffer, hits.scores, hits.numbers,
                 )  # fmt: skip
             hits.numbers[hits.numbers >= 0] += start
             parts.append(hits)

@@ -159,6 +159,7 @@ def _dot_bits(query_D: Any, codes: Any, table: Any) -> Any:
 
 TILE = 8 << 20  # scores of a tile: 32 MB
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
+GATHERED = 8192  # vectors copied together where only some are searched
 
 
 def search(
@@ -191,6 +192,28 @@ def search_range(queries: Floats, shards: Sequence[Shard], k: int, numbers: tupl
             gone = shard.deleted[(shard.deleted >= a) & (shard.deleted < b)] - a
             parts.append((first + a, replace(shard, vectors=shard.vectors[a:b], deleted=gone)))
     return _search(np.ascontiguousarray(queries, np.float32), parts, k, cores())
+
+
+def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Longs) -> Ranked:
+    """The k best among the vectors of these numbers, which rise, with the scores of `search`; no others are read."""
+    queries = np.ascontiguousarray(queries, np.float32)
+    _check(queries, shards)
+    gone = [shard.deleted + first for first, shard in zip(starts(shards), shards)]
+    numbers = numbers[~np.isin(numbers, np.concatenate([np.zeros(0, np.int64), *gone]))]
+
+    def gathered() -> Iterator[tuple[int, Shard]]:
+        """Vectors by their places among the numbers, in pieces that are small in memory."""
+        for (first, end), shard in zip(pairwise(starts(shards)), shards):
+            a, b = np.searchsorted(numbers, (first, end)).tolist()
+            for start in range(a, b, GATHERED):
+                rows = numbers[start : min(start + GATHERED, b)] - first
+                yield start, replace(shard, vectors=shard.vectors[rows], deleted=np.zeros(0, np.int64))
+
+    found = [
+        _search(queries[i : i + QUERIES], gathered(), k, cores()) for i in range(0, len(queries), QUERIES)
+    ]
+    ranked = stack(found) if found else Ranked.nothing(0, k)
+    return Ranked(ranked.scores, np.append(numbers, -1)[ranked.numbers])
 
 
 def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
@@ -253,7 +276,7 @@ class _Tile:
     live: NDArray[np.bool_]
 
 
-def _search(queries: Floats, shards: Sequence[tuple[int, Shard]], k: int, threads: int) -> Ranked:
+def _search(queries: Floats, shards: Iterable[tuple[int, Shard]], k: int, threads: int) -> Ranked:
     best = _Best.empty(len(queries), k)
     bounds = np.linspace(0, len(queries), min(threads, len(queries)) + 1).astype(int).tolist()
     shares = [
@@ -265,7 +288,7 @@ def _search(queries: Floats, shards: Sequence[tuple[int, Shard]], k: int, thread
     return best.ranked()
 
 
-def _tiles(queries: Floats, shards: Sequence[tuple[int, Shard]]) -> Iterator[_Tile]:
+def _tiles(queries: Floats, shards: Iterable[tuple[int, Shard]]) -> Iterator[_Tile]:
     """Tile after tile; each is used up before the next, which takes its memory."""
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     rows = min(ROWS, max(256, TILE // len(queries)))

@@ -1,16 +1,20 @@
 """Filters on metadata: which passages a search may give.
 
 A filter names a field and the value it must have, or several of which it must have one: {"language": "de", "year":
-["2023", "2024"]}. Fields are those of the documents' metadata, and `id`, `doc` and `title`. A search looks deeper and
-deeper until k passages pass or there are no more, so what it gives is the ranking without what is filtered out; a
-hybrid fuses what passes.
-Memory: 12 bytes a passage, 4 a document and field asked for, and the different values; read once, at the first filter.
+["2023", "2024"]}. Fields are those of the documents' metadata, and `id`, `doc` and `title`. What a search gives is the
+ranking without what is filtered out; a hybrid fuses what passes.
+
+A filter becomes one truth value per passage, and that a mask over the numbers of an index (`Passing`): BM25 and the
+stored vectors score what passes and nothing else. Where that is not possible or too much passes, a search looks deeper
+and deeper until k passages pass (`Filtered`).
+Memory: 12 bytes per passage, 4 per number of an index, 4 per document and field asked for, and the different values;
+read once, at the first filter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +22,9 @@ from numpy.typing import NDArray
 from liebig.base.errors import RecipeError
 from liebig.base.records import Query
 from liebig.collection.collection import Collection
-from liebig.collection.lookup import hash64
-from liebig.search.systems import Hits, System
+from liebig.collection.ids import Ids
+from liebig.collection.lookup import hash64, hash_all
+from liebig.search.systems import Hits, System, document_of
 
 Filters = Mapping[str, str | Sequence[str]]
 Passes = Callable[[Sequence[str]], Sequence[bool]]
@@ -45,6 +50,7 @@ class Owners:
     hashes: NDArray[np.uint64]
     documents: NDArray[np.int32]
     columns: Mapping[str, Column]
+    _indexes: dict[str, NDArray[np.int32]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, collection: Collection) -> Owners:
@@ -56,21 +62,32 @@ class Owners:
         order = np.argsort(hashes)
         return cls(hashes[order], owners[order], columns)
 
-    def passes(self, filters: Filters) -> Passes:
-        """Says of passages, by their ids, whether they pass."""
+    def passing(self, filters: Filters) -> Passing:
+        """The passages that pass."""
         wanted = {name: _values(name, value) for name, value in filters.items()}
         ids = wanted.pop("id", None)
-        live = np.ones(self._count, bool)
+        documents = np.ones(self._count, bool)
         for name, values in wanted.items():
-            live &= self._column(name).among(values)
+            documents &= self._column(name).among(values)
+        passages = documents[self.documents]
+        if ids is not None:
+            passages &= np.isin(np.arange(len(passages)), self.places(ids))
+        return Passing(self, passages)
 
-        def check(names: Sequence[str]) -> list[bool]:
-            keys = np.array([hash64(name) for name in names], np.uint64)
-            places = np.minimum(np.searchsorted(self.hashes, keys), max(len(self.hashes) - 1, 0))
-            passed = live[self.documents[places]].tolist() if len(keys) else []
-            return [ok and (ids is None or name in ids) for ok, name in zip(passed, names)]
+    def places(self, ids: Iterable[str]) -> NDArray[np.int32]:
+        """Where passages stand among the hashes; -1 for an id that no passage has."""
+        keys = hash_all(ids)
+        if not len(self.hashes):
+            return np.full(len(keys), -1, np.int32)
+        found = np.minimum(np.searchsorted(self.hashes, keys), len(self.hashes) - 1)
+        return np.where(self.hashes[found] == keys, found, -1).astype(np.int32)
 
-        return check
+    def places_in(self, name: str, ids: Sequence[Ids], pieces: bool) -> NDArray[np.int32]:
+        """The same for every number of an index, whose ids are those of passages or of their pieces; kept."""
+        if name not in self._indexes:
+            names = (id for part in ids for id in part.strings)
+            self._indexes[name] = self.places(map(document_of, names) if pieces else names)
+        return self._indexes[name]
 
     @property
     def _count(self) -> int:
@@ -83,6 +100,26 @@ class Owners:
                 fix=f"filter by {', '.join(sorted({*self.columns, 'id'}))}",
             )
         return self.columns[name]
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Which passages of a collection pass a filter."""
+
+    owners: Owners
+    passages: NDArray[np.bool_]
+
+    def check(self, ids: Sequence[str]) -> list[bool]:
+        """Says of passages, by their ids, whether they pass."""
+        found: list[bool] = self._of(self.owners.places(ids)).tolist()
+        return found
+
+    def mask(self, name: str, ids: Sequence[Ids], pieces: bool = False) -> NDArray[np.bool_]:
+        """Says it of every number of an index; `name` tells the indexes of a retriever apart."""
+        return self._of(self.owners.places_in(name, ids, pieces))
+
+    def _of(self, places: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return np.append(self.passages, False)[places]  # -1 is the last
 
 
 def _values(name: str, value: str | Sequence[str]) -> list[str]:

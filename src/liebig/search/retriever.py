@@ -33,7 +33,7 @@ from liebig.collection.collection import KINDS, Collection
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out
-from liebig.search.filters import Filtered, Filters, Owners
+from liebig.search.filters import Filtered, Filters, Owners, Passing
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName, read
 from liebig.search.systems import Dense, Folded, Hits, Lexical, System, document_of, layouts_of, weighted_by
 
@@ -169,11 +169,18 @@ def _manner(index: Index) -> tuple[Any, ...]:
 class Vectored(System):
     """A dense system and the vectors of its questions; a query's id is its place among them."""
 
-    def __init__(self, dense: Dense, vectors: NDArray[np.float32]) -> None:
-        self.name, self._dense, self._vectors = dense.name, dense, vectors
+    def __init__(
+        self, dense: Dense, vectors: NDArray[np.float32], numbers: NDArray[np.int64] | None = None
+    ) -> None:
+        self.name, self._dense, self._vectors, self._numbers = dense.name, dense, vectors, numbers
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        return self._dense.search_vectors(self._vectors[[int(query.id) for query in queries]], k)
+        vectors = self._vectors[[int(query.id) for query in queries]]
+        return self._dense.search_vectors(vectors, k, self._numbers)
+
+    def among(self, passing: Passing) -> System | None:
+        numbers = self._dense.numbers_among(passing)
+        return None if numbers is None else Vectored(self._dense, self._vectors, numbers)
 
 
 DEPTH = 100  # passages each system of a hybrid is asked for at least
@@ -408,7 +415,8 @@ def _asked(generation: Generation, name: str, texts: Sequence[str], filters: Fil
     system = generation.system(name, texts)
     if not filters:
         return system
-    return Filtered(system, generation.owners.passes(filters), _total(generation))
+    passing = generation.owners.passing(filters)
+    return system.among(passing) or Filtered(system, passing.check, _total(generation))
 
 
 def _results(generation: Generation, names: Sequence[str], lists: Sequence[Hits], k: int) -> list[Result]:

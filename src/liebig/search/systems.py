@@ -22,7 +22,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Query
 from liebig.bm25 import search as bm25
 from liebig.bm25.search import BM25
-from liebig.indexes import open_index
+from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
 from liebig.vectors.ranked import Ranked
 from liebig.vectors.vector_folder import Vectors
@@ -30,10 +30,12 @@ from liebig.vectors.vector_folder import Vectors
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
     from liebig.search.embed import Embedder
+    from liebig.search.filters import Passing
     from liebig.text.layout import RoleLayout
 
 
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
+SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
@@ -46,6 +48,10 @@ class System(ABC):
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         """The k best passages of every query."""
 
+    def among(self, passing: Passing) -> System | None:
+        """The system restricted to passages that pass a filter; None where it cannot score those alone."""
+        return None
+
     def ask(self, question: str, k: int) -> Hits:
         """The k best passages of one question."""
         return self.search([Query("", question)], k)[0]
@@ -54,12 +60,16 @@ class System(ABC):
 class Lexical(System):
     """A BM25 index."""
 
-    def __init__(self, index: BM25, threads: int = 1) -> None:
-        self.name, self.index, self.threads = "bm25", index, threads
+    def __init__(self, index: BM25, threads: int = 1, mask: NDArray[np.bool_] | None = None) -> None:
+        self.name, self.index, self.threads, self._mask = "bm25", index, threads, mask
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         texts, depth = [query.text for query in queries], within(k, self.index)
-        return named(self.index.search(texts, depth, self.threads), self.index.id)
+        return named(self.index.search(texts, depth, self.threads, self._mask), self.index.id)
+
+    def among(self, passing: Passing) -> System:
+        mask = passing.mask(self.name, [segment.ids for segment in self.index.segments])
+        return Lexical(self.index, self.threads, mask)
 
 
 class Dense(System):
@@ -100,9 +110,25 @@ class Dense(System):
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         return self.search_vectors(self.encode([query.text for query in queries]), k)
 
-    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[Hits]:
-        """The k best passages of vectors that are there already."""
-        return named(self.index.search(vectors, within(k, self.index)), self.index.id)
+    def search_vectors(
+        self, vectors: NDArray[np.float32], k: int, numbers: NDArray[np.int64] | None = None
+    ) -> list[Hits]:
+        """The k best passages of vectors that are there already; among these numbers, where some are given."""
+        if numbers is None:
+            return named(self.index.search(vectors, within(k, self.index)), self.index.id)
+        shards = self.index.stored()
+        assert shards is not None, "numbers_among says so"
+        ranked = exact_cpu.search_numbers(vectors, shards, max(1, min(k, len(numbers))), numbers)
+        return named(ranked, self.index.id)
+
+    def numbers_among(self, passing: Passing) -> NDArray[np.int64] | None:
+        """The numbers of the vectors that pass a filter; None where they are too many, or not stored here."""
+        shards = self.index.stored()
+        if shards is None:
+            return None
+        pieces = bool(self.index.about.get("pieces"))
+        numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
+        return numbers if len(numbers) <= SCORED else None
 
 
 class Given(System):
@@ -304,6 +330,10 @@ class Folded(System):
 
     def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
         self.name, self._system, self._how, self._owners = system.name, system, how, owners
+
+    def among(self, passing: Passing) -> System | None:
+        system = self._system.among(passing)
+        return None if system is None else Folded(system, self._how, self._owners)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         found: list[Hits] = [[] for _ in queries]

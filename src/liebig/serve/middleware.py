@@ -35,6 +35,7 @@ class Limits:
     seconds: float = 30.0
     queue: int = 4096
     requests: int = 1024
+    connections: int = 512  # that wait for the headers of a request
     wait_ms: float = 1.0
     budget: int | None = None
     batching: bool = True

@@ -107,6 +107,8 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
     """A uvicorn server that calls `ready` when it has started and stops quietly on a signal."""
     import uvicorn
 
+    from liebig.serve.connections import limited
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -128,6 +130,8 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
     return Server(
         uvicorn.Config(
             app,
+            http=limited(limits),
+            ws="none",
             log_level="warning",
             access_log=False,
             server_header=False,
