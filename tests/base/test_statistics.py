@@ -10,6 +10,7 @@ from scipy import special, stats
 
 from liebig.base.statistics import (
     bootstrap,
+    bootstrap_groups,
     compare,
     effect_size,
     holm,
@@ -34,6 +35,20 @@ def test_bootstrap_intervals_cover_the_truth_at_their_nominal_rate() -> None:
         interval = bootstrap(reciprocal_ranks(rng, 150), samples=600, level=0.9, seed=trial)
         covered.append(interval.low <= truth <= interval.high)
     assert np.mean(covered) == pytest.approx(0.9, abs=3 * np.sqrt(0.9 * 0.1 / 3000))
+
+
+def test_groups_count_alike_and_their_interval_covers_the_truth() -> None:
+    rng = np.random.default_rng(3)
+    covered = []
+    for trial in range(600):
+        groups = [rng.random(80), rng.random(20) / 2, rng.random(40) + 1]
+        interval = bootstrap_groups(groups, samples=400, level=0.9, seed=trial)
+        assert interval.mean == pytest.approx(np.mean([group.mean() for group in groups]))
+        covered.append(interval.low <= (0.5 + 0.25 + 1.5) / 3 <= interval.high)
+    # Percentile intervals of 20 values are a little too narrow.
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.05)
+    with pytest.raises(ValueError, match="without a query"):
+        bootstrap_groups([np.zeros(3), np.zeros(0)])
 
 
 def test_randomisation_p_values_are_uniform_under_the_null() -> None:

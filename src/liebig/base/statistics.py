@@ -58,6 +58,19 @@ def bootstrap(values: Values, *, samples: int = 10_000, level: float = 0.95, see
     return _interval(float(values.mean()), means, level)
 
 
+def bootstrap_groups(
+    groups: Sequence[Values], *, samples: int = 10_000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """The same of the mean of several groups' means: queries are drawn within their group, and groups count alike."""
+    if not groups or not all(group.size for group in groups):
+        raise ValueError("there is a group without a query to resample")
+    means = [
+        np.concatenate([group[draws].mean(axis=1) for draws in _draws(group.size, samples, seed + number)])
+        for number, group in enumerate(groups)
+    ]
+    return _interval(float(np.mean([group.mean() for group in groups])), np.mean(means, axis=0), level)
+
+
 def bootstrap_of(
     statistic: Callable[[NDArray[np.int64]], float],
     n: int,

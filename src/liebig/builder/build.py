@@ -2,7 +2,8 @@
 
     work/read        what liebig init read                 collection-1     documents and passages
     work/questions   known-item questions and their pool   bm25-1           of all passages
-    work/store       tokens, for training                  checks-1         which encoder and system, and why
+    work/rest        passages that are not asked about     checks-1         which encoder and system, and why
+    work/store       their tokens, for training
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
@@ -107,6 +108,7 @@ def copy_model(config: ModelConfig, folder: Folder) -> None:
 
 STAGES = (
     questions.STAGE,
+    questions.REST,
     check.STAGE,
     training.MEAN,
     Stage("model", ModelConfig, copy_model, part_of="build"),
@@ -223,15 +225,16 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     start = config.start
     collection = read_collection(builder, config, start)
     bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
-    checked, trained = _check(builder, config, start, collection)
+    checked, models = _check(builder, config, start, collection)
     checks = check.read(checked)
     choice = checks["choice"]
-    model = builder.part("model", {"model": str(trained if choice["encoder"] == "trained" else start)})
+    model = builder.part("model", {"model": str(models[choice["encoder"]])})
     index = index_vectors(builder, collection, model)
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
         weight=choice["weight"],
+        norm=choice["norm"],
         collection=collection.name,
         bm25=bm25.name,
         index=index.name,
@@ -290,26 +293,25 @@ def passage_fields(config: BuildConfig, model: Path) -> dict[str, Any]:
     return {"tokenizer": str(model), "length": length, "language": known}
 
 
-def _check(builder: Builder, config: BuildConfig, start: Path, collection: Path) -> tuple[Path, Path]:
-    """The folder of the check, and that of the trained model, which exists if the check names it.
+def _check(
+    builder: Builder, config: BuildConfig, start: Path, collection: Path
+) -> tuple[Path, dict[str, Path]]:
+    """The folder of the check, and the models it compared by the names it has for them.
 
     Of an encoder that is a good retriever already, the mean of before and after is what training gives.
     """
     asked = builder.work("questions", {"collection": str(collection), "seed": config.seed})
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
-    fields = {
-        "kind": "check",
-        "seed": config.seed,
-        "questions": str(asked),
-        "bm25": str(bm25),
-        "start": str(_encode(builder, "pool-start", asked, start)),
-    }
-    trained = builder.out / WORK / "trained" / "model"
+    models = {check.START: start}
+    vectors = {check.START: str(_encode(builder, "pool-start", asked, start))}
+    fields = {"kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors}
     if _train(builder, config, start, collection, asked):
+        trained = builder.out / WORK / "trained" / "model"
         if check.read(builder.work("check-start", fields))["fair"]:
             trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
-        fields["trained"] = str(_encode(builder, "pool-trained", asked, trained))
-    return builder.part("checks", fields), trained
+        models["trained"] = trained
+        vectors["trained"] = str(_encode(builder, "pool-trained", asked, trained))
+    return builder.part("checks", fields), models
 
 
 def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path, asked: Path) -> bool:
@@ -317,7 +319,8 @@ def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path,
     if config.minutes <= 0:
         builder.say("training: skipped, minutes = 0")
         return False
-    store = builder.work("store", {"kind": "prepare", "collection": str(collection), "tokenizer": str(start)})
+    rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
+    store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
     traits = training.Start.of(start)
     reason = training.why_not(traits, store)
     if reason is not None:

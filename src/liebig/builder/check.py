@@ -1,23 +1,27 @@
-"""Which encoder and which system are better on this corpus: measured on known-item questions, with intervals.
+"""Which encoder and which system answer questions on this corpus best: measured, with intervals, and hard to flatter.
 
-One half of the questions chooses (encoder, system, weight of BM25 in the hybrid), the other half says what the choice
-is worth, so that the numbers are not those it was chosen by. The trained encoder is taken where it is better than the
-one it started from. Titles favour words more than real questions do, so an encoder that alone reaches FAIR of BM25 gets
-the benefit of the doubt: of all weights within one standard error or DOUBT of the best the most even is taken, and the
-fusion is kept unless one of its parts is better by more than that. An encoder that does not must prove itself: the
-best weight counts, and the fusion has to win SIMPLER. A choice that another system beats on the judging half by more
-than chance explains is overruled. The reasons for a choice are written as sentences, most of all where it is not the
-largest number of the table. Cost: one search of the pool per system, and a fusion per weight.
+Every system is compared with one baseline: the untrained hybrid (BM25 and the encoder before training, PLAIN weights),
+which anybody can put together. It is kept unless another system is better beyond chance: the interval of the
+difference excludes 0, a paired randomisation test agrees, and no kind of question loses beyond chance. So
+
+1. an encoder other than the start (trained, taught, a teacher) is taken where its *hybrid* beats the untrained hybrid;
+2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
+   from a corpus repeat its words, which favours BM25;
+3. another weight or norm of the fusion is taken where, cross-fitted, it beats the plain one.
+
+Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
+fold is answered by the system that the other folds choose. Cost: one search of the pool per system, a fusion per
+weight.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +30,10 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.records import Query
-from liebig.base.statistics import bootstrap, compare
+from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
 from liebig.base.workspace import Folder
 from liebig.bm25.search import BM25
-from liebig.builder.questions import Question, halves, kinds, read as read_questions
+from liebig.builder.questions import Question, folds, kinds, read as read_questions
 from liebig.indexes import open_index
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -37,126 +41,231 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.search.retriever_folder import SystemName
+from liebig.search.retriever_folder import Norm, SystemName
 from liebig.search.systems import Dense, Folded, Hits, Lexical, System, weighted_by
 
 CHECKS = "checks.json"
-MEASURE = parse("nDCG@10")
+CUT = 10
+MEASURE = parse(f"nDCG@{CUT}")
 DEPTH = 100
-FEWEST = 10  # with fewer questions in a half, systems cannot be told apart
-FAIR = 0.5  # share of BM25's value that an encoder must reach alone to be trusted in a fusion
-DOUBT = 0.01  # advantage that questions made from titles may give to BM25
-STEPS = 20  # weights tried between 0 and 1
-SIMPLER = 0.003  # what a hybrid must win over one of its parts to be worth its cost
+FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
+FOLDS = 5
+FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
+DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
 PLAIN = 0.5  # weight where the questions do not decide
+WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 ALPHA = 0.05  # significance level
+SAMPLES = 2000  # resamples of an interval and of a test
+START = "start"
+LABELS = {START: "encoder before training", "trained": "encoder after training"}
 Values = NDArray[np.float64]
+Numbers = NDArray[np.int64]  # which questions
 
 
 class CheckConfig(Config):
-    """Which encoder and which system answer the known-item questions best."""
+    """Which encoder and which system answer the questions best."""
 
     questions: InputPath = Field(description="What the questions stage wrote.")
     bm25: InputPath = Field(description="BM25 index of the pool.")
-    start: InputPath = Field(description="Vectors of the pool by the encoder before training.")
-    trained: InputPath | None = Field(
-        None, description="Vectors by the encoder after training on the corpus."
+    encoders: dict[str, InputPath] = Field(
+        description="Vectors of the pool by encoder; start is the one before training."
     )
-    seed: int = Field(0, description="Divides the questions in two halves.")
+    asked_by: dict[str, InputPath] = Field(
+        {}, description="Models that encode the questions, where they are not those that made the vectors."
+    )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The encoder ("start" or "trained"), the system and BM25's weight in the hybrid."""
+    """A system that may be chosen: its encoder, its kind, and how a hybrid is fused."""
 
-    encoder: str
-    system: SystemName
-    weight: float
+    encoder: str = START
+    system: SystemName = "hybrid"
+    weight: float = PLAIN
+    norm: Norm = "minmax"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        label = LABELS.get(self.encoder, self.encoder)
+        match self.system:
+            case "bm25":
+                return "BM25"
+            case "dense":
+                return label
+            case "hybrid":
+                plain = self == replace(self, weight=PLAIN, norm="minmax")
+                return f"BM25 + {label}" + ("" if plain else ", tuned")
+            case _:
+                assert_never(self.system)
+
+
+BASELINE = Choice()
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the table: a system on the judging half, with its interval."""
+class Difference:
+    """A system minus another on the same questions, every kind of question with the same weight."""
 
-    name: str
-    value: float
+    mean: float
     low: float
     high: float
+    p: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether chance does not explain that the first is better."""
+        return self.low > 0 and self.p < ALPHA
 
 
 @dataclass
 class Judge:
-    """Questions, and the hits of each system for them."""
+    """Questions, the hits of BM25 and of each encoder for them, and what systems made of these are worth."""
 
     questions: Sequence[Question]
     hits: dict[str, list[Hits]] = field(default_factory=dict)
+    _values: dict[Choice, Values] = field(default_factory=dict)
 
     @cached_property
     def _judgements(self) -> Any:
-        grades = {str(i): dict.fromkeys(q.passages, 1) for i, q in enumerate(self.questions)}
-        return from_mapping(grades)
+        return from_mapping({str(i): dict.fromkeys(q.passages, 1) for i, q in enumerate(self.questions)})
+
+    @cached_property
+    def every(self) -> Numbers:
+        """All questions."""
+        return np.arange(len(self.questions))
+
+    @property
+    def encoders(self) -> list[str]:
+        """The names of the encoders."""
+        return [name for name in self.hits if name != "bm25"]
 
     def ask(self, name: str, system: System) -> None:
-        """Let a system answer all questions."""
+        """Let BM25 or an encoder answer all questions."""
         self.hits[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
 
-    def values(self, answers: Iterable[Hits]) -> NDArray[np.float64]:
+    def values(self, choice: Choice) -> Values:
+        """The measure of every question."""
+        if choice not in self._values:
+            self._values[choice] = self.measure(self.answers(choice))
+        return self._values[choice]
+
+    def answers(self, choice: Choice) -> list[Hits]:
+        """What a system finds."""
+        match choice.system:
+            case "bm25":
+                return self.hits["bm25"]
+            case "dense":
+                return self.hits[choice.encoder]
+            case "hybrid":
+                fuse = weighted_by(choice.weight, choice.norm)
+                return [fuse(pair) for pair in zip(self.hits["bm25"], self.hits[choice.encoder])]
+            case _:
+                assert_never(choice.system)
+
+    def measure(self, answers: Iterable[Hits]) -> Values:
         """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
-        ranked = {str(i): {id: -float(r) for r, (id, _) in enumerate(hits)} for i, hits in enumerate(answers)}
+        ranked = {
+            str(i): {id: -float(rank) for rank, (id, _) in enumerate(hits[:CUT])}
+            for i, hits in enumerate(answers)
+        }
         return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
 
-    def hybrid(self, encoder: str, weight: float) -> list[Hits]:
-        """BM25 and an encoder fused."""
-        fuse = weighted_by(weight, "minmax")
-        return [fuse(pair) for pair in zip(self.hits["bm25"], self.hits[encoder])]
+    def by_kind(self, values: Values, numbers: Numbers) -> dict[str, Values]:
+        """Values of some of the questions, kind by kind."""
+        found: dict[str, list[float]] = {}
+        for number in numbers:
+            found.setdefault(self.questions[number].kind, []).append(values[number])
+        return {kind: np.array(of_kind) for kind, of_kind in found.items()}
 
-    def weight(self, encoder: str, numbers: Sequence[int]) -> float:
-        """BM25's weight for some of the questions: the best, or the most even one that is not measurably worse."""
-        tried = {
-            step / STEPS: self.values(self.hybrid(encoder, step / STEPS))[numbers]
-            for step in range(STEPS + 1)
-        }
-        best = max(tried, key=lambda w: (float(tried[w].mean()), -abs(w - PLAIN)))
-        if not is_fair(tried[0.0], tried[1.0]):
-            return best
-        return min((w for w in tried if not beats(tried[best], tried[w])), key=lambda w: abs(w - PLAIN))
+    def mean(self, values: Values, numbers: Numbers) -> float:
+        """The mean of the kinds' means."""
+        return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values, numbers).values()]))
+
+    def interval(self, values: Values, numbers: Numbers) -> Interval:
+        """The same, with its interval."""
+        return bootstrap_groups(list(self.by_kind(values, numbers).values()), samples=SAMPLES)
+
+    def difference(self, a: Values, b: Values, numbers: Numbers) -> Difference:
+        """System a minus system b."""
+        groups = list(self.by_kind(a - b, numbers).values())
+        interval = bootstrap_groups(groups, samples=SAMPLES)
+        alike = np.concatenate([group / len(group) for group in groups])
+        return Difference(
+            interval.mean, interval.low, interval.high, randomisation_test(alike, samples=SAMPLES)
+        )
+
+    def better(self, a: Values, b: Values, numbers: Numbers, margin: float = 0.0) -> bool:
+        """Whether a is better than b beyond chance, and worse beyond chance on no kind of question."""
+        difference = self.difference(a, b, numbers)
+        if not difference.sure or difference.mean <= margin:
+            return False
+        lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
+        return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
+
+    def choose(self, numbers: Numbers) -> Choice:
+        """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
+        hybrids = [Choice(encoder) for encoder in self.encoders]
+        best = self._best(BASELINE, hybrids, numbers)
+        parts: list[SystemName] = ["bm25", "dense"]
+        chosen = self._best(best, [replace(best, system=part) for part in parts], numbers, DOUBT)
+        if chosen != best:
+            return chosen if chosen.system != "bm25" else replace(chosen, encoder=START)
+        if self.better(self.tuned(best, numbers), self.values(best), numbers):
+            return self.tune(best, numbers)
+        return best
+
+    def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers, margin: float = 0.0) -> Choice:
+        """Of the systems that beat the base beyond chance the best; the base, if none does."""
+        beaten = self.values(base)
+        sure = [other for other in others if self.better(self.values(other), beaten, numbers, margin)]
+        return max(sure, key=lambda other: self.mean(self.values(other), numbers), default=base)
+
+    def tune(self, choice: Choice, numbers: Numbers) -> Choice:
+        """The fusion that does best; of equal ones the most even."""
+        tried = [replace(choice, weight=weight) for weight in WEIGHTS]
+        return max(tried, key=lambda one: (self.mean(self.values(one), numbers), -abs(one.weight - PLAIN)))
+
+    def tuned(self, choice: Choice, numbers: Numbers) -> Values:
+        """What a tuned fusion is worth on questions that did not tune it."""
+        return self._cross_fitted(numbers, lambda others: self.tune(choice, others))
+
+    def predicted(self) -> Values:
+        """What the choice is worth on questions that did not choose."""
+        return self._cross_fitted(self.every, self.choose)
+
+    def _cross_fitted(self, numbers: Numbers, choose: Callable[[Numbers], Choice]) -> Values:
+        """Values of each fold by what is chosen on the others."""
+        fold = np.array(folds([self.questions[n] for n in numbers], FOLDS, 0))
+        found = self.values(BASELINE).copy()
+        for number in np.unique(fold):
+            here, others = numbers[fold == number], numbers[fold != number]
+            if len(others):
+                found[here] = self.values(choose(others))[here]
+        return found
 
 
-def is_fair(dense: Values, words: Values) -> bool:
-    """Whether an encoder alone is good enough to be trusted in a fusion."""
-    return float(dense.mean()) >= FAIR * float(words.mean())
-
-
-def beats(a: Values, b: Values) -> bool:
-    """Whether a is better than b by more than DOUBT, and than one standard error of their difference."""
-    difference = a - b
-    error = float(difference.std(ddof=1)) / len(difference) ** 0.5 if len(difference) > 1 else 0.0
-    return float(difference.mean()) > max(error, DOUBT)
+def is_fair(dense: float, words: float) -> bool:
+    """Whether an encoder alone is good enough to be called a retriever."""
+    return dense >= FAIR * words
 
 
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
-    judge = Judge(read_questions(config.questions))
-    sides = halves(judge.questions, config.seed)
-    indexes = {"start": config.start} | ({"trained": config.trained} if config.trained is not None else {})
-    if min(map(len, sides)) < FEWEST:
-        undecided = {
-            "questions": kinds(judge.questions),
-            "choice": asdict(Choice("start", "hybrid", PLAIN)),
-            "rows": [],
-            "compared": {},
-            "why": [],
-            "encoders": list(indexes),
-            "fair": False,
-        }
-        folder.write_json(CHECKS, undecided)
-        return
-    judge.ask("bm25", Lexical(BM25.open(config.bm25)))
-    for name, path in indexes.items():
-        index = open_index(path)
-        dense = Dense(index)
-        judge.ask(name, Folded(dense, "max") if index.about.get("pieces") else dense)
-    folder.write_json(CHECKS, _judged(judge, list(indexes), *sides))
+    judge = Judge(enough(read_questions(config.questions)))
+    if judge.questions:
+        judge.ask("bm25", Lexical(BM25.open(config.bm25)))
+        for name, path in config.encoders.items():
+            index = open_index(path)
+            dense = Dense(index, config.asked_by.get(name))
+            judge.ask(name, Folded(dense, "max") if index.about.get("pieces") else dense)
+    folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
+
+
+def enough(questions: Sequence[Question]) -> list[Question]:
+    """The questions of the kinds that have FEWEST or more."""
+    counts = kinds(questions)
+    return [question for question in questions if counts[question.kind] >= FEWEST]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -165,179 +274,142 @@ def read(folder: Path) -> dict[str, Any]:
     return checks
 
 
-def _judged(
-    judge: Judge, names: Sequence[str], choosing: Sequence[int], judging: Sequence[int]
-) -> dict[str, Any]:
-    weights = {name: judge.weight(name, choosing) for name in names}
-    answers: dict[str, list[Hits]] = {"BM25": judge.hits["bm25"]}
-    for name in names:
-        answers[_dense(name)] = judge.hits[name]
-        answers[_hybrid(name)] = judge.hybrid(name, weights[name])
-    values = {name: judge.values(hits) for name, hits in answers.items()}
-    chose = {name: v[choosing] for name, v in values.items()}
-    judged = {name: v[judging] for name, v in values.items()}
-    first = _choose(chose, names, weights)
-    choice = _overruled(first, judged, names, weights)
+def undecided(config: CheckConfig) -> dict[str, Any]:
+    """A check without enough questions."""
+    return {
+        "questions": kinds(read_questions(config.questions)),
+        "choice": asdict(BASELINE),
+        "chosen": BASELINE.name,
+        "rows": [],
+        "why": [],
+        "fair": False,
+    }
+
+
+def judged(judge: Judge) -> dict[str, Any]:
+    """The choice, what it is worth, and what every system is worth beside it."""
+    every = judge.every
+    choice = judge.choose(every)
+    hybrids = [Choice(encoder) for encoder in judge.encoders]
+    systems = [Choice(system="bm25"), *(replace(one, system="dense") for one in hybrids), *hybrids]
+    values = {system: judge.values(system) for system in systems}
+    if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
+        values[choice] = judge.tuned(replace(choice, weight=PLAIN, norm="minmax"), every)
+    baseline, predicted = values[BASELINE], judge.predicted()
     return {
         "questions": kinds(judge.questions),
-        "judging": len(judging),
         "measure": str(MEASURE),
-        "encoders": list(names),
-        "fair": is_fair(values[_dense("start")][choosing], values["BM25"][choosing]),
-        "weights": weights,
         "choice": asdict(choice),
-        "chosen": _name(choice),
-        "rows": [asdict(_row(name, v)) for name, v in judged.items()],
-        "compared": _compared(judged, _name(choice), names),
-        "why": _why(first, choice, chose, judged),
+        "chosen": choice.name,
+        "baseline": BASELINE.name,
+        "fair": is_fair(*(judge.mean(values[Choice(system=part)], every) for part in ("dense", "bm25"))),
+        "rows": [row(judge, system.name, of_system, baseline) for system, of_system in values.items()],
+        "predicted": row(judge, choice.name, predicted, baseline),
+        "why": why(judge, choice),
     }
 
 
-def _choose(values: dict[str, Values], names: Sequence[str], weights: dict[str, float]) -> Choice:
-    """Encoder and system by the choosing half."""
-    means = {name: float(v.mean()) for name, v in values.items()}
-    encoder = "trained" if "trained" in names and _helped(means) else "start"
-    single: SystemName = "bm25" if means["BM25"] >= means[_dense(encoder)] else "dense"
-    alone, both = (
-        values[name] for name in ("BM25" if single == "bm25" else _dense(encoder), _hybrid(encoder))
-    )
-    worth = float(both.mean() - alone.mean()) >= SIMPLER
-    if is_fair(values[_dense(encoder)], values["BM25"]) and 0 < weights[encoder] < 1:
-        worth = not beats(alone, both)
-    return Choice(encoder, "hybrid" if worth else single, weights[encoder])
+def row(judge: Judge, name: str, values: Values, baseline: Values) -> dict[str, Any]:
+    """A line of the table: a system with its interval, its difference to the baseline, and its value by kind."""
+    interval = judge.interval(values, judge.every)
+    return {
+        "name": name,
+        "value": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "difference": asdict(judge.difference(values, baseline, judge.every)),
+        "kinds": {kind: float(v.mean()) for kind, v in judge.by_kind(values, judge.every).items()},
+    }
 
 
-def _overruled(
-    choice: Choice, judged: dict[str, Values], names: Sequence[str], weights: dict[str, float]
-) -> Choice:
-    """The choice, or the best system of the judging half, where chance does not explain that it is better."""
-    best = max(judged, key=lambda name: float(judged[name].mean()))
-    if not _sure(judged[best], judged[_name(choice)]):
-        return choice
-    systems: tuple[SystemName, ...] = ("bm25", "dense", "hybrid")
-    every = [Choice(name, system, weights[name]) for system in systems for name in names]
-    return next(other for other in every if _name(other) == best)
+def why(judge: Judge, choice: Choice) -> list[str]:
+    """The reasons for a choice, as sentences."""
+    return [
+        *(_why_encoder(judge, name, choice) for name in judge.encoders if name != START),
+        _why_system(judge, choice),
+    ]
 
 
-def _sure(a: Values, b: Values) -> bool:
-    """Whether a is better than b by more than chance explains."""
-    return float((a - b).mean()) > 0 and compare(a, b, samples=2000).p_randomisation < ALPHA
+def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
+    """Whether an encoder beside the start was taken."""
+    hybrid = Choice(encoder)
+    values, baseline = judge.values(hybrid), judge.values(BASELINE)
+    found = judge.difference(values, baseline, judge.every)
+    says = f"{hybrid.name} has {shown(found)} to the untrained hybrid"
+    label = "training" if encoder == "trained" else f"the encoder {encoder!r}"
+    label = label[0].upper() + label[1:]
+    if choice.encoder == encoder:
+        return f"{label} is kept: {says}, which chance does not explain."
+    if judge.better(values, baseline, judge.every):
+        return f"{label} is not kept, although {says}: {choice.name} has more."
+    if found.sure:
+        return f"{label} is not kept: {says}, but one kind of questions is answered worse beyond chance."
+    if found.high < 0:
+        return f"{label} is not kept, because it did harm: {says}. The untrained encoder is used."
+    return f"{label} is not kept: {says}, which is within chance. The untrained encoder is used."
 
 
-def _why(first: Choice, choice: Choice, chose: dict[str, Values], judged: dict[str, Values]) -> list[str]:
-    """The reasons for a choice, as sentences: by the half that chose, and by the other where it says otherwise."""
-    name = _name(choice)
-    if choice != first:
-        ahead = float((judged[name] - judged[_name(first)]).mean())
-        return [
-            f"{name} was chosen: half of the questions preferred {_name(first)}, but on the other half {name} is ahead "
-            f"by {ahead:.3f}, which chance does not explain."
-        ]
-    means = {other: float(v.mean()) for other, v in chose.items()}
-    best = max(means, key=lambda other: (means[other], other == name))
-    count = len(chose[name])
-    if best == name:
-        others = ", ".join(f"{other} {mean:.3f}" for other, mean in means.items() if other != name)
-        lines = [
-            f"{name} was chosen: it did best on the {count} questions that choose ({means[name]:.3f}; {others})."
-        ]
-    else:
-        lines = [
-            f"{name} was chosen although {best} had more on the {count} questions that choose ({means[best]:.3f} to "
-            f"{means[name]:.3f}): {_preferred(choice, best)}."
-        ]
-    value = {other: float(v.mean()) for other, v in judged.items()}
-    top = max(value, key=lambda other: (value[other], other == name))
-    if top != name:
-        lines.append(
-            f"In the table {top} is ahead by {value[top] - value[name]:.3f}, which is within chance, so it does not "
-            "change the choice."
-        )
-    return lines
-
-
-def _preferred(choice: Choice, best: str) -> str:
-    """Why a choice stands against a system that had a little more."""
-    if best in (_dense(_other(choice)), _hybrid(_other(choice))):
-        kept = "is better alone" if choice.encoder == "trained" else "is as good without training"
-        return f"the difference is small, and the {_dense(choice.encoder)} {kept}"
+def _why_system(judge: Judge, choice: Choice) -> str:
+    """Why this system answers, and with which weight."""
+    hybrid = replace(choice, system="hybrid", weight=PLAIN, norm="minmax")
     if choice.system != "hybrid":
-        return f"a hybrid has to win at least {SIMPLER} to be worth its cost"
-    if best == "BM25":
+        found = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
         return (
-            "the difference is small, and questions made from titles repeat the words of the text more often than "
-            "people do, which favours BM25"
+            f"{choice.name} answers: it has {shown(found)} to {hybrid.name}, which chance does not explain."
         )
-    return "the difference is small, and words and vectors fail on different questions"
+    if choice != hybrid:
+        found = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
+        return (
+            f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
+            f"{shown(found)} to equal weights, which chance does not explain."
+        )
+    return f"{choice.name} answers, with equal weights: no part of it and no other weight is better beyond chance."
 
 
-def _other(choice: Choice) -> str:
-    return "start" if choice.encoder == "trained" else "trained"
-
-
-def _helped(means: dict[str, float]) -> bool:
-    """Whether the trained encoder is better in the fusion, or as good there and better alone."""
-    gain = {
-        kind: means[name("trained")] - means[name("start")]
-        for kind, name in (("both", _hybrid), ("alone", _dense))
-    }
-    return gain["both"] > DOUBT or (gain["both"] >= -DOUBT and gain["alone"] > 0)
-
-
-def _dense(encoder: str) -> str:
-    return {"start": "encoder before training", "trained": "encoder after training"}[encoder]
-
-
-def _hybrid(encoder: str) -> str:
-    return f"BM25 + {_dense(encoder)}"
-
-
-def _name(choice: Choice) -> str:
-    if choice.system == "bm25":
-        return "BM25"
-    return _hybrid(choice.encoder) if choice.system == "hybrid" else _dense(choice.encoder)
-
-
-def _row(name: str, values: NDArray[np.float64]) -> Row:
-    interval = bootstrap(values, samples=2000)
-    return Row(name, interval.mean, interval.low, interval.high)
-
-
-def _compared(judged: dict[str, NDArray[np.float64]], chosen: str, names: Sequence[str]) -> dict[str, Any]:
-    """Differences that people want to know: the choice against BM25, and training against none."""
-    pairs = {"chosen - BM25": (chosen, "BM25")} if chosen != "BM25" else {}
-    if "trained" in names:
-        pairs["trained - untrained"] = (_dense("trained"), _dense("start"))
-    compared = {}
-    for name, (a, b) in pairs.items():
-        c = compare(judged[a], judged[b], samples=2000)
-        compared[name] = {**asdict(c.difference), "p": c.p_randomisation, "wins": c.wins, "losses": c.losses}
-    return compared
+def shown(difference: Difference) -> str:
+    """A difference with its interval."""
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
 def sentences(checks: Mapping[str, Any]) -> list[str]:
-    """The check for people: a table with intervals, differences, and the reasons for the choice."""
+    """The check for people: a table with intervals and differences, the reasons for the choice, and the prediction."""
     made = ", ".join(f"{count} by {kind}" for kind, count in checks["questions"].items()) or "none"
     if not checks["rows"]:
         return [f"Known-item questions from the corpus: {made}. Too few to tell systems apart: BM25 and the "
                 "untrained encoder are used together, with equal weights."]  # fmt: skip
-    lines = [
-        f"Known-item questions from the corpus: {made}; "
-        f"{checks['measure']} on the {checks['judging']} that were not used to choose:"
-    ]
-    width = max(len(row["name"]) for row in checks["rows"])
-    for row in checks["rows"]:
-        mark = "  <- chosen" if row["name"] == checks["chosen"] else ""
+    lines = [f"Known-item questions from the corpus: {made}; {checks['measure']}, each kind counts the same:"]
+    lines += _table(checks)
+    lines += checks.get("why", [])
+    if "predicted" in checks:  # folders of earlier versions have none
+        told = checks["predicted"]
         lines.append(
-            f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]{mark}"
+            f"Predicted by questions that did not choose: {told['value']:.3f} [{told['low']:.3f}, {told['high']:.3f}], "
+            f"{shown(Difference(**told['difference']))} to the untrained hybrid."
         )
-    lines += [_difference(name, c) for name, c in checks["compared"].items()]
-    return [*lines, *checks.get("why", [])]  # folders of earlier versions have no reasons
+    return lines
 
 
-def _difference(name: str, c: dict[str, Any]) -> str:
-    sure = "statistically significant" if c["p"] < ALPHA else "not statistically significant"
-    return f"  {name}: {c['mean']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {sure}"
+def _table(checks: Mapping[str, Any]) -> list[str]:
+    """A line for each system: value, interval, difference to the baseline, values by kind."""
+    rows = checks["rows"]
+    of_kinds = list(rows[0].get("kinds", {}))
+    width = max(len(row["name"]) for row in rows)
+    lines = []
+    if len(of_kinds) > 1:
+        head = "  ".join(f"{kind:>9}" for kind in of_kinds)
+        lines.append(f"  {'':<{width}}  value  95 %            to baseline  {head}")
+    for row in rows:
+        line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
+        if "difference" in row:
+            line += (
+                "    baseline"
+                if row["name"] == checks["baseline"]
+                else f"{row['difference']['mean']:>+12.3f}"
+            )
+        if len(of_kinds) > 1:
+            line += "   " + "  ".join(f"{row['kinds'][kind]:>9.3f}" for kind in of_kinds)
+        lines.append(line + ("  <- chosen" if row["name"] == checks["chosen"] else ""))
+    return lines
 
 
 STAGE = Stage("check", CheckConfig, write_check, part_of="build")

@@ -1,23 +1,29 @@
 """Known-item questions made from the corpus itself, and the passages they are asked against.
 
-| kind      | question                                   | what should be found                        |
-| --------- | ------------------------------------------ | ------------------------------------------- |
-| generated | a query that was generated for a passage   | that passage                                |
-| heading   | title and heading of a section             | the section's passages                      |
-| title     | a title                                    | the passages under it                       |
-| sentence  | a sentence, taken out of its passage       | what is left of the passage                 |
+| kind      | question                                              | what should be found            |
+| --------- | ----------------------------------------------------- | ------------------------------- |
+| generated | a query that was generated for a passage              | that passage                    |
+| heading   | title and heading of a section                        | the section's passages          |
+| title     | a title                                               | the passages under it           |
+| sentence  | a sentence, taken out of its passage                  | what is left of the passage     |
+| keywords  | two to six salient words of a passage, in any order   | that passage                    |
+| claim     | a sentence, taken out of its passage, a third of its  | what is left of the passage     |
+|           | words dropped and its halves exchanged                |                                 |
 
-The best kinds that a corpus has are used, sentences only where there are fewer than LEAST others. Questions are held
-out of the text they are asked against: passages are asked without titles and headings, and without the sentence. So
-the words of a question are in the right passage only as far as its author repeats them. (Taking titles out of the text
-as well was tried on MedQuAD, and is further from its real questions.) The pool is what should be found and other
-passages, drawn evenly, until it is full; it is the same for every system. Cost: a few passes over the collection;
-memory: titles of at most MOST passages.
+One kind alone flatters something: titles what was trained on titles, sentences and keywords BM25. So all kinds that a
+corpus has are asked, and each counts the same (`check.py`). Questions come from documents that are held out: nothing of
+them is trained on (`write_rest` copies the others). Questions are also held out of the text they are asked against:
+passages are asked without titles and headings, and without the sentence. (Taking titles out of the text as well was
+tried on MedQuAD, and is further from its real questions.) The pool is what should be found and other passages, drawn
+evenly, until it is full; it is the same for every system. Cost: a few passes over the collection; memory: titles of at
+most MOST passages, and the passages that are held out.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,12 +46,16 @@ from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
 from liebig.text.sentences import spans
 
-QUESTIONS, PAIRS = "questions.jsonl", "pairs"
-LEAST = 100
+QUESTIONS, PAIRS, HELD = "questions.jsonl", "pairs", "held-out.txt"
+LEAST = 100  # pairs of a title and its passages that are worth training on
 MOST = 200_000  # passages whose titles are used at most
+DOCUMENTS = 300  # held out at most, and never more than half
+FEW = 8  # of fewer documents passages are held out
 SHARED = 3  # a title that more documents have is not a question
 LONGEST = 64  # a title or heading over more passages says too little about each
 WORDS = (5, 25)  # of a sentence that is a question
+KEYWORDS = (2, 6)
+SALIENT = 12  # words of a passage that keywords are drawn from
 InSample = Callable[[str], bool]
 
 
@@ -53,9 +63,9 @@ class QuestionsConfig(Config):
     """Known-item questions made from the corpus itself."""
 
     collection: InputPath = Field(description="A collection with passages.")
-    most: int = Field(400, ge=0, description="Maximum number of questions.")
-    pool: int = Field(2000, ge=1, description="Maximum number of passages they are asked against.")
-    seed: int = Field(0, description="Draws questions and pool.")
+    each: int = Field(100, ge=0, description="Maximum number of questions of a kind.")
+    pool: int = Field(3000, ge=1, description="Maximum number of passages they are asked against.")
+    seed: int = Field(0, description="Draws documents, questions and pool.")
 
 
 @dataclass(frozen=True)
@@ -69,19 +79,52 @@ class Question:
 
 
 def write_questions(config: QuestionsConfig, folder: Folder) -> None:
-    """Write questions, the pool as a collection of its own, and what is left to train on as another."""
+    """Write questions, the pool as a collection of its own, what is held out, and pairs of the rest to train on."""
     collection = Collection(config.collection)
-    chosen, rest = choose(collection, config.most, config.seed)
+    in_sample = _sample(collection, config.seed)
+    held = hold_out(collection, in_sample, config.seed)
+    asked, rest = choose(collection, held, in_sample, config)
     cuts: dict[str, list[str]] = defaultdict(list)
-    for question in chosen:
+    for question in asked:
         for id in question.passages if question.cut else ():
             cuts[id].append(question.cut)
-    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in chosen))
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in asked))
+    write_lines(folder.path / HELD, sorted(held))
     with CollectionWriter(folder.path) as writer:
-        for passage in _pool(collection, {id for q in chosen for id in q.passages}, config):
+        for passage in _pool(collection, {id for q in asked for id in q.passages}, config):
             writer.add(Item(bare(passage, cuts[passage.id]), Where(str(collection.path))))
     if len(rest) >= LEAST:
         _write_pairs(folder.path / PAIRS, rest, collection)
+
+
+class RestConfig(Config):
+    """The passages of a collection that are not held out for questions."""
+
+    collection: InputPath = Field(description="A collection with passages.")
+    questions: InputPath = Field(description="What the questions stage wrote.")
+
+
+def write_rest(config: RestConfig, folder: Folder) -> None:
+    """Copy the passages to train on: those of documents about which nothing is asked."""
+    held = set((config.questions / HELD).read_text(encoding="utf-8").splitlines())
+    collection = Collection(config.collection)
+    with CollectionWriter(folder.path) as writer:
+        for passage in collection.passages():
+            if not _is_held(passage, held):
+                writer.add(Item(passage, Where(str(collection.path))))
+
+
+def hold_out(collection: Collection, in_sample: InSample, seed: int) -> set[str]:
+    """Ids of documents that are asked about and not trained on; of passages, where there are few documents."""
+    documents = dict.fromkeys(p.doc or p.id for p in collection.passages() if in_sample(p.doc or p.id))
+    if len(documents) < FEW:
+        documents = dict.fromkeys(p.id for p in collection.passages() if in_sample(p.id))
+    count = min(DOCUMENTS, len(documents) // 2)
+    return set(heapq.nsmallest(count, documents, key=lambda id: _place(seed, id)))
+
+
+def _is_held(passage: Passage, held: set[str]) -> bool:
+    return passage.id in held or passage.doc in held
 
 
 def _write_pairs(path: Path, questions: Sequence[Question], collection: Collection) -> None:
@@ -117,21 +160,31 @@ def bare(passage: Passage, cuts: Sequence[str] = ()) -> Passage:
     return replace(passage, title="", text=text.strip() or passage.text)
 
 
-def choose(collection: Collection, most: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """Up to `most` questions of the best kinds there are, and those that are left; never one text in both."""
-    chosen: list[Question] = []
+def choose(
+    collection: Collection, held: set[str], in_sample: InSample, config: QuestionsConfig
+) -> tuple[list[Question], list[Question]]:
+    """Up to `each` questions of every kind about what is held out, and titles and headings of the rest."""
+    passages = {p.id: p for p in collection.passages() if _is_held(p, held)}
+    asked: list[Question] = []
     rest: list[Question] = []
-    in_sample = _sample(collection, seed)
+
+    def ask(made: Iterable[Question]) -> None:
+        asked.extend(heapq.nsmallest(config.each, made, key=lambda q: _place(config.seed, q.text)))
+
     for make in (_generated, _headings, _titles):
-        made = sorted(make(collection, in_sample), key=lambda q: _place(seed, q.text))
-        count = max(0, min(most - len(chosen), len(made) // 2 if len(made) > 2 * LEAST else len(made)))
-        chosen += made[:count]
-        rest += made[count:]
-    if len(chosen) < min(LEAST, most):
-        made = sorted(_sentences(collection, in_sample, seed), key=lambda q: _place(seed, q.text))
-        chosen += made[: most - len(chosen)]
-    texts = {question.text for question in chosen}
-    return chosen, [question for question in rest if question.text not in texts]
+        made = list(make(collection, in_sample))
+        about = [any(id in passages for id in question.passages) for question in made]
+        ask(question for question, is_held in zip(made, about) if is_held)
+        rest += [question for question, is_held in zip(made, about) if not is_held]
+    # A passage is asked about once by its text, so that no question takes away what another one needs.
+    shares: list[list[Passage]] = [[], [], []]
+    for passage in passages.values():
+        shares[_place(config.seed + 3, passage.id) % 3].append(passage)
+    ask(_sentences(shares[0], config.seed))
+    ask(_claims(shares[1], config.seed))
+    ask(_keywords(shares[2], collection, in_sample, config.seed))
+    texts = {question.text for question in asked}
+    return asked, [question for question in rest if question.text not in texts]
 
 
 def _sample(collection: Collection, seed: int) -> InSample:
@@ -183,16 +236,53 @@ def _titles(collection: Collection, in_sample: InSample) -> Iterator[Question]:
             yield Question(title, tuple(ids), "title")
 
 
-def _sentences(collection: Collection, in_sample: InSample, seed: int) -> Iterator[Question]:
+def _sentences(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
     """One sentence of every passage that has another one besides."""
-    for passage in collection.passages():
-        if not in_sample(passage.id):
-            continue
+    for passage in passages:
         places = spans(passage.text)
         fit = [(a, b) for a, b in places if WORDS[0] <= len(passage.text[a:b].split()) <= WORDS[1]]
         if len(places) > 1 and fit:
             a, b = fit[_place(seed, passage.id) % len(fit)]
             yield Question(passage.text[a:b], (passage.id,), "sentence", passage.text[a:b])
+
+
+def _claims(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
+    """The same in other words, as far as that can be had without a model: fewer, and in another order."""
+    for question in _sentences(passages, seed):
+        words = question.text.split()
+        dropped = heapq.nsmallest(
+            len(words) // 3, range(len(words)), key=lambda i: _place(seed, f"{i} {question.text}")
+        )
+        kept = [word for i, word in enumerate(words) if i not in dropped]
+        half = len(kept) // 2
+        yield replace(question, text=" ".join(kept[half:] + kept[:half]).strip(" .,;:"), kind="claim")
+
+
+def _keywords(
+    passages: Sequence[Passage], collection: Collection, in_sample: InSample, seed: int
+) -> Iterator[Question]:
+    """Two to six of the words that tell a passage from others (tf-idf); words of one passage only are too easy."""
+    counts = {passage.id: Counter(_words(passage.text)) for passage in passages}
+    known = {word for of_passage in counts.values() for word in of_passage}
+    having: Counter[str] = Counter()
+    total = 0
+    for passage in collection.passages():
+        if in_sample(passage.id):
+            total += 1
+            having.update(known.intersection(_words(passage.text)))
+    for id, of_passage in counts.items():
+        scores = {w: n * math.log(1 + total / having[w]) for w, n in of_passage.items() if having[w] > 1}
+        salient = heapq.nlargest(SALIENT, scores, key=lambda word: (scores[word], word))
+        count = KEYWORDS[0] + _place(seed, id) % (KEYWORDS[1] - KEYWORDS[0] + 1)
+        if len(salient) >= count:
+            drawn = heapq.nsmallest(count, salient, key=lambda word: _place(seed, f"{id} {word}"))
+            yield Question(" ".join(drawn), (id,), "keywords")
+
+
+def _words(text: str) -> list[str]:
+    """Words that can stand in a query: letters, three of them at least."""
+    words: list[str] = re.findall(r"[^\W\d_]{3,}", text.casefold())
+    return words
 
 
 def _pool(collection: Collection, answers: set[str], config: QuestionsConfig) -> list[Passage]:
@@ -202,10 +292,9 @@ def _pool(collection: Collection, answers: set[str], config: QuestionsConfig) ->
     return [p for p in collection.passages() if p.id in answers or _place(config.seed + 1, p.id) < limit]
 
 
-def halves(questions: Sequence[Question], seed: int) -> tuple[list[int], list[int]]:
-    """Indices of the questions that choose, and of those that judge the choice."""
-    sides = [_place(seed + 2, question.text) % 2 for question in questions]
-    return [i for i, side in enumerate(sides) if side == 0], [i for i, side in enumerate(sides) if side == 1]
+def folds(questions: Sequence[Question], count: int, seed: int) -> list[int]:
+    """The fold of every question, 0 … count - 1, by its text."""
+    return [_place(seed + 2, question.text) % count for question in questions]
 
 
 def kinds(questions: Iterable[Question]) -> dict[str, int]:
@@ -214,3 +303,4 @@ def kinds(questions: Iterable[Question]) -> dict[str, int]:
 
 
 STAGE = Stage("questions", QuestionsConfig, write_questions, part_of="build")
+REST = Stage("rest", RestConfig, write_rest, part_of="build")

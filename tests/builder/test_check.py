@@ -1,0 +1,167 @@
+"""The check of a build: which systems it compares, when it leaves the untrained hybrid, and what it predicts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from liebig.builder import check
+from liebig.builder.check import BASELINE, Choice, Judge
+from liebig.builder.questions import Question
+
+KINDS = ("title", "sentence", "keywords", "claim")
+
+
+def judge_of(shares, count=60, kinds=KINDS, jitter=0):
+    """A judge whose systems have these shares of each kind of question right, by system or by system and kind.
+
+    A hybrid is given as "start+" or "trained+"; which questions are right depends on `jitter`.
+    """
+    questions = [Question(f"{kind} {i}", (f"p{i}",), kind) for kind in kinds for i in range(count)]
+    generator = np.random.default_rng(jitter)
+    order = np.concatenate([generator.permutation(count) for _ in kinds])
+    values = {}
+    for name, share in shares.items():
+        limits = [
+            (share[k] if isinstance(share, dict) else share) * count for k in kinds for _ in range(count)
+        ]
+        values[name] = (order < np.array(limits)).astype(float)
+    judge = Judge(questions, {name: [] for name in shares if not name.endswith("+")})
+    judge._values[Choice(system="bm25")] = values["bm25"]
+    for name in judge.encoders:
+        judge._values[Choice(name, "dense")] = values[name]
+        judge._values[Choice(name, "bm25")] = values["bm25"]
+        for weight in check.WEIGHTS:
+            judge._values[Choice(name, "hybrid", weight)] = values[f"{name}+"]
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        # The trained hybrid is better beyond chance: it is kept.
+        ({"bm25": 0.4, "start": 0.4, "start+": 0.5, "trained": 0.5, "trained+": 0.6}, Choice("trained")),
+        # The trained encoder is better alone, its hybrid is not: nothing is kept.
+        ({"bm25": 0.4, "start": 0.3, "start+": 0.5, "trained": 0.5, "trained+": 0.5}, BASELINE),
+        # Training did harm.
+        ({"bm25": 0.4, "start": 0.4, "start+": 0.5, "trained": 0.4, "trained+": 0.4}, BASELINE),
+        # The encoder is useless: words alone.
+        ({"bm25": 0.6, "start": 0.0, "start+": 0.4}, Choice(system="bm25")),
+        # Words are no use: vectors alone.
+        ({"bm25": 0.0, "start": 0.6, "start+": 0.4}, Choice(system="dense")),
+        # Any number of encoders: the best hybrid of those that beat the untrained one.
+        (
+            {
+                "bm25": 0.3,
+                "start": 0.3,
+                "start+": 0.4,
+                "trained": 0.3,
+                "trained+": 0.5,
+                "teacher": 0.3,
+                "teacher+": 0.6,
+            },
+            Choice("teacher"),
+        ),
+    ],
+)
+def test_the_untrained_hybrid_is_left_only_for_what_is_better_beyond_chance(shares, expected):
+    judge = judge_of(shares)
+    assert judge.choose(judge.every) == expected
+    assert check.judged(judge)["chosen"] == expected.name
+
+
+def test_a_gain_within_chance_is_not_kept_and_that_is_said():
+    judge = judge_of({"bm25": 0.4, "start": 0.4, "start+": 0.5, "trained": 0.5, "trained+": 0.5})
+    values = judge._values[Choice("trained")].copy()
+    values[:2] = 1.0  # two questions of 240
+    judge._values[Choice("trained")] = values
+    checks = check.judged(judge)
+    assert checks["choice"]["encoder"] == "start"
+    assert checks["why"][0].startswith("Training is not kept: BM25 + encoder after training has +0.0")
+    assert "within chance. The untrained encoder is used." in check.sentences(checks)[-3]
+
+
+def test_a_gain_on_one_kind_does_not_pay_for_a_loss_on_another():
+    same = dict.fromkeys(KINDS, 0.5)
+    judge = judge_of(
+        {
+            "bm25": 0.4,
+            "start": 0.4,
+            "start+": same,
+            "trained": 0.4,
+            "trained+": same | {"title": 1.0, "claim": 0.3},
+        }
+    )
+    assert judge.difference(judge.values(Choice("trained")), judge.values(BASELINE), judge.every).sure
+    checks = check.judged(judge)
+    assert checks["choice"]["encoder"] == "start"
+    assert "one kind of questions is answered worse beyond chance" in checks["why"][0]
+
+
+def test_every_kind_of_question_counts_the_same():
+    questions = [Question(f"t{i}", ("p",), "title") for i in range(90)]
+    questions += [Question(f"s{i}", ("p",), "sentence") for i in range(10)]
+    judge = Judge(questions)
+    values = np.array([1.0] * 90 + [0.0] * 10)
+    assert judge.mean(values, judge.every) == 0.5
+    interval = judge.interval(values, judge.every)
+    assert (interval.mean, interval.low, interval.high) == (0.5, 0.5, 0.5)
+    assert judge.difference(values, np.zeros(100), judge.every).mean == 0.5
+
+
+def test_a_kind_with_few_questions_is_left_out():
+    many = [Question(f"t{i}", ("p",), "title") for i in range(check.FEWEST)]
+    few = [Question(f"s{i}", ("p",), "sentence") for i in range(check.FEWEST - 1)]
+    assert check.enough(many + few) == many
+
+
+def test_the_weight_is_tuned_only_where_the_questions_tell():
+    judge = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.4})
+    assert judge.choose(judge.every).weight == check.PLAIN
+    better = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.6})
+    judge._values[Choice(weight=0.2)] = better._values[BASELINE]
+    choice = judge.choose(judge.every)
+    assert choice == Choice(weight=0.2)
+    checks = check.judged(judge)
+    assert checks["chosen"] == "BM25 + encoder before training, tuned"
+    assert "BM25 has the weight 0.2" in checks["why"][-1]
+
+
+def test_the_prediction_comes_from_questions_that_did_not_choose():
+    """Of many encoders that differ by chance alone, the best looks better than it is; the prediction does not."""
+    generator = np.random.default_rng(0)
+    questions = [Question(f"q{i}", ("p",), "title") for i in range(40)]
+    names = [f"encoder {i}" for i in range(30)]
+    ahead = []
+    for _ in range(5):
+        judge = Judge(questions, {name: [] for name in ["bm25", "start", *names]})
+        for name in judge.encoders:
+            for system in ("hybrid", "dense", "bm25"):
+                judge._values[Choice(name, system)] = generator.random(40)
+            for weight in check.WEIGHTS:
+                judge._values.setdefault(Choice(name, "hybrid", weight), judge._values[Choice(name)])
+        judge._values[Choice(system="bm25")] = generator.random(40)
+        best = judge.choose(judge.every)
+        ahead.append(judge.values(best).mean() - judge.predicted().mean())
+    assert np.mean(ahead) > 0
+
+
+def test_hits_become_values():
+    questions = [Question("a", ("p1",), "title"), Question("b", ("p2",), "title")]
+    judge = Judge(
+        questions, {"bm25": [[("p1", 2.0), ("p2", 1.0)], []], "start": [[("p2", 1.0)], [("p2", 1.0)]]}
+    )
+    assert judge.values(Choice(system="bm25")).tolist() == [1.0, 0.0]
+    assert judge.values(Choice(system="dense")).tolist() == [0.0, 1.0]
+    assert judge.values(BASELINE).tolist() == [1.0, 1.0]
+
+
+def test_checks_of_earlier_versions_are_shown():
+    old = {
+        "questions": {"title": 40}, "judging": 20, "measure": "nDCG@10", "chosen": "BM25", "why": ["It did best."],
+        "rows": [{"name": "BM25", "value": 0.5, "low": 0.4, "high": 0.6}], "choice": {}, "compared": {},
+    }  # fmt: skip
+    assert check.sentences(json.loads(json.dumps(old)))[1:] == [
+        "  BM25  0.500  [0.400, 0.600]  <- chosen",
+        "It did best.",
+    ]
