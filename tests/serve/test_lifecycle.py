@@ -137,6 +137,26 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
         process.wait()
 
 
+def test_a_request_that_outlasts_the_shutdown_is_refused_in_one_sentence(retriever, serving, monkeypatch):
+    begun, answers = threading.Event(), []
+
+    def explain(*args):
+        begun.set()
+        time.sleep(4)
+
+    monkeypatch.setattr(type(retriever), "explain", explain)
+    with serving(retriever, Limits(grace=1)) as address:
+        body = {"query": "a", "id": "comet#0"}
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{address}/explain", json=body, timeout=60))
+        )
+        asking.start()
+        assert begun.wait(60)
+    asking.join(60)
+    assert answers[0].status_code == 503
+    assert answers[0].json()["error"] == "The server is shutting down."
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

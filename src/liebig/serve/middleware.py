@@ -95,6 +95,8 @@ class Guard:
         except TimeoutError:
             sentence = f"The request timed out after {self._limits.seconds:g} seconds."
             await answer.refuse(Refusal(504, sentence))
+        except asyncio.CancelledError:  # by uvicorn, when the time to finish requests after a signal is over
+            await answer.refuse(Busy(self._active, closing=True))
         finally:
             self._active -= 1
             route = scope.get("route")
