@@ -22,6 +22,7 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
+from liebig.builder.listwise import SPLIT
 from liebig.builder.questions import PAIRS
 from liebig.collection.collection import Collection
 from liebig.model.encoder import Encoder
@@ -39,6 +40,18 @@ TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
 TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
 RANKING_WEIGHT = 1.0  # of the teacher's rankings of passages, beside the distance to its vectors
 RANKING_TEMPERATURE = 0.05
+
+# Listwise distillation of the hybrid's own rankings (builder/listwise.py).
+DISTILL_LR = 2e-5
+DISTILL_BATCH_CPU, DISTILL_BATCH_CUDA = 8, 48  # queries of a step
+DISTILL_CANDIDATES_CPU, DISTILL_CANDIDATES_CUDA = 7, 15  # of each query, beside its positive
+DISTILL_EPOCHS = 3  # passes over the queries at most
+DISTILL_TEMPERATURE = 0.05  # cosines are divided by it
+DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are divided by it
+DISTILL_CONTRAST = 0.1  # weight of the contrastive term
+DISTILL_QUERY = 64  # tokens of a query at most
+DISTILL_SHARE = 0.5  # of the way from the start to the trained weights
+
 SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
 
 
@@ -132,6 +145,35 @@ def teacher_recipe(
     }
 
 
+def distill_recipe(model: Path, start: Start, ranked: Path, minutes: float) -> dict[str, Any]:
+    """The recipe of `liebig finetune` for groups that the hybrid has scored."""
+    queries = len(Collection(ranked).query_ids(SPLIT))
+    batch = min(DISTILL_BATCH_CUDA if start.cuda else DISTILL_BATCH_CPU, queries)
+    return {
+        "model": {"kind": "folder", "path": str(model)},
+        "collection": str(ranked),
+        "split": SPLIT,
+        "objective": {
+            "kind": "distill",
+            "over": "group",
+            "similarity": "cosine",
+            "temperature": DISTILL_TEMPERATURE,
+            "teacher_temperature": DISTILL_TEACHER_TEMPERATURE,
+            "hard": DISTILL_CONTRAST,
+        },
+        "negatives": DISTILL_CANDIDATES_CUDA if start.cuda else DISTILL_CANDIDATES_CPU,
+        "query_length": min(start.length, DISTILL_QUERY),
+        "passage_length": start.length,
+        "optim": {"lr": DISTILL_LR},
+        "loop": {
+            "minutes": minutes,
+            "steps": max(1, DISTILL_EPOCHS * queries // batch),
+            "batch": batch,
+            "chunk_tokens": "auto" if start.cuda else "whole",
+        },
+    }
+
+
 def _blocks(store: TokenStore, start: Start) -> int:
     """Blocks that a sentence can be taken from."""
     return len(ClozeSource(store, start.length - 4))
@@ -150,8 +192,10 @@ def write_mean(config: MeanConfig, folder: Folder) -> None:
 
     `liebig average` takes folders of one form; a start may have any that loads, so both are loaded here.
     """
-    encoder = Encoder.load(config.trained)
-    before = dict(Encoder.load(config.start).named_parameters())
+    start, encoder = Encoder.load(config.start), Encoder.load(config.trained)
+    # Training may have seen shorter texts; lengths and titles stay those of use.
+    encoder.max_length, encoder.layout = start.max_length, start.layout
+    before = dict(start.named_parameters())
     with torch.no_grad():
         for name, value in encoder.named_parameters():
             value.copy_(torch.lerp(before[name], value, config.share))
