@@ -1,5 +1,6 @@
 """The Python API: the same results as the commands, small objects that print well, and a cheap import."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -61,6 +62,15 @@ def test_documents_in_memory_become_a_retriever(tmp_path):
     (result,) = retriever.search("soda and lime", k=1, filters={"year": "1900"})
     assert (result.doc, result.title) == ("glass", "Glass")
     assert retriever.search("steel", k=1)[0].metadata == {"kind": "metal"}
+
+
+def test_a_temporary_folder_goes_with_the_retriever():
+    retriever = liebig.Retriever.build([TOPICS["barley"]], minutes=0)
+    folder = retriever.folder
+    assert folder.is_dir()
+    del retriever
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_what_is_not_a_document_is_one_sentence(tmp_path):

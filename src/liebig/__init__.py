@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from liebig.api import build, evaluate, finetune, pretrain
+    from liebig.api import build, build_documents, evaluate, finetune, pretrain
     from liebig.bm25.search import BM25
     from liebig.collection.collection import Collection
     from liebig.indexes import open_index
@@ -28,6 +28,7 @@ __all__ = [
     "Retriever",
     "__version__",
     "build",
+    "build_documents",
     "evaluate",
     "finetune",
     "open_index",
@@ -40,6 +41,7 @@ HOMES = {
     "Result": "liebig.search.retriever",
     "Retriever": "liebig.search.retriever",
     "build": "liebig.api",
+    "build_documents": "liebig.api",
     "evaluate": "liebig.api",
     "finetune": "liebig.api",
     "open_index": "liebig.indexes",

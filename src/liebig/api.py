@@ -138,18 +138,17 @@ def build(sources: str | Path | Iterable[str | Path], out: str | Path, **config:
     return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), say)
 
 
-def build_documents(documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> BuildResult:
+def build_documents(documents: Iterable[Any], out: str | Path, **config: Any) -> BuildResult:
     """Build a retriever from Python objects: strings, dicts with `text`, or Documents.
 
-    Without `out` it is written to a new temporary folder. A dict may have `id`, `title`, `sections` and `metadata`
-    too; other keys become metadata. What has no id gets its place as one.
+    A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. What has no id gets its
+    place as one.
     """
     if isinstance(documents, str | bytes | Mapping):
         raise DataError("one document was given where several are expected", fix="give a list: [document]")
     records = [_document(given, str(place)) for place, given in enumerate(documents)]
-    folder = Path(tempfile.mkdtemp(prefix="liebig-")) if out is None else Path(out)
-    fields = {"sources": str(kept_documents(folder)), **config}
-    return build_folder(STAGES, recipes.parse(BuildConfig, fields), folder, say, records)
+    fields = {"sources": str(kept_documents(Path(out))), **config}
+    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), say, records)
 
 
 def pretrain(recipe: str | Path | None = None, *, out: str | Path, **config: Any) -> TrainingResult:

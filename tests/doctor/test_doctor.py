@@ -197,7 +197,7 @@ def test_the_command_tells_good_from_bad(folder, tmp_path):
     shutil.rmtree(folder / "bm25")
     assert not doctor(folder, None, None, lines.append)
     assert any(line.startswith("WRONG  bm25: is missing. To fix it: build again.") for line in lines)
-    with pytest.raises(DataError, match="no retriever"):
+    with pytest.raises(DataError, match="not a retriever"):
         doctor(folder / "model", None, None, lines.append)
     with pytest.raises(DataError, match="no such folder"):
         doctor(tmp_path / "nothing", None, None, lines.append)

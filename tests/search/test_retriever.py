@@ -17,10 +17,9 @@ from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands import STAGES
 from liebig.search.embed import Embedder
-from liebig.search.filters import Filtered
 from liebig.search.retriever import Result, Retriever
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
-from liebig.search.systems import System, open_system, weighted_by
+from liebig.search.systems import Filtered, System, open_system, weighted_by
 
 QUESTION = "which nutrient limits the growth of barley"
 

@@ -14,7 +14,7 @@ from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
 from liebig.collection.collection import Collection
 from liebig.commands.bm25 import BM25Config, run as run_bm25
-from liebig.commands.retrieve import RankFusion, ScoreFusion, SearchConfig, _fuse, run
+from liebig.commands.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
 from liebig.commands.search import search_here
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -24,10 +24,10 @@ from liebig.measures.evaluator import (
 )
 from liebig.search.explain import snippet
 from liebig.search.systems import (
-    Dense,
     Folded,
     Hits,
     Hybrid,
+    QueryEncoder,
     System,
     best_weight,
     fold,
@@ -85,7 +85,7 @@ def dense(tmp_path):
 
 def searched(out, **values):
     with workspace.stage(out, kind="search", recipe={}, inputs={}, resume=False) as folder:
-        run(SearchConfig.model_validate(values), folder)
+        run(RetrieveConfig.model_validate(values), folder)
     return {path.stem: lines(path) for path in out.glob("*.trec")}
 
 
@@ -242,6 +242,10 @@ class Many(System):
         return [hits[:k] for _ in queries]
 
 
+class Other(Many):
+    name = "other"
+
+
 def test_folding_looks_further_until_there_are_enough_documents():
     assert [id for id, _ in Folded(Many()).ask("", 3)] == ["a", "b", "c"]
 
@@ -274,8 +278,9 @@ def test_fusion_is_that_of_the_recipe():
 
 
 def test_a_hybrid_gives_its_parts_and_the_whole():
-    answers = Hybrid([Many(), Many()], reciprocal_rank).search_all([Query("q", "x")], 2)
-    assert [len(found[0]) for found in answers] == [2, 2, 2]
+    answer = Hybrid([Many(), Other()], reciprocal_rank).answer([Query("q", "x")], 2)
+    assert [len(hits) for hits in answer.hits] == [2]
+    assert {name: len(lists[0]) for name, lists in answer.parts.items()} == {"many": 52, "other": 52}
 
 
 def text_of(pieces):
@@ -325,7 +330,9 @@ def test_a_question_is_shown_as_it_was_asked_and_an_empty_one_is_refused(bm25):
 
 
 def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense, monkeypatch):
-    monkeypatch.setattr(Dense, "encode", lambda self, texts: np.ones((len(texts), 2), np.float32))
+    monkeypatch.setattr(
+        QueryEncoder, "__call__", lambda self, queries: np.ones((len(queries), 2), np.float32)
+    )
     out = io.StringIO()
     search_here([dense[0]], "shock", k=1, console=Console(file=out, width=100))
     assert "--texts COLLECTION" in out.getvalue()
@@ -335,7 +342,9 @@ def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense
 
 
 def test_the_terminal_shows_a_passage_in_the_place_of_its_pieces(tmp_path, collection, monkeypatch):
-    monkeypatch.setattr(Dense, "encode", lambda self, texts: np.ones((len(texts), 2), np.float32))
+    monkeypatch.setattr(
+        QueryEncoder, "__call__", lambda self, queries: np.ones((len(queries), 2), np.float32)
+    )
     names = ["p0#0", "p0#1", "p2#0"]
     pieces = vectors_of(tmp_path / "pieces", names, [[1, 0], [2, 0], [0, 1]], {"pieces": True})
     out = io.StringIO()

@@ -32,17 +32,15 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Query
 from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
 from liebig.base.workspace import Folder
-from liebig.bm25.search import BM25
 from liebig.builder.questions import Question, folds, kinds, read as read_questions
-from liebig.indexes import open_index
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_mapping as run_of,
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.search.retriever_folder import Norm, SystemName
-from liebig.search.systems import Dense, Folded, Hits, Lexical, System, weighted_by
+from liebig.search.retriever_folder import SystemName
+from liebig.search.systems import Hits, Hybrid, Norm, Recorded, System, open_system, weighted_by
 
 CHECKS = "checks.json"
 CUT = 10
@@ -140,9 +138,17 @@ class Judge:
         """The names of the encoders."""
         return [name for name in self.hits if name != "bm25"]
 
+    @cached_property
+    def _queries(self) -> list[Query]:
+        return [Query(str(i), question.text) for i, question in enumerate(self.questions)]
+
+    def _recorded(self, name: str) -> Recorded:
+        """BM25 or an encoder, with the hits it found before."""
+        return Recorded(name, {query.id: hits for query, hits in zip(self._queries, self.hits[name])})
+
     def ask(self, name: str, system: System) -> None:
         """Let BM25 or an encoder answer all questions."""
-        self.hits[name] = system.search([Query("", q.text) for q in self.questions], DEPTH)
+        self.hits[name] = system.search(self._queries, DEPTH)
 
     def values(self, choice: Choice) -> Values:
         """The measure of every question."""
@@ -158,8 +164,8 @@ class Judge:
             case "dense":
                 return self.hits[choice.encoder]
             case "hybrid":
-                fuse = weighted_by(choice.weight, choice.norm)
-                return [fuse(pair) for pair in zip(self.hits["bm25"], self.hits[choice.encoder])]
+                parts = [self._recorded("bm25"), self._recorded(choice.encoder)]
+                return Hybrid(parts, weighted_by(choice.weight, choice.norm)).search(self._queries, DEPTH)
             case _:
                 assert_never(choice.system)
 
@@ -254,11 +260,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
     judge = Judge(enough(read_questions(config.questions)))
     if judge.questions:
-        judge.ask("bm25", Lexical(BM25.open(config.bm25)))
+        judge.ask("bm25", open_system(config.bm25))
         for name, path in config.encoders.items():
-            index = open_index(path)
-            dense = Dense(index, config.asked_by.get(name))
-            judge.ask(name, Folded(dense, "max") if index.about.get("pieces") else dense)
+            judge.ask(name, open_system(path, model=config.asked_by.get(name)))
     folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
 
 

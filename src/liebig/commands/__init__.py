@@ -206,7 +206,7 @@ BUILT_IN = (
     Command(
         "retrieve",
         "liebig.commands.retrieve",
-        "Search all queries of a collection with BM25, vectors or both, and write TREC runs.",
+        "Search all queries of a collection with a retriever, or with BM25, vectors or both, and write TREC runs.",
         "Search",
         stage=True,
     ),

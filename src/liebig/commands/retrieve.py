@@ -1,4 +1,8 @@
-"""`liebig search`: reads queries and indexes, writes a TREC run for each system, and one for both together."""
+"""`liebig retrieve`: the queries of a collection against a retriever, or against indexes; a TREC run of each system.
+
+A retriever's folder answers with the system its build chose, or with `system`; indexes with BM25, dense, or both fused.
+What the parts of a hybrid found is written beside it, in the same search.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Annotated, Literal, TypeVar
+from pathlib import Path
+from typing import Annotated, Literal, TextIO, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -24,6 +29,8 @@ from liebig.formats.trec import run_lines
 from liebig.indexes import open_index
 from liebig.measures import parse
 from liebig.measures.evaluator import Evaluator, block_from_mapping, judgements_from_records
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import SystemName
 from liebig.search.systems import (
     DEPTH,
     WEIGHTS,
@@ -31,21 +38,22 @@ from liebig.search.systems import (
     Folded,
     Fuse,
     FusionWeight,
-    Given,
     Hits,
     How,
     Hybrid,
     Lexical,
+    QueryEncoder,
+    Recorded,
+    StoredVectors,
     System,
     best_weight,
     by_name,
     document_of,
+    of_texts,
     ranks_by,
     weighted_by,
 )
 from liebig.vectors.vector_folder import Vectors
-
-# Recipes of searching and of mining.
 
 
 class RankFusion(Config):
@@ -68,12 +76,21 @@ class ScoreFusion(Config):
     )
 
 
-class SearchConfig(Config):
-    """`liebig search`: the queries of a collection against BM25, a vector index, or both, to TREC runs."""
+class RetrieveConfig(Config):
+    """`liebig retrieve`: the queries of a collection against a retriever, or against indexes, to TREC runs."""
 
     collection: InputPath = Field(description="A collection with queries.")
     split: str | None = Field(
         None, description="The split whose queries are asked; all queries if not given."
+    )
+    retriever: InputPath | None = Field(
+        None, description="A retriever's folder, made by liebig build, instead of indexes."
+    )
+    system: SystemName | None = Field(
+        None, description="Of a retriever: the system that answers [default: the one its build chose]."
+    )
+    filters: dict[str, str | list[str]] = Field(
+        {}, description="Of a retriever: metadata fields, each with its value or a list of accepted values."
     )
     bm25: InputPath | None = Field(None, description="A BM25 index.")
     dense: InputPath | None = Field(None, description="A vector index, or a folder of vectors.")
@@ -101,53 +118,79 @@ class SearchConfig(Config):
     tag: str = Field("liebig", description="The last column of the runs.")
 
     @model_validator(mode="after")
-    def _asks_something(self) -> SearchConfig:
-        if self.bm25 is None and self.dense is None:
-            raise ValueError("there is nothing to search: give bm25, dense, or both")
+    def _searches_something(self) -> RetrieveConfig:
+        given = {name for name, value in self if value != type(self).model_fields[name].default}
+        if self.retriever is not None and (extra := sorted(given & INDEX_OPTIONS)):
+            raise ValueError(f"a retriever has indexes and a fusion of its own: leave out {', '.join(extra)}")
+        if self.retriever is None and (extra := sorted(given & {"system", "filters"})):
+            raise ValueError(f"only a retriever has {' and '.join(extra)}: name one with retriever")
+        if self.retriever is None and self.bm25 is None and self.dense is None:
+            raise ValueError("there is nothing to search: give retriever, bm25, dense, or bm25 and dense")
         return self
 
 
+INDEX_OPTIONS = {
+    "bm25", "dense", "model", "vectors", "query_length", "k1", "b", "fusion", "dev", "measure"
+}  # fmt: skip
 BATCH = 1024  # queries asked at once
 T = TypeVar("T")
 
 
-def run(config: SearchConfig, folder: Folder) -> None:
-    """Write the runs."""
+def run(config: RetrieveConfig, folder: Folder) -> None:
+    """Write the runs, and `search.json` with the settings that were chosen or found."""
     collection = Collection(config.collection)
-    systems = _systems(config, collection)
     summary: dict[str, object] = {"queries": config.split or "all", "k": config.k}
-    asked = systems[0]
-    if len(systems) == 2:
-        weight = config.fusion.weight
-        if weight is None:
-            tuned = _tuned(systems, collection, config)
-            weight, summary["tuned"] = tuned.weight, asdict(tuned)
-        summary["weight"] = weight
-        asked = Hybrid(systems, _fuse(config.fusion, weight))
-    _write(folder, asked, collection, config)
+    if config.retriever is not None:
+        system = _of_retriever(config, config.retriever, summary)
+    else:
+        system = _of_indexes(config, collection, summary)
+    _write(folder, system, collection, config)
     folder.write_json("search.json", summary)
 
 
-def _write(folder: Folder, system: System, collection: Collection, config: SearchConfig) -> None:
+def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]) -> System:
+    """The system of a retriever's folder, as `Retriever.search` composes it."""
+    generation = Retriever.from_folder(path, device=config.device).current
+    name = summary["system"] = generation.name_of(config.system)
+    system = generation.systems(config.filters, config.threads or cores())[name]
+    if config.fold == "no":
+        return system
+    return Folded(system, config.fold, partial(_owners, generation.collection, pieces=False))
+
+
+def _of_indexes(config: RetrieveConfig, collection: Collection, summary: dict[str, object]) -> System:
+    """BM25, dense, or both fused, with the weight that is given or found on the dev split."""
+    systems = _systems(config, collection)
+    if len(systems) == 1:
+        return systems[0]
+    weight = config.fusion.weight
+    if weight is None:
+        tuned = _tuned(systems, collection, config)
+        weight, summary["tuned"] = tuned.weight, asdict(tuned)
+    summary["weight"] = weight
+    return Hybrid(systems, _fuse(config.fusion, weight))
+
+
+def _write(folder: Folder, system: System, collection: Collection, config: RetrieveConfig) -> None:
     """Ask all queries once; what the parts of a hybrid found is written beside it."""
-    parts = list(system.systems) if isinstance(system, Hybrid) else []
-    names = [part.name for part in (*parts, system)]
     with ExitStack() as stack:
-        bar = stack.enter_context(Progress("search", unit="queries"))
-        files = [
-            stack.enter_context((folder.path / f"{name}.trec").open("w", encoding="utf-8")) for name in names
-        ]
+        bar = stack.enter_context(Progress("retrieve", unit="queries"))
+        files: dict[str, TextIO] = {}
+        (folder.path / f"{system.name}.trec").touch()  # there is a run even if there is no query
         for batch in batches(collection.queries(config.split), BATCH):
-            k = config.k + config.exclude_self
-            answers = system.search_all(batch, k) if isinstance(system, Hybrid) else [system.search(batch, k)]
-            for file, found in zip(files, answers):
-                file.writelines(line + "\n" for line in run_lines(_hits(batch, found, config), config.tag))
+            answer = system.answer(batch, config.k + config.exclude_self)
+            for name, lists in {**answer.parts, system.name: answer.hits}.items():
+                if name not in files:
+                    path = folder.path / f"{name}.trec"
+                    files[name] = stack.enter_context(path.open("w", encoding="utf-8"))
+                hits = _hits(batch, lists, config)
+                files[name].writelines(line + "\n" for line in run_lines(hits, config.tag))
             bar.advance(len(batch))
 
 
-def _hits(queries: Sequence[Query], answers: Iterable[Hits], config: SearchConfig) -> Iterator[Hit]:
-    for query, found in zip(queries, answers):
-        kept = [pair for pair in found if not (config.exclude_self and pair[0] == query.id)][: config.k]
+def _hits(queries: Sequence[Query], lists: Iterable[Hits], config: RetrieveConfig) -> Iterator[Hit]:
+    for query, hits in zip(queries, lists):
+        kept = [pair for pair in hits if not (config.exclude_self and pair[0] == query.id)][: config.k]
         yield from (Hit(query.id, id, score, rank) for rank, (id, score) in enumerate(kept, 1))
 
 
@@ -158,7 +201,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def _systems(config: SearchConfig, collection: Collection) -> list[System]:
+def _systems(config: RetrieveConfig, collection: Collection) -> list[System]:
     """BM25 first, then dense, as far as they are given."""
     systems: list[System] = []
     if config.bm25 is not None:
@@ -167,20 +210,23 @@ def _systems(config: SearchConfig, collection: Collection) -> list[System]:
     if config.dense is not None:
         device = chosen(config.device)
         index = open_index(config.dense, threads=config.threads, device=device)
-        given = Vectors.open(config.vectors) if config.vectors is not None else None
-        dense = (
-            Dense(index, config.model, device, config.query_length) if given is None else Given(index, given)
+        vectors = (
+            QueryEncoder(index, config.model, device, config.query_length)
+            if config.vectors is None
+            else StoredVectors(Vectors.open(config.vectors))
         )
-        systems.append(_folded(dense, config.fold, collection, pieces=bool(index.about.get("pieces"))))
+        pieces = bool(index.about.get("pieces"))
+        dense = of_texts(index, vectors) if config.fold == "no" else Dense(index, vectors)
+        systems.append(_folded(dense, config.fold, collection, pieces=pieces))
     return systems
 
 
 def _folded(
     system: System, fold: How | Literal["no"], collection: Collection, *, pieces: bool = False
 ) -> System:
-    """Documents in the place of passages where that is asked; passages in the place of pieces in any case."""
+    """Documents in the place of passages, or of pieces of them, where that is wanted."""
     if fold == "no":
-        return Folded(system, "max") if pieces else system
+        return system
     if not collection.has("passages"):
         return Folded(system, fold)
     return Folded(system, fold, partial(_owners, collection, pieces=pieces))
@@ -207,8 +253,8 @@ def _fuse(config: RankFusion | ScoreFusion, weight: float) -> Fuse:
     return weighted_by(weight, config.norm)
 
 
-def _tuned(systems: Sequence[System], collection: Collection, config: SearchConfig) -> FusionWeight:
-    """The weight that does best on the dev split, asked and fused as deep as the queries will be."""
+def _tuned(systems: Sequence[System], collection: Collection, config: RetrieveConfig) -> FusionWeight:
+    """The weight that does best on the dev split, searched and fused as deep as the queries will be."""
     judged = list(collection.judgements(config.dev))
     if not judged:
         raise DataError(
@@ -222,15 +268,16 @@ def _tuned(systems: Sequence[System], collection: Collection, config: SearchConf
     ]
     k = config.k + config.exclude_self
     for batch in batches(collection.queries(config.dev), BATCH):
-        asked = [system.search(batch, max(k, DEPTH)) for system in systems]
+        ids = [query.id for query in batch]
+        recorded = [
+            Recorded(system.name, dict(zip(ids, system.search(batch, max(k, DEPTH))))) for system in systems
+        ]
         for weight, evaluator in tried:
-            fuse = _fuse(config.fusion, weight)
-            fused = {query.id: fuse(lists)[:k] for query, *lists in zip(batch, *asked)}
-            places = {id: {hit[0]: -place for place, hit in enumerate(hits)} for id, hits in fused.items()}
-            evaluator.add(
-                block_from_mapping(places)
-            )  # by places, because runs keep the order of equal scores
-    tuned = best_weight([(weight, found.scores().means()[str(measure)]) for weight, found in tried])
+            fused = Hybrid(recorded, _fuse(config.fusion, weight)).search(batch, k)
+            # By places, because runs keep the order of equal scores.
+            places = [{id: -place for place, (id, _) in enumerate(hits)} for hits in fused]
+            evaluator.add(block_from_mapping(dict(zip(ids, places))))
+    tuned = best_weight([(weight, evaluator.scores().means()[str(measure)]) for weight, evaluator in tried])
     Progress("fusion").say(
         f"weight of BM25 {tuned.weight}: {measure} {tuned.value:.4f} on {len(judgements):,} queries of {config.dev}"
     )
@@ -239,8 +286,8 @@ def _tuned(systems: Sequence[System], collection: Collection, config: SearchConf
 
 STAGE = Stage(
     "retrieve",
-    SearchConfig,
+    RetrieveConfig,
     run,
-    "liebig retrieve runs/collection --bm25 runs/bm25 --dense runs/index --split test --out runs/retrieved",
+    "liebig retrieve runs/collection --retriever runs/articles --split test --out runs/retrieved",
     positional="collection",
 )

@@ -1,8 +1,9 @@
-"""`liebig search INDEX... "question"`: what indexes found, in the terminal, with the words that matched marked.
+"""`liebig search`: the answers to a question in the terminal, with the words that matched marked.
 
-One system gives a list; two (BM25 and dense) stand side by side, each hit with its rank in the other. Times are
-those of the search alone, the question's encoding included: models are loaded and code is compiled before.
-Everything is plain text where standard output is no terminal.
+A retriever's folder answers with the system its build chose, and each hit says where BM25 and the vectors had it.
+Indexes are named instead to look at them alone: one gives a list; two (BM25 and dense) stand side by side, each hit
+with its rank in the other. Times are those of the search alone, the question's encoding included: models are loaded and
+code is compiled before. Everything is plain text where standard output is not a terminal.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from liebig.bm25.analysis import Analyzer
 from liebig.bm25.search import BM25
 from liebig.collection.collection import Collection, is_collection
 from liebig.search.explain import snippet
+from liebig.search.filters import Filters
 from liebig.search.retriever import Result, Retriever
-from liebig.search.systems import Dense, Folded, Hits, Lexical, System, document_of, open_system
+from liebig.search.systems import Hits, Lexical, System, document_of, open_system
 
-# Where the text of a passage found is looked up: in a BM25 index that keeps texts, or in a collection.
-
-Texts = Callable[[str], Passage]
+Texts = Callable[[str], Passage]  # looks up the text of a hit
 
 
 def texts_of(systems: Sequence[System], path: Path | None) -> Texts:
@@ -86,7 +86,7 @@ def search_here(
     """Ask one index, or two side by side, and print what they find."""
     check_question(question)
     console = console or Console()
-    systems = [_folded(open_system(path, model=model)) for path in indexes]
+    systems = [open_system(path, model=model) for path in indexes]
     answers, seconds = [], []
     for system in systems:
         system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
@@ -121,12 +121,6 @@ def check_question(question: str) -> None:
 def new_table(question: str) -> Table:
     """A table under the question, a column to be added for each system."""
     return Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
-
-
-def _folded(system: System) -> System:
-    """Texts in the place of their pieces, where a text has several vectors."""
-    several = isinstance(system, Dense) and system.index.about.get("pieces")
-    return Folded(system, "max") if several else system
 
 
 def _others(answers: Sequence[Hits], mine: int) -> dict[str, int] | None:
@@ -169,22 +163,21 @@ def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> st
     return f"Nothing was found for the terms {', '.join(terms)} in {', '.join(system.name for system in systems)}."
 
 
-# `liebig search FOLDER "question"`: what a retriever answers, in the terminal, by the system that its build
-# chose.
-#
-# The same search as `Retriever.search`; each hit says where BM25 and the vectors had it, where both were
-# asked.
-
-
 def search_retriever(
-    folder: Path, question: str, *, k: int = 5, system: str | None = None, console: Console | None = None
+    folder: Path,
+    question: str,
+    *,
+    k: int = 5,
+    system: str | None = None,
+    filters: Filters | None = None,
+    console: Console | None = None,
 ) -> None:
-    """Ask a retriever's folder and print what it answers."""
+    """Ask a retriever's folder, as `Retriever.search` does, and print what it answers."""
     check_question(question)
     retriever = Retriever.from_folder(folder)
     retriever.search(question, 1, system)  # loads the model and compiled code, which is no part of a search
     began = time.perf_counter()
-    results = retriever.search(question, k, system)
+    results = retriever.search(question, k, system, filters)
     took = time.perf_counter() - began
     console = console or Console()
     if not results:
@@ -222,6 +215,12 @@ def command(
         str | None,
         typer.Option(help="Of a retriever: hybrid, dense or bm25 [default: the one its build chose]."),
     ] = None,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of a retriever: metadata that documents must have, as name=value; may be repeated."
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Of an index: model of the question [default: the index's own].")
     ] = None,
@@ -243,8 +242,10 @@ def command(
     paths = [Path(index) for index in indexes]
     whole = next((path for path in paths if is_retriever(path)), None)
     if whole is None:
-        if system is not None:
-            raise RecipeError("only a retriever has systems", fix="leave out --system")
+        if system is not None or filter:
+            raise RecipeError(
+                "only a retriever has systems and filters", fix="leave out --system and --filter"
+            )
         search_here(paths, question, k=k, model=model, texts=texts)
     elif len(paths) > 1:
         raise RecipeError(
@@ -255,4 +256,15 @@ def command(
             "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
         )
     else:
-        search_retriever(whole, question, k=k, system=system)
+        search_retriever(whole, question, k=k, system=system, filters=filters_of(filter or []))
+
+
+def filters_of(pairs: Sequence[str]) -> dict[str, list[str]]:
+    """Filters as they are written on a command line; a name that is repeated accepts each of its values."""
+    filters: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not (name and sign):
+            raise RecipeError(f"the filter {pair!r} has no value", fix="--filter name=value")
+        filters.setdefault(name, []).append(value)
+    return filters

@@ -1,10 +1,10 @@
 """A lean forward for a CPU in float32: the same weights and the same function, with less between the products.
 
 Queries, keys and values come from one product; attention is two batched products per sequence straight from its rows,
-so nothing is padded, gathered or masked; what lies between products is one pass each (`kernels`), in memory that is
-kept, because a CPU spends more on fresh pages than on the arithmetic in them. States carry a 1 in a column of their
-own, so that a bias is one more row of the weights; a bias of keys moves all scores of a query alike and is left out,
-one of values goes through the shares, which sum to 1, into the next bias.
+so nothing is padded, gathered or masked; what lies between products is one pass each, in memory that is kept, because a
+CPU spends more on fresh pages than on the arithmetic in them. States carry a 1 in a column of their own, so that a bias
+is one more row of the weights; a bias of keys moves all scores of a query alike and is left out, one of values goes
+through the shares, which sum to 1, into the next bias.
 For BERT-like families; others run as they are. Four fifths of its time are the products.
 
 T packed tokens, D width, H heads, E head width, L tokens of a sequence, M width of the feed-forward.
@@ -27,14 +27,9 @@ from torch import Tensor, nn
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
 
-# What lies between the products of the lean forward on a CPU, in one pass over memory each.
-#
-# Softmax leaves out its division, which goes into the copy of what was mixed; residual, bias and layer norm
-# are one pass over rows in the first cache. Loops are written so that they become vector instructions: exp
-# is a polynomial (relative error 2e-7), and the largest score is found among integers that are ordered as
-# the scores are.
-#
-# T tokens, D width, H heads, E head width, L tokens of a sequence.
+# Kernels for what lies between the products, one pass over memory each. Loops are written so that they become vector
+# instructions: exp is a polynomial (relative error 2e-7), and the largest score is found among integers that are
+# ordered as the scores are. Softmax leaves its division to the copy of what was mixed.
 
 Floats = NDArray[np.float32]
 F, I = np.float32, np.int32  # noqa: E741

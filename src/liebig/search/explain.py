@@ -1,8 +1,12 @@
-"""Why a passage matched: what its score loses when a word of it is left out.
+"""Why a passage matched: the part of it that answers, and what its score loses when a word of it is left out.
 
-Dense: the passage is encoded once for each word left out, so a word counts with all it does to its neighbours. BM25:
-the formula with the word's count and the length one lower. Words beyond the model's length have no part. Cost, dense:
-one batch of as many texts as the passage has words; past MOST words neighbours are left out together.
+`snippet` gives the window of words with the most of the question's terms, terms marked. Terms are matched after
+stemming, so "running" marks "runs"; where text has no spaces, characters are matched. Cost: one pass over the words.
+
+`leave_one_out` scores the passage without each of its words. Dense: the passage is encoded once for each word left out,
+so a word counts with all it does to its neighbours. BM25: the formula with the word's count and the length one lower.
+Words beyond the model's length have no part. Cost, dense: one batch of as many texts as the passage has words; past
+MOST words neighbours are left out together.
 """
 
 from __future__ import annotations
@@ -19,13 +23,6 @@ import numpy as np
 from liebig.base.records import Passage
 from liebig.bm25.analysis import UNSPACED, Analyzer
 from liebig.bm25.search import BM25
-
-# The part of a passage that answers: the window of words with the most of the question's terms, terms
-# marked.
-#
-# Terms are matched after stemming, so "running" marks "runs"; where text has no spaces, characters are
-# matched. Every different term counts once in a window, so one that repeats a word does not win. Cost: one
-# pass over the words.
 
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|\S")
 WINDOW = 40  # words shown
@@ -59,7 +56,7 @@ def _match(word: str, wanted: set[str], analyzer: Analyzer) -> str:
 
 
 def _best_start(matches: list[str], window: int) -> int:
-    """The first start of a window with the most different terms."""
+    """The first start of a window with the most different terms; a window that repeats one term does not win."""
     counts: dict[str, int] = {}
     best, best_start = -1, 0
     for place, term in enumerate(matches):

@@ -6,29 +6,26 @@ ranking without what is filtered out; a hybrid fuses what passes.
 
 A filter becomes one truth value per passage, and that a mask over the numbers of an index (`Passing`): BM25 and the
 stored vectors score what passes and nothing else. Where that is not possible or too much passes, a search looks deeper
-and deeper until k passages pass (`Filtered`).
+and deeper until k passages pass (`systems.Filtered`).
 Memory: 12 bytes per passage, 4 per number of an index, 4 per document and field asked for, and the different values;
 read once, at the first filter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import RecipeError
-from liebig.base.records import Query
 from liebig.collection.collection import Collection
 from liebig.collection.ids import Ids
 from liebig.collection.lookup import hash64, hash_all
-from liebig.search.systems import Hits, System, document_of
+from liebig.search.systems import document_of
 
 Filters = Mapping[str, str | Sequence[str]]
-Passes = Callable[[Sequence[str]], Sequence[bool]]
-GROWTH = 4  # how many times deeper the next look is
 
 
 @dataclass(frozen=True)
@@ -161,24 +158,3 @@ def _filled(codes: Sequence[tuple[int, int]], count: int) -> NDArray[np.int32]:
         places, found = np.array(codes).T
         column[places] = found
     return column
-
-
-class Filtered(System):
-    """A system of which only passages that pass are taken."""
-
-    def __init__(self, system: System, passes: Passes, total: int) -> None:
-        self.name, self._system, self._passes, self._total = system.name, system, passes, total
-
-    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        found: list[Hits] = [[] for _ in queries]
-        rest, depth = list(range(len(queries))), min(self._total, k * GROWTH)
-        while rest:
-            hits = self._system.search([queries[i] for i in rest], depth)
-            for i, of_query in zip(rest, hits):
-                passed = self._passes([id for id, _ in of_query])
-                found[i] = [hit for hit, ok in zip(of_query, passed) if ok][:k]
-            rest = [i for i, of_query in zip(rest, hits) if len(found[i]) < k and len(of_query) == depth]
-            if depth >= self._total:
-                break
-            depth = min(self._total, depth * GROWTH)
-        return found

@@ -2,7 +2,7 @@
 
 Candidates of a query come from a range of ranks, are drawn or taken from the top, and go through the filters one by
 one until enough are kept, so texts are looked up only for those drawn. Every passage dropped is counted with its
-reason. Memory: 16 bytes a query and run; a million queries stream through. A draw depends on seed, query and source.
+reason. Memory: 16 bytes per query and run; a million queries stream through. A draw depends on seed, query and source.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
 from liebig.collection.lookup import OffsetIndex, hash64
 
-# Lines of a large file by query: where each query's lines begin is kept, the lines are read when asked for.
-#
-# For runs and judgements of millions of queries: 16 bytes a query in memory, one read each. Lines of a
-# query may stand in several places.
-
 
 class Blocks:
-    """A file whose first column is the id of a query; columns end at white space, or at the separator given."""
+    """A file whose first column is the id of a query, read query by query: a run or judgements of millions of queries.
+
+    Columns end at white space, or at the separator. Lines of a query may stand in several places. 16 bytes per query in
+    memory, one read each.
+    """
 
     def __init__(self, path: Path, separator: bytes | None = None) -> None:
         self._path, self._separator = path, separator
@@ -85,11 +84,8 @@ class Blocks:
         return score
 
 
-# Texts that are the same, or nearly: false negatives that judgements do not know of.
-#
-# The same: equal letters and digits, whatever the case and the spaces. Nearly: the shorter text shares at
-# least a given share of its word triples with the other, which also finds a passage cut a little
-# differently. Cost: the words.
+# Texts equal to a positive's, or nearly: false negatives that judgements do not know of. Nearly equal is told by word
+# triples, because that also finds a passage that was cut a little differently.
 
 WORD = re.compile(r"\w+")
 Triples = frozenset[tuple[str, ...]]

@@ -12,10 +12,12 @@ a generation that `liebig update` has written meanwhile; searches under way fini
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,9 +35,20 @@ from liebig.collection.collection import KINDS, Collection
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out
-from liebig.search.filters import Filtered, Filters, Owners, Passing
+from liebig.search.filters import Filters, Owners
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName, read
-from liebig.search.systems import Dense, Folded, Hits, Lexical, System, document_of, layouts_of, weighted_by
+from liebig.search.systems import (
+    Answer,
+    Filtered,
+    Hybrid,
+    Lexical,
+    Once,
+    QueryEncoder,
+    System,
+    document_of,
+    of_texts,
+    weighted_by,
+)
 
 if TYPE_CHECKING:
     from liebig.model.encoder import Encoder
@@ -43,16 +56,12 @@ if TYPE_CHECKING:
     from liebig.text.layout import Record, Role
 
 
-# One generation of a retriever's folder: texts, systems and the model, which comes with the first
-# question.
-#
-# Nothing here changes once it is open, so searches that run while another generation is taken over finish
-# with theirs. Memory: that of BM25's terms, the model, and 12 bytes a passage where metadata are filtered;
-# all else is mapped.
-
-
 class Generation:
-    """Collection, BM25 index, vectors and model of one description."""
+    """One generation of a folder, opened: texts, indexes, and the model, which is loaded with the first dense question.
+
+    Nothing here changes, so searches that run while the next generation is taken over finish with theirs. Memory: that
+    of BM25's terms, the model, and 12 bytes per passage where metadata are filtered; all else is mapped.
+    """
 
     def __init__(
         self,
@@ -70,39 +79,25 @@ class Generation:
         self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
         self.index = open_index(folder / description.index, hashes=verify) if description.index else None
         self._model_is = _identity(folder / description.model) if description.model else None
-        self._device, self._lock = device, Lock()
+        self._encoder = None if self.index is None else self._query_encoder(self.index, device)
+        self._lock = Lock()
         self._owners: Owners | None = None
 
-    @cached_property
-    def lexical(self) -> Lexical:
-        """BM25 as a system."""
-        if self.bm25 is None:
-            raise RecipeError("the retriever has no BM25 index", fix="ask system='dense'")
-        return Lexical(self.bm25)
-
-    @cached_property
-    def dense(self) -> Dense:
-        """The vectors as a system; its model is loaded by `encoder`."""
-        if self.index is None:
-            raise RecipeError("the retriever has no vectors", fix="ask system='bm25'")
-        return Dense(self.index, self._model(self.index), self._device)
-
-    def _model(self, index: Index) -> Path:
+    def _query_encoder(self, index: Index, device: str | None) -> QueryEncoder:
         name = self.description.model or index.about.get("query_model", index.about.get("model"))
-        if name is None:
-            raise DataError("nothing says which model made the vectors", file=self.folder, fix="build again")
-        return self.folder / str(name)
-
-    @property
-    def encoder(self) -> Encoder:
-        """The model."""
-        return self.embedder.encoder
+        return QueryEncoder(index, None if name is None else self.folder / str(name), device)
 
     @property
     def embedder(self) -> Embedder:
-        """The model with prompts and scaling as the index has them, loaded once, whichever thread comes first."""
-        with self._lock:
-            return self.dense.embedder
+        """The model, with prompts and scaling as the index has them."""
+        if self._encoder is None:
+            raise RecipeError("the retriever has no vectors", fix="use system='bm25'")
+        return self._encoder.embedder
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model alone."""
+        return self.embedder.encoder
 
     @property
     def owners(self) -> Owners:
@@ -121,27 +116,43 @@ class Generation:
     def take_model(self, other: Generation) -> None:
         """Go on with the model that another generation has loaded, where it is the same."""
         same = self._model_is is not None and self._model_is == other._model_is
-        if not same or self.index is None or other.index is None or "embedder" not in other.dense.__dict__:
-            return
-        before = other.dense.embedder
-        if _manner(self.index) != _manner(other.index):
-            layouts = layouts_of(before.encoder, self.index.about)
-            unit = bool(self.index.about.get("unit"))
-            from liebig.search.embed import Embedder
+        if same and self._encoder is not None and other._encoder is not None:
+            self._encoder.share(other._encoder)
 
-            before = Embedder(before.encoder, *layouts, unit=unit, folder=before.folder)
-        self.dense.__dict__["embedder"] = before
+    def name_of(self, system: str | None) -> SystemName:
+        """The name of a system that there is; the one of choice for None."""
+        name = system or self.description.system
+        known = [one for one in SYSTEMS if one == name]
+        if not known:
+            raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
+        if name not in self.description.systems:
+            raise RecipeError(
+                f"the retriever has no {name}", fix=f"ask for {' or '.join(self.description.systems)}"
+            )
+        return known[0]
 
-    def system(self, name: str, questions: Sequence[str]) -> System:
-        """BM25 or dense for these questions, each query named by its place; passages in the place of pieces."""
-        if name == "bm25":
-            return self.lexical
-        asked = Vectored(self.dense, self.encode(questions, "query"))
-        return Folded(asked, "max") if self.dense.index.about.get("pieces") else asked
+    def systems(self, filters: Filters | None = None, threads: int = 1) -> dict[SystemName, System]:
+        """Every system there is, for one request: they share the vectors of its questions."""
+        made: dict[SystemName, System] = {}
+        if self.bm25 is not None:
+            made["bm25"] = Lexical(self.bm25, threads)
+        if self.index is not None and self._encoder is not None:
+            made["dense"] = of_texts(self.index, Once(self._encoder))
+        if filters:
+            passing = self.owners.passing(filters)
+            made = {
+                name: system.among(passing) or Filtered(system, passing.check, self.total)
+                for name, system in made.items()
+            }
+        if "hybrid" in self.description.systems:
+            fuse = weighted_by(self.description.weight, self.description.norm)
+            made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse)
+        return made
 
-    def fuse(self, bm25: Hits, dense: Hits) -> Hits:
-        """Both rankings as one."""
-        return weighted_by(self.description.weight, self.description.norm)([bm25, dense])
+    @property
+    def total(self) -> int:
+        """How deep a search can go."""
+        return max(1, self.collection.count("passages"))
 
     def encode_passages(self, passages: Sequence[Passage]) -> NDArray[np.float32]:
         """Vectors of passages, with or without their titles as in the index."""
@@ -155,37 +166,13 @@ class Generation:
 def _identity(path: Path) -> tuple[int, int, int] | None:
     """What tells a folder from another of its name that took its place, as after building anew; None without one."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
-def _manner(index: Index) -> tuple[Any, ...]:
-    """What an index says of how its vectors were made."""
-    return tuple(index.about.get(name) for name in ("prompt", "query_prompt", "unit", "max_length", "title"))
-
-
-class Vectored(System):
-    """A dense system and the vectors of its questions; a query's id is its place among them."""
-
-    def __init__(
-        self, dense: Dense, vectors: NDArray[np.float32], numbers: NDArray[np.int64] | None = None
-    ) -> None:
-        self.name, self._dense, self._vectors, self._numbers = dense.name, dense, vectors, numbers
-
-    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        vectors = self._vectors[[int(query.id) for query in queries]]
-        return self._dense.search_vectors(vectors, k, self._numbers)
-
-    def among(self, passing: Passing) -> System | None:
-        numbers = self._dense.numbers_among(passing)
-        return None if numbers is None else Vectored(self._dense, self._vectors, numbers)
-
-
-DEPTH = 100  # passages each system of a hybrid is asked for at least
 T = TypeVar("T")
-PARTS = {"bm25": ("bm25",), "dense": ("dense",), "hybrid": ("bm25", "dense")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +209,19 @@ class Retriever:
 
         `Retriever.build(["Barley needs nitrogen.", "Glass is made of sand."], minutes=0).search("barley")`
 
-        A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. Without `out` it is
-        written to a new temporary folder. `config` is that of `liebig.build`, which takes files and folders instead.
+        A dict may have `id`, `title`, `sections` and `metadata` too; other keys become metadata. Without `out` the
+        folder is a temporary one, removed with the object. `config` is that of `liebig.build`, which takes files and
+        folders instead.
         """
-        from importlib import import_module
+        import liebig  # the public function, which stands above this one
 
-        # The functions behind the commands stand above this folder, and are wanted by this method alone.
-        made = import_module("liebig.api").build_documents(documents, out, **config)
-        return cls.from_folder(made.folder)
+        with ExitStack() as cleanup:
+            if out is None:
+                out = tempfile.mkdtemp(prefix="liebig-")
+                cleanup.callback(shutil.rmtree, out, ignore_errors=True)
+            retriever = cls.from_folder(liebig.build_documents(documents, out, **config).folder)
+            weakref.finalize(retriever, cleanup.pop_all().close)
+        return retriever
 
     def __repr__(self) -> str:
         return f"Retriever({str(self.folder)!r}, {len(self):,} passages, {self.system})"
@@ -352,37 +344,21 @@ def _several(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _named(generation: Generation, system: str | None) -> str:
-    name = system or generation.description.system
-    if name not in SYSTEMS:
-        raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
-    if name not in generation.description.systems:
-        raise RecipeError(
-            f"the retriever has no {name}", fix=f"ask for {' or '.join(generation.description.systems)}"
-        )
-    return name
-
-
 def _search(
     generation: Generation, texts: list[str], k: int, systems: Sequence[str | None], filters: Filters | None
 ) -> list[list[list[Result]]]:
     """By system and question."""
-    names = [PARTS[_named(generation, system)] for system in systems]
+    names = [generation.name_of(system) for system in systems]
     if not texts:
         return [[] for _ in systems]
     queries = [Query(str(place), text) for place, text in enumerate(texts)]
-    asked = {part: _asked(generation, part, texts, filters) for part in dict.fromkeys(chain(*names))}
-    found = []
-    for parts in names:
-        depth = min(max(k, DEPTH) if len(parts) > 1 else k, _total(generation))
-        lists = zip(*(asked[part].search(queries, depth) for part in parts))
-        found.append([_results(generation, parts, of_query, k) for of_query in lists])
-    return found
+    table, depth = generation.systems(filters), min(k, generation.total)
+    return [_results(generation, table[name].answer(queries, depth)) for name in names]
 
 
 def _explain(generation: Generation, query: str, passage_id: str, system: str) -> list[Contribution]:
-    if _named(generation, system) == "hybrid":
-        raise RecipeError("a hybrid is explained by its parts", fix="ask for bm25 or dense")
+    if generation.name_of(system) not in ("bm25", "dense"):
+        raise RecipeError(f"{system} is explained by its parts", fix="ask for bm25 or dense")
     passage = _passage(generation.collection, passage_id)
     if system == "bm25":
         assert generation.bm25 is not None, "its name was checked"
@@ -407,38 +383,30 @@ def _open(folder: Path, description: RetrieverDescription, verify: bool, device:
         description = now
 
 
-def _total(generation: Generation) -> int:
-    return max(1, generation.collection.count("passages"))
-
-
-def _asked(generation: Generation, name: str, texts: Sequence[str], filters: Filters | None) -> System:
-    system = generation.system(name, texts)
-    if not filters:
-        return system
-    passing = generation.owners.passing(filters)
-    return system.among(passing) or Filtered(system, passing.check, _total(generation))
-
-
-def _results(generation: Generation, names: Sequence[str], lists: Sequence[Hits], k: int) -> list[Result]:
-    found = lists[0] if len(lists) == 1 else generation.fuse(*lists)
-    ranks = {name: {id: rank for rank, (id, _) in enumerate(hits, 1)} for name, hits in zip(names, lists)}
-    results = []
-    for rank, (id, score) in enumerate(found[:k], 1):
-        passage = _passage(generation.collection, id)
-        document = _document(generation.collection, passage.doc)
-        results.append(
-            Result(
-                id=passage.id,
-                score=score,
-                rank=rank,
-                title=passage.title,
-                text=passage.text,
-                doc=passage.doc,
-                metadata={} if document is None else document.metadata,
-                ranks={name: of_system.get(id) for name, of_system in ranks.items()},
+def _results(generation: Generation, answer: Answer) -> list[list[Result]]:
+    """The hits of every question with what the collection knows of them, and their ranks in each part."""
+    ranks = {
+        name: [{id: rank for rank, (id, _) in enumerate(hits, 1)} for hits in lists]
+        for name, lists in answer.parts.items()
+    }
+    return [
+        [
+            _result(
+                generation.collection, id, score, rank, {name: by[q].get(id) for name, by in ranks.items()}
             )
-        )
-    return results
+            for rank, (id, score) in enumerate(hits, 1)
+        ]
+        for q, hits in enumerate(answer.hits)
+    ]
+
+
+def _result(
+    collection: Collection, id: str, score: float, rank: int, ranks: Mapping[str, int | None]
+) -> Result:
+    passage = _passage(collection, id)
+    document = _document(collection, passage.doc)
+    metadata = {} if document is None else document.metadata
+    return Result(passage.id, score, rank, passage.title, passage.text, passage.doc, metadata, ranks)
 
 
 def _passage(collection: Collection, id: str) -> Passage:

@@ -16,12 +16,12 @@ from typing import Any, Literal, get_args
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
+from liebig.search.systems import Norm
 
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25"]
-Norm = Literal["minmax", "zscore"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "model", "checks")
 _KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)

@@ -1,7 +1,12 @@
-"""Systems that answer questions with passages: a BM25 index, or a vector index with the model that made it.
+"""Systems that answer questions with passages, and how they are put together.
 
-A system takes texts and gives ids with scores, best first. A dense system finds its model in what the index says of
-itself; the model is loaded when the first question comes, because that takes longer than the search.
+A system takes queries and gives ids with scores, best first. `Lexical` asks a BM25 index and `Dense` a vector index;
+`Hybrid` fuses several systems, `Folded` turns passages into their documents (or pieces into their texts), `Filtered`
+keeps what passes a filter, and `Recorded` repeats answers that were given before. `liebig search`, `retrieve` and
+`serve`, the `Retriever` and the check of `liebig build` all answer with these, so the same folder gives the same hits.
+
+The model of a dense system is loaded with the first question, because that takes longer than the search. Cost of what
+stands around the indexes: one pass over the hits.
 """
 
 from __future__ import annotations
@@ -10,8 +15,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,10 +39,18 @@ if TYPE_CHECKING:
     from liebig.search.filters import Passing
     from liebig.text.layout import RoleLayout
 
-
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
+QueryVectors = Callable[[Sequence[Query]], NDArray[np.float32]]  # from queries to their vectors, Q x D
 SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The hits of every query, and those of each part of the system by its name; a simple system is its only part."""
+
+    hits: list[Hits]
+    parts: Mapping[str, list[Hits]]
 
 
 class System(ABC):
@@ -47,6 +61,11 @@ class System(ABC):
     @abstractmethod
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         """The k best passages of every query."""
+
+    def answer(self, queries: Sequence[Query], k: int) -> Answer:
+        """The same with what each part found, as deep as it was asked."""
+        hits = self.search(queries, k)
+        return Answer(hits, {self.name: hits})
 
     def among(self, passing: Passing) -> System | None:
         """The system restricted to passages that pass a filter; None where it cannot score those alone."""
@@ -73,7 +92,38 @@ class Lexical(System):
 
 
 class Dense(System):
-    """A vector index and the encoder of its queries."""
+    """A vector index, and what makes vectors of its queries: a `QueryEncoder`, or `StoredVectors`.
+
+    With `numbers` only the vectors of those numbers are searched.
+    """
+
+    def __init__(self, index: Index, vectors: QueryVectors, numbers: NDArray[np.int64] | None = None) -> None:
+        self.name, self.index, self._vectors, self._numbers = "dense", index, vectors, numbers
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        vectors = self._vectors(queries)
+        if self._numbers is None:
+            return named(self.index.search(vectors, within(k, self.index)), self.index.id)
+        shards = self.index.stored()
+        assert shards is not None, "`among` says so"
+        depth = max(1, min(k, len(self._numbers)))
+        return named(exact_cpu.search_numbers(vectors, shards, depth, self._numbers), self.index.id)
+
+    def among(self, passing: Passing) -> System | None:
+        """Where the vectors are stored here, and those that pass are not too many."""
+        shards = self.index.stored()
+        if shards is None:
+            return None
+        pieces = bool(self.index.about.get("pieces"))
+        numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
+        return Dense(self.index, self._vectors, numbers) if len(numbers) <= SCORED else None
+
+
+class QueryEncoder:
+    """The model of an index's queries, which reads them as the index says; loaded with the first one.
+
+    Without `model` it is the one that the index names.
+    """
 
     def __init__(
         self,
@@ -82,64 +132,60 @@ class Dense(System):
         device: str | None = None,
         query_length: int | None = None,
     ) -> None:
-        self.name, self.index, self._device, self._query_length = "dense", index, device, query_length
         self._model = model if model is not None else index.about.get("query_model", index.about.get("model"))
+        self._width, self._about, self._device = index.width, index.about, device
+        self._query_length = query_length
+        self._embedder: Embedder | None = None
+        self._lock = Lock()
 
-    @cached_property
+    def __call__(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        return self.embedder.vectors([query.text for query in queries], "query")
+
+    @property
     def embedder(self) -> Embedder:
-        """The model that makes query vectors as the index's vectors were made."""
+        """The model, loaded once, whichever thread comes first."""
+        with self._lock:
+            if self._embedder is None:
+                self._embedder = self._load()
+            return self._embedder
+
+    def _load(self) -> Embedder:
         if self._model is None:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")
-        from liebig.search.embed import Embedder
+        from liebig.search.embed import Embedder  # imports torch, which BM25 does without
 
-        path, about = Path(self._model), self.index.about
-        made = Embedder.load(path, self._device, query_length=self._query_length)
-        if made.encoder.width != self.index.width:
+        made = Embedder.load(Path(self._model), self._device, query_length=self._query_length)
+        if made.encoder.width != self._width:
             raise DataError(
-                f"the model makes vectors of width {made.encoder.width}, the index holds {self.index.width}",
+                f"the model makes vectors of width {made.encoder.width}, the index holds {self._width}",
                 fix="name the model that the index was made with",
             )
-        return Embedder(
-            made.encoder, *layouts_of(made.encoder, about), unit=bool(about.get("unit")), folder=path
-        )
+        return self._as_indexed(made)
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions."""
-        return self.embedder.vectors(texts, "query")
+    def _as_indexed(self, embedder: Embedder) -> Embedder:
+        """The same model, reading texts as those of the index were read."""
+        from liebig.search.embed import Embedder
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        return self.search_vectors(self.encode([query.text for query in queries]), k)
+        encoder, unit = embedder.encoder, bool(self._about.get("unit"))
+        return Embedder(encoder, *layouts_of(encoder, self._about), unit=unit, folder=embedder.folder)
 
-    def search_vectors(
-        self, vectors: NDArray[np.float32], k: int, numbers: NDArray[np.int64] | None = None
-    ) -> list[Hits]:
-        """The k best passages of vectors that are there already; among these numbers, where some are given."""
-        if numbers is None:
-            return named(self.index.search(vectors, within(k, self.index)), self.index.id)
-        shards = self.index.stored()
-        assert shards is not None, "numbers_among says so"
-        ranked = exact_cpu.search_numbers(vectors, shards, max(1, min(k, len(numbers))), numbers)
-        return named(ranked, self.index.id)
-
-    def numbers_among(self, passing: Passing) -> NDArray[np.int64] | None:
-        """The numbers of the vectors that pass a filter; None where they are too many, or not stored here."""
-        shards = self.index.stored()
-        if shards is None:
-            return None
-        pieces = bool(self.index.about.get("pieces"))
-        numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
-        return numbers if len(numbers) <= SCORED else None
+    def share(self, other: QueryEncoder) -> None:
+        """Go on with the model that another has loaded, if it has."""
+        if other._embedder is None:
+            return
+        manner = ("prompt", "query_prompt", "unit", "max_length", "title")
+        same = all(self._about.get(name) == other._about.get(name) for name in manner)
+        self._embedder = other._embedder if same else self._as_indexed(other._embedder)
 
 
-class Given(System):
-    """A vector index whose query vectors were encoded before."""
+class StoredVectors:
+    """Vectors of queries that were encoded before, by the queries' ids."""
 
-    def __init__(self, index: Index, vectors: Vectors) -> None:
-        self.name, self._index, self._vectors = "dense", index, vectors
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        vectors = np.stack([self._vector(query.id) for query in queries])
-        return named(self._index.search(vectors, within(k, self._index)), self._index.id)
+    def __call__(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        return np.stack([self._vector(query.id) for query in queries])
 
     def _vector(self, id: str) -> NDArray[np.float32]:
         for shard in self._vectors.shards:
@@ -148,6 +194,29 @@ class Given(System):
         raise DataError(
             f"there is no vector of query {id!r}", file=self._vectors.path, fix="encode the queries"
         )
+
+
+class Once:
+    """Vectors of queries, made once however deep a search looks and however many systems ask: for one request."""
+
+    def __init__(self, vectors: QueryVectors) -> None:
+        self._vectors, self._known = vectors, dict[Query, NDArray[np.float32]]()
+
+    def __call__(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        new = [query for query in dict.fromkeys(queries) if query not in self._known]
+        if new:
+            self._known.update(zip(new, self._vectors(new)))
+        return np.stack([self._known[query] for query in queries])
+
+
+class Recorded(System):
+    """Answers that were given before, by the queries' ids."""
+
+    def __init__(self, name: str, hits: Mapping[str, Hits]) -> None:
+        self.name, self._hits = name, hits
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        return [self._hits[query.id][:k] for query in queries]
 
 
 def layouts_of(encoder: Encoder, about: Mapping[str, Any]) -> tuple[RoleLayout, RoleLayout]:
@@ -171,31 +240,26 @@ def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Hits]:
 def open_system(
     path: Path, *, model: str | Path | None = None, threads: int | None = None, device: str | None = None
 ) -> System:
-    """The system of a folder: a BM25 index, or an index of vectors."""
+    """The system of an index's folder: BM25, or vectors with their model."""
     if bm25.SUMMARY in workspace.read_manifest(path).outputs:
         return Lexical(BM25.open(path), threads or 1)
-    return Dense(open_index(path, threads=threads, device=device), model, device)
+    index = open_index(path, threads=threads, device=device)
+    return of_texts(index, QueryEncoder(index, model, device))
 
 
-# Two systems into one ranking: by reciprocal ranks, or by scores made comparable; weights found on a dev
-# split.
-#
-# Reciprocal rank fusion (Cormack et al. 2009) sums weight / (60 + rank). Weighted fusion brings the scores
-# of a query to [0, 1] (min-max) or to mean 0 and deviation 1, and sums them; a passage that a system did
-# not find gets its lowest. Equal results keep the order of the first system. Cost: one pass over the hits;
-# tuning: one per weight tried.
+# Fusion: several rankings as one. Equal results keep the order of the first system.
 
 Norm = Literal["minmax", "zscore"]
 Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
-DEPTH = 100  # passages of each system that are fused at the least
+DEPTH = 100  # passages that each system of a hybrid is asked for at least
 WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
 def reciprocal_rank(
     lists: Sequence[Hits], weights: Sequence[float] | None = None, damping: float = DAMPING
 ) -> Hits:
-    """Sum of weight / (damping + rank), ranks from 1."""
+    """Reciprocal rank fusion (Cormack et al. 2009): the sum of weight / (damping + rank), ranks from 1."""
     total: dict[str, float] = {}
     for weight, hits in zip(weights or [1.0] * len(lists), lists):
         for rank, (id, _) in enumerate(hits, 1):
@@ -204,20 +268,23 @@ def reciprocal_rank(
 
 
 def weighted(lists: Sequence[Hits], weights: Sequence[float], norm: Norm = "minmax") -> Hits:
-    """Weighted sum of normalised scores."""
+    """The weighted sum of scores brought to [0, 1] (minmax), or to mean 0 and deviation 1 (zscore).
+
+    A passage that a system did not find gets that system's lowest score.
+    """
     total: dict[str, float] = dict.fromkeys((id for hits in lists for id, _ in hits), 0.0)
     for weight, hits in zip(weights, lists):
         if not hits:
             continue
         scores, lowest = _normalised([score for _, score in hits], norm)
-        mine = dict(zip((id for id, _ in hits), scores))
+        own = dict(zip((id for id, _ in hits), scores))
         for id in total:
-            total[id] += weight * float(mine.get(id, lowest))
+            total[id] += weight * float(own.get(id, lowest))
     return _ordered(total)
 
 
 def _normalised(scores: Sequence[float], norm: Norm) -> tuple[list[float], float]:
-    """Scores made comparable, and that of what was not found: never above what was."""
+    """Scores made comparable, and the score of what was not found: never above what was."""
     values = np.array(scores, np.float64)
     if norm == "zscore":
         spread = values.std()
@@ -231,20 +298,14 @@ def _ordered(total: dict[str, float]) -> Hits:
     return sorted(total.items(), key=lambda pair: -pair[1])
 
 
-class Hybrid(System):
-    """Several systems asked at once, their answers fused; each is asked for DEPTH passages at the least."""
+def weighted_by(weight: float, norm: Norm) -> Fuse:
+    """Weighted fusion of two systems; the second has the rest of the weight."""
+    return partial(weighted, weights=(weight, 1 - weight), norm=norm)
 
-    def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
-        self.name, self.systems, self._fuse = "hybrid", systems, fuse
 
-    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        return self.search_all(queries, k)[-1]
-
-    def search_all(self, queries: Sequence[Query], k: int) -> list[list[Hits]]:
-        """What each system found, and last what they found together."""
-        asked = [system.search(queries, max(k, DEPTH)) for system in self.systems]
-        fused = [self._fuse(lists)[:k] for lists in zip(*asked)]
-        return [*([found[:k] for found in answers] for answers in asked), fused]
+def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
+    """Reciprocal rank fusion of two systems with a weight."""
+    return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
 
 
 @dataclass(frozen=True)
@@ -262,31 +323,29 @@ def best_weight(tried: Sequence[tuple[float, float]]) -> FusionWeight:
     return FusionWeight(weight, value, tuple(tried))
 
 
-def weighted_by(weight: float, norm: Norm) -> Fuse:
-    """Weighted fusion of two systems."""
-    return partial(weighted, weights=(weight, 1 - weight), norm=norm)
+class Hybrid(System):
+    """Several systems asked at once, their answers fused; each is asked for DEPTH passages at least."""
+
+    def __init__(self, systems: Sequence[System], fuse: Fuse) -> None:
+        self.name, self.systems, self._fuse = "hybrid", systems, fuse
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        return self.answer(queries, k).hits
+
+    def answer(self, queries: Sequence[Query], k: int) -> Answer:
+        parts = {system.name: system.search(queries, max(k, DEPTH)) for system in self.systems}
+        return Answer([self._fuse(lists)[:k] for lists in zip(*parts.values())], parts)
 
 
-def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
-    """Reciprocal rank fusion of two systems with a weight."""
-    return partial(reciprocal_rank, weights=(weight, 1 - weight), damping=damping)
+# Folding: several hits of one document become one. Equal scores keep the order of the hits.
 
-
-# From passages to documents: several hits of one document become one.
-#
-# | how | score of a document | | ----- | -------------------------------------------- | | max | of its best
-# passage (MaxP) | | first | of its first passage, if that was found (FirstP) | | mean | mean over its
-# passages that were found |
-#
-# Passages are folded by the document they name, or, for vectors of long texts, by what stands before `#` in
-# their ids. The order of equal scores is that of the hits. Cost: one pass, and one look-up of all passages
-# that were found.
-
-How = Literal["max", "first", "mean"]
+How = Literal[
+    "max", "first", "mean"
+]  # the best passage (MaxP), the first passage (FirstP), the mean of those found
 Owners = Callable[[Iterable[str]], Mapping[str, str]]  # from passages, all at once, to their documents
-PIECE = "#"
+PIECE = "#"  # stands between the id of a text and the number of its piece
 PLACES = re.compile(r"(?:[#-]\d+)*")  # behind a document's id: of pieces, of passages, of pieces of passages
-MOST = 64  # how many times more passages than documents are looked for at the most
+MOST = 64  # how many times more passages than documents are looked for at most
 
 
 def document_of(id: str) -> str:
@@ -310,7 +369,7 @@ def is_first(id: str, document: str) -> bool:
 
 
 def fold(hits: Hits, k: int, how: How = "max", owner: Callable[[str], str] = document_of) -> Hits:
-    """The k best documents of the passages found."""
+    """The k best documents of some passages."""
     scores: dict[str, list[float]] = {}
     for id, score in hits:
         document = owner(id)
@@ -326,7 +385,7 @@ def _mean(scores: Sequence[float]) -> float:
 
 
 class Folded(System):
-    """A system whose passages are folded to documents; more are looked for until there are k documents."""
+    """A system whose passages are folded to documents; it looks deeper until there are k documents."""
 
     def __init__(self, system: System, how: How = "max", owners: Owners = by_name) -> None:
         self.name, self._system, self._how, self._owners = system.name, system, how, owners
@@ -336,13 +395,44 @@ class Folded(System):
         return None if system is None else Folded(system, self._how, self._owners)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
-        found: list[Hits] = [[] for _ in queries]
+        folded: list[Hits] = [[] for _ in queries]
         rest, times = list(range(len(queries))), 4
         while rest:
             hits = self._system.search([queries[i] for i in rest], k * times)
             owners = self._owners({id for of_query in hits for id, _ in of_query})
             for i, of_query in zip(rest, hits):
-                found[i] = fold(of_query, k, self._how, owners.__getitem__)
-            more = [i for i, of_query in zip(rest, hits) if len(found[i]) < k and len(of_query) == k * times]
+                folded[i] = fold(of_query, k, self._how, owners.__getitem__)
+            more = [i for i, of_query in zip(rest, hits) if len(folded[i]) < k and len(of_query) == k * times]
             rest, times = (more, times * 4) if times < MOST else ([], times)
-        return found
+        return folded
+
+
+def of_texts(index: Index, vectors: QueryVectors) -> System:
+    """A vector index that answers with texts, also where a text has several vectors, one for each of its pieces."""
+    dense = Dense(index, vectors)
+    return Folded(dense, "max") if index.about.get("pieces") else dense
+
+
+Passes = Callable[[Sequence[str]], Sequence[bool]]  # says of passages, by their ids, whether they pass
+GROWTH = 4  # how many times deeper the next look is
+
+
+class Filtered(System):
+    """A system of which only passages that pass are taken; it looks deeper until there are k, or no more of `total`."""
+
+    def __init__(self, system: System, passes: Passes, total: int) -> None:
+        self.name, self._system, self._passes, self._total = system.name, system, passes, total
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        kept: list[Hits] = [[] for _ in queries]
+        rest, depth = list(range(len(queries))), min(self._total, k * GROWTH)
+        while rest:
+            hits = self._system.search([queries[i] for i in rest], depth)
+            for i, of_query in zip(rest, hits):
+                passed = self._passes([id for id, _ in of_query])
+                kept[i] = [hit for hit, ok in zip(of_query, passed) if ok][:k]
+            rest = [i for i, of_query in zip(rest, hits) if len(kept[i]) < k and len(of_query) == depth]
+            if depth >= self._total:
+                break
+            depth = min(self._total, depth * GROWTH)
+        return kept
