@@ -199,17 +199,3 @@ def test_a_truncated_weights_file_is_an_error(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(source: str | Path) -> None:
     with pytest.raises(ModelError, match="no such model folder"):
         Backbone.load(source)
-
-
-def test_a_name_is_fetched_without_code_and_loaded_as_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
-
-    def snapshot(name: str, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
-        return str(saved(tmp_path / name.replace("/", "--")))
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    assert torch.equal(Backbone.load("someone/bert")(random_row()).last, tiny("bert")(random_row()).last)
-    assert not any(pattern.endswith(("py", "*")) for patterns in asked for pattern in patterns)

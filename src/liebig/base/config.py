@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from liebig import encoders
+from liebig.base import hub
 from liebig.base.errors import RecipeError
 
 # pydantic locates an error by fields, union tags and validator names. The messages below keep only the parts of
@@ -189,6 +190,10 @@ class Input:
     """Marks a path that a stage reads, so that its contents count in the manifest."""
 
 
+class ModelInput(Input):
+    """Marks a path that may also be the name of a model, as `hub.model_folder` takes it."""
+
+
 class Unrecorded:
     """Marks a field that says how a stage runs and not what it writes: it is left out of the manifest."""
 
@@ -204,6 +209,8 @@ def _bundled(value: Any) -> Any:
 
 
 InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]
+ModelPath = Annotated[Path, ModelInput(), BeforeValidator(_bundled)]
+"""A model: a folder, `liebig:NAME`, or `org/name` of the hub, which becomes a folder when a stage runs (`resolved`)."""
 
 
 class Config(BaseModel):
@@ -298,6 +305,32 @@ def inputs(config: Config, prefix: str = "") -> dict[str, Path]:
             elif marked and isinstance(value, Path):
                 found[key] = value
     return found
+
+
+def resolved(config: C, fetch: bool = True) -> C:
+    """The recipe with folders in the place of names on the hub; without `fetch` only those that are there already.
+
+    Parsing a recipe downloads nothing: the folder that it names may still be written by an earlier stage.
+    """
+    changed = {}
+    for name, field in type(config).model_fields.items():
+        marked = any(isinstance(mark, ModelInput) for mark in field.metadata)
+        marked |= ModelInput.__name__ in str(field.annotation)
+        value = getattr(config, name)
+        found = _resolved(value, marked, fetch)
+        if found != value:
+            changed[name] = found
+    return config.model_copy(update=changed) if changed else config
+
+
+def _resolved(value: Any, marked: bool, fetch: bool) -> Any:
+    if isinstance(value, Config):
+        return resolved(value, fetch)
+    if isinstance(value, list | tuple):
+        return type(value)(_resolved(inner, marked, fetch) for inner in value)
+    if not (marked and isinstance(value, Path) and hub.is_name(value)):
+        return value
+    return hub.from_hub(str(value)) if fetch else hub.cached(str(value)) or value
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

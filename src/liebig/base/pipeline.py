@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from liebig.base import workspace
-from liebig.base.config import Config, assign, inputs, nearest, parse, read_toml, recorded, together
+from liebig.base import hub, workspace
+from liebig.base.config import (
+    Config,
+    assign,
+    inputs,
+    nearest,
+    parse,
+    read_toml,
+    recorded,
+    resolved,
+    together,
+)
 from liebig.base.errors import RecipeError
 
 
@@ -41,8 +51,11 @@ class Planned:
     @property
     def up_to_date(self) -> bool:
         """Whether the folder is there, unharmed, and made by this recipe from these inputs."""
+        config = resolved(self.config, fetch=False)
+        if any(hub.is_name(path) for path in inputs(config).values()):
+            return False  # a model that was never downloaded
         return workspace.is_up_to_date(
-            self.out, kind=self.stage.name, recipe=recorded(self.config), inputs=inputs(self.config)
+            self.out, kind=self.stage.name, recipe=recorded(self.config), inputs=inputs(config)
         )
 
 
@@ -122,15 +135,16 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
 
 def run_stage(stage: Stage, config: Config, out: Path) -> None:
     """Run one stage into its folder."""
+    known = resolved(config)
     with workspace.stage(
         out,
         kind=stage.name,
         recipe=recorded(config),
-        inputs=inputs(config),
+        inputs=inputs(known),
         seed=getattr(config, "seed", None),
         part_of=stage.part_of,
     ) as folder:
-        stage.run(config, folder)
+        stage.run(known, folder)
 
 
 def run(planned: Sequence[Planned], say: Callable[[str], None]) -> None:

@@ -28,7 +28,8 @@ from pydantic import BeforeValidator, Field
 from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.config import Config, InputPath
-from liebig.base.errors import RecipeError, WorkspaceError
+from liebig.base.errors import WorkspaceError
+from liebig.base.hub import model_folder
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
@@ -65,7 +66,7 @@ class BuildConfig(Config):
     )
     model: str | None = Field(
         default=None,
-        description="The encoder to start from: a folder, or liebig:NAME [default: the bundled one].",
+        description="The encoder: a folder, liebig:NAME, or org/name of the hub [default: the bundled one].",
     )
     minutes: float = Field(
         default=30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
@@ -80,18 +81,6 @@ class BuildConfig(Config):
     def start(self) -> Path:
         """The folder of the starting encoder: the one named, or the one that comes with the package."""
         return encoders.folder() if self.model is None else model_folder(self.model)
-
-
-def model_folder(name: str) -> Path:
-    """The folder of a model that is named: a folder, or `liebig:NAME`."""
-    if name.startswith(encoders.PREFIX):
-        try:
-            return encoders.folder(name)
-        except ValueError as error:
-            raise RecipeError(str(error)) from None
-    if not Path(name).is_dir():
-        raise RecipeError("there is no such model folder", file=name, fix="name a folder, or liebig:NAME")
-    return Path(name)
 
 
 class ModelConfig(Config):

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from liebig.base import machine, pipeline, workspace
-from liebig.base.config import Config
+from liebig.base.config import Config, resolved
 from liebig.base.pipeline import Stage
 
 
@@ -358,4 +358,4 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
         pipeline.run_stage(stage, config, out)
     else:
         whole, partial = workspace.places(out)
-        stage.run(config, workspace.Folder(partial, whole, resumed=False))
+        stage.run(resolved(config), workspace.Folder(partial, whole, resumed=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
@@ -19,7 +19,7 @@ from liebig.evaluation.tables import show
 class AttentionConfig(Config):
     """`liebig analyse attention MODEL…`: entropy of CLS attention per layer, several models in one plot."""
 
-    models: tuple[InputPath, ...] = Field(description="Model folders.")
+    models: tuple[ModelPath, ...] = Field(description="Model folders.")
     texts: InputPath = Field(description="A collection whose sections (or passages) are read.")
     names: tuple[str, ...] = Field((), description="Names of the models, in order.")
     origins: tuple[str, ...] = Field(

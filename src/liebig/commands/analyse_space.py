@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
@@ -15,7 +15,7 @@ from liebig.evaluation.tasks import read_task
 class SpaceConfig(Config):
     """`liebig analyse space MODEL…`: alignment, uniformity, isotropy, hubness, effective dimension."""
 
-    models: tuple[InputPath, ...] = Field(description="Model folders.")
+    models: tuple[ModelPath, ...] = Field(description="Model folders.")
     collection: InputPath = Field(
         description="A collection with passages, and with judgements, which give the pairs of the alignment."
     )

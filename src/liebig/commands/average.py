@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, ModelPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
@@ -26,7 +26,7 @@ from liebig.base.workspace import Folder
 class AverageConfig(Config):
     """`liebig average`: one model whose weights are the mean of several, trained from one start with other seeds."""
 
-    models: tuple[InputPath, ...] = Field(
+    models: tuple[ModelPath, ...] = Field(
         min_length=2, description="Model folders of one shape and one tokenizer."
     )
 

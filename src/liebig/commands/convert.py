@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
@@ -49,7 +49,7 @@ class ConvertConfig(Config):
     container: Literal["jsonl", "csv", "parquet"] = Field(
         "jsonl", description="File type of tuples and pairs."
     )
-    tokenizer: InputPath | None = Field(
+    tokenizer: ModelPath | None = Field(
         None, description="Write pre-training lines as token ids of this tokenizer."
     )
     collection: InputPath | None = Field(

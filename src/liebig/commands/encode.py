@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
@@ -51,7 +51,7 @@ class EncodeConfig(Config):
         None,
         description="A collection, a token store, or any file that liebig init reads; standard input if not given.",
     )
-    model: InputPath = Field(description="The model's folder (or its ONNX export).")
+    model: ModelPath = Field(description="The model's folder (or its ONNX export), or org/name of the hub.")
     what: What = Field("passages", description="What of the source is encoded.")
     split: str | None = Field(None, description="The split whose queries are encoded; all if not given.")
     prompt: str | None = Field(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.machine import computing_threads
 from liebig.base.pipeline import Stage
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 class EvaluateConfig(Config):
     """`liebig evaluate RUN|MODEL COLLECTION…`: measures with intervals, the values of every query kept."""
 
-    system: InputPath = Field(description="A run file, a folder with one run in it, or a model folder.")
+    system: ModelPath = Field(
+        description="A run file, a folder with one run in it, a model folder, or org/name of the hub."
+    )
     collections: tuple[InputPath, ...] = Field(
         description="Collections, BEIR folders or files to evaluate on; without `system`, the first is the system."
     )

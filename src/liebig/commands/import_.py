@@ -18,7 +18,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, ModelPath
 from liebig.base.errors import ModelError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import say
@@ -37,10 +37,10 @@ POOLINGS = {"average": "mean", "sqrt": "mean_sqrt_len_tokens", "cls": "cls"}
 class ImportConfig(Config):
     """Convert a published Condenser, coCondenser or Contriever checkpoint into a model folder."""
 
-    source: InputPath = Field(
+    source: ModelPath = Field(
         description="A model folder, or a training checkpoint of Contriever (checkpoint.pth)."
     )
-    tokenizer: InputPath | None = Field(
+    tokenizer: ModelPath | None = Field(
         None, description="Folder with the tokenizer (and config.json), if the source has none."
     )
     pooling: Literal["auto", "cls", "mean"] = Field(

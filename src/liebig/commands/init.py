@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from rich.console import Console
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -68,7 +68,7 @@ class InitConfig(Config):
     )
     strict: bool = Field(False, description="Treat warnings and files that cannot be read as errors.")
     limit: int | None = Field(None, ge=1, description="Maximum number of documents and passages to keep.")
-    tokenizer: InputPath | None = Field(None, description="Tokenizer of the token ids in pre-training lines.")
+    tokenizer: ModelPath | None = Field(None, description="Tokenizer of the token ids in pre-training lines.")
     topic: Literal["title", "desc", "narr"] = Field(
         "title", description="Field of TREC topics to use as the query."
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
 from liebig.model.encoder import Encoder
@@ -16,7 +16,7 @@ from liebig.search.embed_onnx import export
 class OnnxConfig(Config):
     """`liebig onnx`: a model for ONNX Runtime, in fp32 or int8."""
 
-    model: InputPath = Field(description="The model's folder.")
+    model: ModelPath = Field(description="The model's folder, or org/name of the hub.")
     int8: bool = Field(True, description="Round weights to int8.")
     opset: int = Field(18, ge=17, description="Version of the ONNX operators.")
 

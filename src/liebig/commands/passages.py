@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
 from liebig.builder.cutting import LENGTH, cut_collection
@@ -17,7 +17,7 @@ class PassagesConfig(Config):
     """Cut a collection's documents into passages of whole sentences; passages it already has are kept."""
 
     collection: InputPath = Field(description="Collection to cut.")
-    tokenizer: InputPath = Field(description="Folder with the tokenizer of the model.")
+    tokenizer: ModelPath = Field(description="Folder with the tokenizer of the model.")
     length: int = Field(LENGTH, ge=8, description="Maximum number of tokens in a passage.")
     language: str | None = Field(
         None,

@@ -29,11 +29,12 @@ import typer
 from liebig.base import config as recipes, pipeline
 from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.hub import model_folder
 from liebig.base.machine import cores, memory
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
-from liebig.builder.build import BuildConfig, model_folder, passage_fields
+from liebig.builder.build import BuildConfig, passage_fields
 from liebig.builder.cutting import cut
 from liebig.builder.questions import QuestionsConfig
 from liebig.builder.training import LONGEST, batch_size

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from liebig.base import workspace
-from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.machine import cores
 from liebig.base.pipeline import Stage
 from liebig.collection.collection import Collection
@@ -55,7 +55,7 @@ class PrepareConfig(Config):
     """Split a collection into sentences and tokens: the memory-mapped store that training reads."""
 
     collection: InputPath = Field(description="Collection to read.")
-    tokenizer: InputPath = Field(description="Folder with a tokenizer, of liebig tokenizer or of a model.")
+    tokenizer: ModelPath = Field(description="Folder with a tokenizer, of liebig tokenizer or of a model.")
     language: str | None = Field(
         None,
         description="Language of the text, e.g. de; decides which abbreviations end no sentence [default: English].",

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -105,7 +105,7 @@ class ModelSource(SourceConfig):
     """A generator's folder."""
 
     kind: Literal["model"] = "model"
-    path: InputPath = Field(
+    path: ModelPath = Field(
         description="A folder of liebig queries train, or a seq2seq model of transformers."
     )
     method: MethodConfig = Field(

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
@@ -34,7 +34,7 @@ class Seq2SeqStart(Config):
     """A seq2seq model folder: T5 and its relatives, BART, or a generator trained before."""
 
     kind: Literal["folder"] = "folder"
-    path: InputPath = Field(description="A seq2seq model folder of transformers, or of liebig queries train.")
+    path: ModelPath = Field(description="A seq2seq model folder of transformers, or of liebig queries train.")
 
     def generator(self, seed: int) -> Generator:
         return Generator.load(self.path)
@@ -44,7 +44,7 @@ class EncoderStart(Config):
     """Both halves from an encoder, cross-attention new: a generator without any download."""
 
     kind: Literal["encoder"] = "encoder"
-    path: InputPath = Field(description="An encoder's folder, or liebig:mini-v2.")
+    path: ModelPath = Field(description="An encoder's folder, liebig:mini-v2, or org/name of the hub.")
     decoder_layers: int | None = Field(
         default=None, ge=1, description="Layers of the decoder [default: as many as the encoder has]."
     )

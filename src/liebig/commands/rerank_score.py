@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.machine import chosen
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
@@ -28,8 +28,8 @@ RUN, SCORES = "run.trec", "scores.trec"
 class RerankScoreConfig(Config):
     """`liebig rerank score`: rerank a run, or score groups for soft labels."""
 
-    models: tuple[InputPath, ...] = Field(
-        min_length=1, description="Cross-encoders; the scores of several are averaged."
+    models: tuple[ModelPath, ...] = Field(
+        min_length=1, description="Cross-encoders, by folder or org/name; the scores of several are averaged."
     )
     collection: InputPath = Field(description="The collection with the texts.")
     run: InputPath | None = Field(default=None, description="A TREC run to rerank.")

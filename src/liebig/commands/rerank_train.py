@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from liebig.base.config import Config as Recipe, InputPath
+from liebig.base.config import Config as Recipe, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Title
@@ -41,7 +41,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         """`liebig rerank train`: a cross-encoder on queries, their positives and hard negatives."""
 
         model: BackboneConfig = Field(description="The encoder to start from.")
-        tokenizer: InputPath | None = Field(
+        tokenizer: ModelPath | None = Field(
             default=None, description="Tokenizer folder, for a new model only."
         )
         collection: InputPath = Field(description="A collection with queries, passages and groups.")

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TextIO, TypeVar
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
 from liebig.base.machine import chosen, cores
 from liebig.base.pipeline import Stage
@@ -94,7 +94,7 @@ class RetrieveConfig(Config):
     )
     bm25: InputPath | None = Field(None, description="A BM25 index.")
     dense: InputPath | None = Field(None, description="A vector index, or a folder of vectors.")
-    model: InputPath | None = Field(None, description="Model of the queries; the index's own if not given.")
+    model: ModelPath | None = Field(None, description="Model of the queries; the index's own if not given.")
     vectors: InputPath | None = Field(None, description="Vectors of the queries, instead of a model.")
     query_length: int | None = Field(
         None, ge=4, description="Tokens of a query [default: as the model was trained, else its longest]."

@@ -27,7 +27,10 @@ def command(
         int | None, typer.Option(help="Number of compute threads [default: one per core].", min=1)
     ] = None,
     reranker: Annotated[
-        Path | None, typer.Option(help="A cross-encoder for /rerank [default: the folder's encoder].")
+        Path | None,
+        typer.Option(
+            help="A cross-encoder for /rerank, by folder or org/name [default: the folder's encoder]."
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu].")] = None,
     batching: Annotated[

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import DataError, RecipeError
+from liebig.base.hub import name_of
 from liebig.base.statistics import Interval, bootstrap, bootstrap_of
 from liebig.evaluation.answer_accuracy import answer_scores, found_in, match_ranks
 from liebig.evaluation.runs import of_run, open_run
@@ -375,4 +376,4 @@ def _suite_note(task: Task) -> tuple[str, ...]:
 
 def system_name(path: Path) -> str:
     """What to call a system by default: its file's name without suffix, or its folder's."""
-    return path.parent.name if path.name == "run.trec" else path.stem if path.is_file() else path.name
+    return path.parent.name if path.name == "run.trec" else path.stem if path.is_file() else name_of(path)

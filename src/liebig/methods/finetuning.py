@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import Field, model_validator
 
 from liebig.base import extensions
-from liebig.base.config import Config, InputPath, tag
+from liebig.base.config import Config, InputPath, ModelPath, tag
 from liebig.base.errors import RecipeError
 from liebig.base.records import Title
 from liebig.methods.contrastive import Contrastive
@@ -77,7 +77,7 @@ class FinetuneConfig(Config):
     """Train a retriever on labelled queries, or an encoder on scored pairs and triplets."""
 
     model: BackboneConfig = Field(description="The encoder to start from.")
-    tokenizer: InputPath | None = Field(default=None, description="Tokenizer folder, for a new model only.")
+    tokenizer: ModelPath | None = Field(default=None, description="Tokenizer folder, for a new model only.")
     collection: InputPath = Field(description="A collection with queries, passages and judgements or groups.")
     split: str = Field(default="train", description="The split to train on.")
     groups: tuple[InputPath, ...] = Field(

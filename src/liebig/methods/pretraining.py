@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.records import Title
 from liebig.methods import objective_union
 from liebig.methods.base import DOCUMENT, Method, Preset
 from liebig.methods.mlm import MaskedLM
 from liebig.methods.sources import AnySource, Blocks
-from liebig.model.loading import BackboneConfig, FolderBackbone, HubBackbone, NewBackbone, local_folder
+from liebig.model.loading import BackboneConfig, NewBackbone
 from liebig.store.pair_sources import Frame
 from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ class PretrainConfig(Config):
 
     model: BackboneConfig = Field(description="The encoder to start from.")
     stores: tuple[StoreConfig, ...] = Field(default=(), description="Token stores to read.")
-    tokenizer: InputPath | None = Field(
+    tokenizer: ModelPath | None = Field(
         default=None, description="A tokenizer folder [default: that of the stores, else of the model]."
     )
     source: AnySource = Field(default=Blocks.Config(), description="Where sequences and pairs come from.")
@@ -116,9 +116,7 @@ class PretrainConfig(Config):
 
     def start_folder(self) -> Path | None:
         """Where the starting model lies; None for a new one."""
-        if isinstance(self.model, FolderBackbone):
-            return self.model.path
-        return local_folder(self.model.name) if isinstance(self.model, HubBackbone) else None
+        return self.model.folder()
 
     def title_rule(self) -> Title:
         """What stands between title and text: as said, else as the start was trained."""

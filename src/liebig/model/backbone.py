@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from liebig.base.errors import ModelError
+from liebig.base.hub import model_folder
 from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.families import Extras, Family, Stack, Whole, family_of
@@ -33,7 +34,6 @@ from liebig.model.kernels.lean import LEAN, Lean, lean_form, triton_is_here
 from liebig.model.loading import (
     BackboneConfig,
     load_model,
-    local_folder,
     new_model,
 )
 from liebig.model.packed import Packed
@@ -187,7 +187,7 @@ class Backbone(nn.Module):
     @classmethod
     def load(cls, source: str | Path) -> Backbone:
         """From a folder, or by name from the Hugging Face hub. Runs no code and unpickles nothing."""
-        loaded = load_model(local_folder(source))
+        loaded = load_model(model_folder(source))
         return cls(loaded.model.eval(), fresh_mlm_head=loaded.fresh_mlm_head, source=str(source))
 
     @classmethod

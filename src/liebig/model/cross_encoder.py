@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
+from liebig.base.hub import model_folder
 from liebig.base.machine import chosen
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
 from liebig.model.folder import write_json, written_beside
-from liebig.model.loading import is_classifier, load_classifier, local_folder, quiet, read_json, readable
+from liebig.model.loading import is_classifier, load_classifier, quiet, read_json, readable
 from liebig.model.packed import Packed
 from liebig.ragged import split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout, checked_length
@@ -89,7 +90,7 @@ class CrossEncoder(nn.Module):
 
         `length` is the most tokens of a pair, if not the model's own.
         """
-        folder = local_folder(source)
+        folder = model_folder(source)
         if not is_classifier(folder):
             raise ModelError(
                 "this model is not a reranker: it has no classification head",

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from liebig import encoders
 from liebig.base.errors import ModelError
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
@@ -212,8 +211,6 @@ class Encoder(nn.Module):
         """
         from liebig.model.folder import load_encoder
 
-        if str(source).startswith(encoders.PREFIX):
-            source = encoders.folder(str(source))
         return load_encoder(source, pooling=pooling)
 
     def save(self, folder: Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:

@@ -25,9 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
+from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize, Similarity
-from liebig.model.loading import local_folder, quiet, read_json, readable
+from liebig.model.loading import quiet, read_json, readable
 from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 
@@ -224,7 +225,7 @@ def move_into(beside: Path, folder: Path) -> None:
 
 def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
     """An encoder from a folder or hub name; without `modules.json` it is pooled by CLS unless said otherwise."""
-    folder = local_folder(source)
+    folder = model_folder(source)
     if not (folder / "modules.json").exists():
         backbone = Backbone.load(folder)
         return Encoder(

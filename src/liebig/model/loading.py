@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, PositiveInt
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import Config, ModelPath
 from liebig.base.errors import ModelError
+from liebig.base.hub import NAME, from_hub, is_name
 
 WEIGHTS = (
     "model.safetensors",
@@ -27,7 +28,6 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # weights, tokenizer, settings; no code
 CLASSIFIER = "ForSequenceClassification"  # how the names of such classes end
 UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, ImportError)
 
@@ -109,28 +109,6 @@ def pretrained(loader: Any, folder: Path, config: Any) -> tuple[Any, set[str]]:
             output_loading_info=True,
         )
     return model, set(info["missing_keys"])
-
-
-def local_folder(source: str | Path) -> Path:
-    """A model folder as it is; a hub name as the folder its files were downloaded to, code left behind."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return folder
-    name = str(source)
-    if isinstance(source, Path) or folder.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ModelError("there is no such model folder", file=source)
-    from huggingface_hub import snapshot_download
-
-    try:
-        found = Path(snapshot_download(name, allow_patterns=HUB_FILES))
-        if not any((found / weights).exists() for weights in WEIGHTS):
-            found = Path(snapshot_download(name, allow_patterns=[*HUB_FILES, "*.bin"]))
-    except Exception as error:  # the hub's errors have no common base beside this one
-        raise ModelError(
-            f"{name!r} is neither a folder nor a model that can be fetched: {first_line(error)}",
-            fix="give the path of a model folder",
-        ) from error
-    return found
 
 
 @contextmanager
@@ -357,28 +335,33 @@ class FolderBackbone(StartConfig):
     """A model folder on disk."""
 
     kind: Literal["folder"] = "folder"
-    path: InputPath = Field(description="model folder of Liebig, transformers or sentence-transformers")
+    path: ModelPath = Field(
+        description="model folder of Liebig, transformers or sentence-transformers, or org/name of the hub"
+    )
 
     @property
     def source(self) -> Path:
         return self.path
 
     def folder(self) -> Path:
-        return self.path
+        return from_hub(str(self.path)) if is_name(self.path) else self.path
 
 
 class HubBackbone(StartConfig):
     """A model by its name on the Hugging Face hub."""
 
     kind: Literal["hub"] = "hub"
-    name: str = Field(description="name on the Hugging Face hub, such as google-bert/bert-base-uncased")
+    name: str = Field(
+        pattern=NAME.pattern,
+        description="name on the Hugging Face hub, such as google-bert/bert-base-uncased",
+    )
 
     @property
     def source(self) -> str:
         return self.name
 
     def folder(self) -> Path:
-        return local_folder(self.name)
+        return from_hub(self.name)
 
 
 class NewBackbone(StartConfig):

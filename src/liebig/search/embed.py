@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from liebig.base.hub import model_folder
 from liebig.base.machine import cores, helpers
 from liebig.base.records import Title
 from liebig.model.encoder import Encoder
@@ -453,6 +454,7 @@ class Embedder:
         half: bool | None = None,
     ) -> Embedder:
         """A model's folder on a device; an ONNX export runs on the CPU."""
+        path = model_folder(path)
         encoder = Encoder.load(path)
         encoder.use(title=title, max_length=max_length, query_length=query_length)
         if device is not None and not is_export(path):

@@ -1,0 +1,90 @@
+"""A Hugging Face hub on this machine: a server with the models of a folder, and a client that knows no other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeHub:
+    """Serves `models/ORG/NAME`; `requests` has the paths that were asked for."""
+
+    def __init__(self, models: Path) -> None:
+        self.models, self.requests = models, list[str]()
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                self._answer(body=False)
+
+            def do_GET(self) -> None:
+                self._answer(body=True)
+
+            def _answer(self, *, body: bool) -> None:
+                path = unquote(urlsplit(self.path).path)
+                hub.requests.append(path)
+                status, content, headers = hub.answer(path)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if body:
+                    self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+        """Status, content and headers, as the hub's own."""
+        missing = 404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
+        parts = path.strip("/").split("/")
+        api = parts[:2] == ["api", "models"]
+        org, name, *rest = parts[2:] if api else parts
+        folder = self.models / org / name
+        if not folder.is_dir():
+            return missing
+        files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+        if not api:
+            file = files["/".join(rest[2:])]
+            content = file.read_bytes()
+            return 200, content, {"ETag": f'"{_hash(content)}"', "X-Repo-Commit": COMMIT}
+        if rest[:1] == ["tree"]:
+            rows = [
+                {"type": "file", "path": n, "size": p.stat().st_size, "oid": _hash(p.read_bytes())}
+                for n, p in files.items()
+            ]
+            return 200, json.dumps(rows).encode(), {"Content-Type": "application/json"}
+        about = {"id": f"{org}/{name}", "sha": COMMIT, "siblings": [{"rfilename": n} for n in files]}
+        return 200, json.dumps(about).encode(), {"Content-Type": "application/json"}
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()
+
+
+@contextmanager
+def serving(models: Path) -> Iterator[FakeHub]:
+    """The hub, while the block runs."""
+    hub = FakeHub(models)
+    thread = threading.Thread(target=hub.server.serve_forever)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.server.shutdown()
+        hub.server.server_close()
+        thread.join()
