@@ -204,7 +204,7 @@ def _stage_command(stage: Stage) -> Callable[..., None]:
         ),
     ]
     if stage.plan is not None:
-        help_plan = "Print steps, tokens, memory and time, and do nothing."
+        help_plan = "Print steps, tokens, memory and time, and exit without running."
         parameters.append(_parameter("only_plan", bool, typer.Option("--plan", help=help_plan), False))
     for name, field in options.items():
         flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)

@@ -129,7 +129,7 @@ def test_an_encoder_of_the_package_has_a_name():
     assert (start.model / "model.safetensors").is_file()
     assert start.others == (start.model, Path("x"))
     assert config.inputs(start) == {"model": start.model, "others.0": start.model, "others.1": Path("x")}
-    with pytest.raises(RecipeError, match="there is liebig:mini-v2"):
+    with pytest.raises(RecipeError, match="it has liebig:mini-v2"):
         config.load(Start, None, ["model=liebig:maxi"])
 
 

@@ -85,8 +85,8 @@ def test_an_error_in_a_later_stage_keeps_the_earlier_ones(tmp_path):
     ("text", "message"),
     [
         ("", "no \\[stages.NAME\\] table"),
-        ("[stages.a]\nkind = 'writ'", "is no stage"),
-        ("[stages.a]\nkind = 'copy'\nsource = '@b'", "no earlier stage"),
+        ("[stages.a]\nkind = 'writ'", "is not a stage"),
+        ("[stages.a]\nkind = 'copy'\nsource = '@b'", "not an earlier stage"),
         ("stages.a = 3", "not a table"),
         ("[stages.write]\ntextt = 'x'", "write text"),
         ("other = 1\n[stages.write]", "not a key of a pipeline"),

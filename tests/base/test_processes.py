@@ -51,7 +51,7 @@ def test_results_come_in_order_and_few_tasks_are_under_way():
 
 def test_a_killed_process_is_said_as_a_sentence():
     with (
-        pytest.raises(ResourceError, match="one of 1 helping processes was killed") as caught,
+        pytest.raises(ResourceError, match="one of 1 worker processes was killed") as caught,
         helpers(1) as pool,
     ):
         list(in_order(pool, killed, range(3), 2))

@@ -216,9 +216,9 @@ def test_folders_of_similar_names_are_left_alone(tmp_path, name):
 def test_what_a_stage_reads_is_never_written(tmp_path):
     source = make(tmp_path / "source")
     for out in (source, source / "inner", tmp_path / "source" / "a" / ".." / "inner"):
-        with pytest.raises(WorkspaceError, match="one lies in the other"):
+        with pytest.raises(WorkspaceError, match="one is inside the other"):
             make(out, inputs={"source": source})
-    with pytest.raises(WorkspaceError, match="one lies in the other"):
+    with pytest.raises(WorkspaceError, match="one is inside the other"):
         make(source, inputs={"source": source / "a"})
     assert workspace.verify(source)
     assert os.listdir(tmp_path) == ["source"]

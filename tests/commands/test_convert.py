@@ -267,7 +267,7 @@ def test_dpr_results_without_a_collection_ask_for_it(run_file, tmp_path):
 
 def test_a_run_whose_queries_are_scattered_is_refused(tmp_path):
     (tmp_path / "run.trec").write_text("7 Q0 1 1 2.5 t\n8 Q0 1 1 0.5 t\n7 Q0 2 2 1.5 t\n")
-    with pytest.raises(DataError, match="do not stand together"):
+    with pytest.raises(DataError, match="are not consecutive"):
         to(tmp_path / "run.trec", tmp_path / "out", "msmarco-run")
 
 

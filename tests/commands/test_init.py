@@ -72,7 +72,7 @@ def test_everything_suspicious_is_found(beir, tmp_path):
         ("empty", 1): [],
         ("duplicate", 1): ["d1", "d2"],
         ("shared id", 1): ["1"],
-        ("points nowhere", 1): ["9"],
+        ("dangling", 1): ["9"],
         ("judged twice", 1): [],
         ("leak", 1): ["Who  is it?"],
     }
@@ -81,7 +81,7 @@ def test_everything_suspicious_is_found(beir, tmp_path):
 def test_judgements_that_point_nowhere_are_kept_and_named_on_both_sides(beir, tmp_path):
     collection = init(tmp_path / "out", beir)
     found = json.loads((collection.path / "summary.json").read_text())["warnings"]
-    nowhere = [(one["sentence"], one["examples"]) for one in found if one["check"] == "points nowhere"]
+    nowhere = [(one["sentence"], one["examples"]) for one in found if one["check"] == "dangling"]
     assert nowhere == [
         ("1 judgements of test name passages that are not in the collection", ["nowhere"]),
         ("1 judgements of test name queries that are not in the collection", ["9"]),
@@ -108,7 +108,7 @@ def test_groups_that_point_nowhere_are_named(tmp_path):
     put(tmp_path / "in" / "qidpidtriples.train.tsv", "7\t1\t2\n7\t1\t3\n")
     collection = init(tmp_path / "out", tmp_path / "in")
     assert list(collection.groups("train")) == [Group("7", ("1",), ("2", "3"))]
-    assert ("points nowhere", 1) in warnings(collection)
+    assert ("dangling", 1) in warnings(collection)
 
 
 def test_strict_turns_warnings_into_an_error_and_leaves_nothing(beir, tmp_path):
@@ -130,7 +130,7 @@ def test_bad_files_are_skipped_counted_and_listed(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "2 files were skipped; skipped.txt says why" in shown
     assert "1 file is not UTF-8; the encoding was guessed (e.g. old.md (cp1252))" in shown
-    with pytest.raises(DataError, match=r"link\.md: the link leads nowhere"):
+    with pytest.raises(DataError, match=r"link\.md: the symlink is broken"):
         init(tmp_path / "strict", tmp_path / "in", strict=True)
 
 

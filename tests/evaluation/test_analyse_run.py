@@ -147,7 +147,7 @@ def test_one_passage_is_no_space(tmp_path: Path) -> None:
     for name in ("corpus.jsonl", "queries.jsonl"):
         (data / name).write_text(json.dumps({"_id": "a", "text": "x"}) + "\n")
     (data / "qrels" / "test.tsv").write_text("a\ta\t1\n")
-    with pytest.raises(DataError, match="two passages or more"):
+    with pytest.raises(DataError, match="at least two passages"):
         call(analyse_space.run, SpaceConfig, tmp_path / "out", models=[tmp_path], collection=data)
 
 

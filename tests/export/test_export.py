@@ -132,9 +132,9 @@ def test_a_width_keeps_the_first_numbers_of_a_vector(built, tmp_path, unit):
 
 
 def test_a_width_that_cannot_be_is_refused(built, tmp_path):
-    with pytest.raises(RecipeError, match="have no first 100000"):
+    with pytest.raises(RecipeError, match="cannot be cut to 100000"):
         export(built, "sentence-transformers", tmp_path / "x", width=100_000)
-    with pytest.raises(RecipeError, match="a width is for sentence-transformers and onnx, not for pgvector"):
+    with pytest.raises(RecipeError, match="--width is for sentence-transformers and onnx, not for pgvector"):
         export(built, "pgvector", tmp_path / "x", width=5)
     assert not (tmp_path / "x").exists()
 
@@ -201,7 +201,7 @@ def test_a_model_alone_has_no_rows(built, tmp_path):
 def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
     with pytest.raises(RecipeError, match="int8 is for onnx"):
         export(built, "pgvector", tmp_path / "x", int8=True)
-    with pytest.raises(RecipeError, match="an address is for milvus"):
+    with pytest.raises(RecipeError, match="--uri is for milvus"):
         export(built, "onnx", tmp_path / "x", uri="http://localhost:19530")
     assert not (tmp_path / "x").exists()
 
@@ -228,7 +228,7 @@ def test_a_collection_that_cannot_be_filled_is_taken_away_again(built, tmp_path,
 def test_wrong_names_are_refused(built, tmp_path):
     with pytest.raises(RecipeError, match="no export to 'pgvectr'"):
         export(built, "pgvectr", tmp_path / "x")
-    with pytest.raises(RecipeError, match="no name for a table"):
+    with pytest.raises(RecipeError, match="not a valid name for a table"):
         export(built, "pgvector", tmp_path / "x", name="docs; drop table docs")
     with pytest.raises(DataError, match="neither"):
         export(tmp_path, "onnx", tmp_path / "x")

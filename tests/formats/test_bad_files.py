@@ -71,15 +71,15 @@ def outside_folder(folder):
 
 
 BAD = {
-    dangling: "the link leads nowhere",
-    looping: "the link leads nowhere",
+    dangling: "the symlink is broken",
+    looping: "the symlink is broken",
     pipe: "this is a pipe, socket or device",
-    broken_pdf: "damaged or cut short",
+    broken_pdf: "damaged or truncated",
     binary: "NUL bytes|cannot detect",
     not_utf8: "the name is not UTF-8",
-    broken_archive: "damaged or cut short",
-    outside: "the link leads out of the folder",
-    outside_folder: "the link leads out of the folder",
+    broken_archive: "damaged or truncated",
+    outside: "the symlink points outside of the folder",
+    outside_folder: "the symlink points outside of the folder",
 }
 
 

@@ -255,7 +255,7 @@ def test_dpr_answers_are_never_evaluated(tmp_path, code):
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "a\rreturn"])
 def test_dpr_questions_that_a_line_cannot_hold_are_refused(text):
-    with pytest.raises(DataError, match="the question 'q' is empty or holds a line break") as caught:
+    with pytest.raises(DataError, match="the question 'q' is empty or contains a line break") as caught:
         list(dpr.question_lines([Query("q", text)]))
     assert "--collapse" in str(caught.value.fix)
 
@@ -338,7 +338,7 @@ def test_sentence_transformers_lists_and_query_pos_neg(tmp_path):
 
 
 def test_a_third_text_column_that_is_no_negative_is_refused(tmp_path):
-    with pytest.raises(DataError, match="'category' is not named as a negative"):
+    with pytest.raises(DataError, match="'category' is not named like a negative"):
         records(put(tmp_path, "x.jsonl", '{"question": "q", "answer": "a", "category": "sports"}\n'))
 
 

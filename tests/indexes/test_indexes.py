@@ -345,7 +345,7 @@ def test_an_embedded_milvus_refuses_types_it_has_not(tmp_path):
 def test_a_filter_that_milvus_cannot_read_is_one_sentence():
     index = milvus()
     index.add(names(4), vectors(4))
-    with pytest.raises(RecipeError, match="Milvus refused"):
+    with pytest.raises(RecipeError, match="Milvus rejected"):
         index.search(vectors(1), 2, filter="language ==== (")
     index.close()
 

@@ -51,5 +51,5 @@ def test_models_that_do_not_fit_together_are_named(model, tmp_path):
     save_file({"a": torch.zeros(2)}, smaller / "model.safetensors")
     with pytest.raises(ModelError, match="other names or sizes"):
         average([model, smaller], tmp_path / "out")
-    with pytest.raises(ModelError, match="holds no weights"):
+    with pytest.raises(ModelError, match="contains no weights"):
         average([tmp_path / "out" / "nothing", model], tmp_path / "out")

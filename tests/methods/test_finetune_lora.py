@@ -90,6 +90,6 @@ def test_the_saved_model_is_merged_and_peft_loads_the_adapter_onto_the_base(
 def test_targets_are_names_of_linear_parts(model, collection):
     encoder = starting_encoder(config_of(model, collection, lora={"targets": ["query", "value"]}))
     assert len(trainable(encoder)) == 2 * 2 * 2
-    with pytest.raises(RecipeError, match="names no linear part") as caught:
+    with pytest.raises(RecipeError, match="names no linear module") as caught:
         starting_encoder(config_of(model, collection, lora={"targets": ["nothing"]}))
     assert "query" in str(caught.value.fix)

@@ -122,5 +122,5 @@ def test_the_term_without_masked_terms_is_refused():
         "source": {"kind": "spans"},
         "objective": {"kind": "cocondenser", "mlm": False, "bow": 1.0},
     }
-    with pytest.raises(RecipeError, match="bow has no use"):
+    with pytest.raises(RecipeError, match="bow has no effect"):
         parse(PretrainConfig, tables)

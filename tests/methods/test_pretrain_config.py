@@ -22,12 +22,12 @@ def recipe(objective="mlm", source="blocks", **rest):
 NONSENSE = [
     (("cocondenser", "blocks"), {}, "a block is one text"),
     (("simclr", "blocks"), {}, "use spans, crops"),
-    (("moco", "crops"), {"batch_tokens": 4096}, "their number is fixed"),
+    (("moco", "crops"), {"batch_tokens": 4096}, "their number must be fixed"),
     (("simclr", "crops"), {"loop": {"batch": 1}}, "nothing to contrast"),
     (("mlm", "blocks"), {"batch_tokens": 4096, "loop": {"batch": 8}}, "not both"),
     (("mlm", "blocks"), {"stores": []}, "name at least one"),
     (("cotmae", {"kind": "spans", "single": "once"}), {}, "needs both spans"),
-    (("cotmae", {"kind": "queries", "collection": "c"}), {}, "stores have no use"),
+    (("cotmae", {"kind": "queries", "collection": "c"}), {}, "stores have no effect"),
     (
         ({"kind": "cocondenser", "distinct_documents": True}, {"kind": "spans", "single": "once"}),
         {},
@@ -46,8 +46,8 @@ NONSENSE = [
         "of crops, shortest = 0.9 is more than longest = 0.5",
     ),
     (("simclr", {"kind": "cloze", "shortest": 0.9, "longest": 0.5}), {}, "is more than longest"),
-    (("simclr", {"kind": "cloze", "shortest": 0.5}), {}, "give longest too"),
-    (({"kind": "cocondenser", "mlm": False, "mlm_weight": 2}, "spans"), {}, "mlm_weight has no use"),
+    (("simclr", {"kind": "cloze", "shortest": 0.5}), {}, "shortest needs longest"),
+    (({"kind": "cocondenser", "mlm": False, "mlm_weight": 2}, "spans"), {}, "mlm_weight has no effect"),
     (("mlm", "blocks"), {"max_length": 600}, "more than the new model's 512 positions"),
 ]
 

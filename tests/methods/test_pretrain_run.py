@@ -143,7 +143,7 @@ def test_a_run_without_evaluation_says_so(smoke, tmp_path, capsys):
     "name, change, sentence",
     [
         ("moco", "stages.model.objective.queue=100", "use a queue of 96 or 128"),
-        ("simclr", "stages.model.loop.batch=100_000", "a batch of 100,000 examples is more than the"),
+        ("simclr", "stages.model.loop.batch=100_000", "a batch of 100,000 examples is larger than the data"),
     ],
 )
 def test_what_a_run_would_refuse_is_not_planned(smoke, name, change, sentence):

@@ -228,13 +228,13 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monk
 
 def test_vectors_of_other_texts_are_refused(world, tmp_path):
     taught = Teacher.open(world / "teacher")
-    with pytest.raises(DataError, match="not those of the texts"):
+    with pytest.raises(DataError, match="do not belong to the texts"):
         taught.check(TokenStore.open(world / "store"))
     shutil.copytree(world / "text_store", tmp_path / "store")
     ids = np.load(tmp_path / "store" / "ids.npy")
     ids[0] += 1
     np.save(tmp_path / "store" / "ids.npy", ids)
-    with pytest.raises(DataError, match="not those of the texts"):
+    with pytest.raises(DataError, match="do not belong to the texts"):
         taught.check(TokenStore.open(tmp_path / "store", hashes=False))
 
 
@@ -243,7 +243,7 @@ def test_vectors_of_other_texts_are_refused(world, tmp_path):
     [
         (["stages.model.objective={kind='mlm'}"], "a teacher's vectors are learnt from its texts"),
         (["stages.model.source={kind='blocks'}"], "a teacher's vectors are learnt from its texts"),
-        (["stages.model.loop={}", "stages.model.batch_tokens=500"], "their number is fixed"),
+        (["stages.model.loop={}", "stages.model.batch_tokens=500"], "their number must be fixed"),
     ],
 )
 def test_what_makes_no_sense_is_refused(world, overrides, said):
@@ -252,7 +252,7 @@ def test_what_makes_no_sense_is_refused(world, overrides, said):
 
 
 def test_a_student_of_another_width_needs_the_projection(world, tmp_path):
-    with pytest.raises(RecipeError, match="384 numbers, the student's 64"):
+    with pytest.raises(RecipeError, match="width 384, the student's 64"):
         Pretraining(
             recipe(world, "stages.model.objective={kind='vectors', dense=false}"), tmp_path, ALONE
         ).run()

@@ -158,7 +158,7 @@ def test_a_checkpoint_that_was_cut_short_is_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pth"
     torch.save({"model": {"x": torch.zeros(4000)}}, path)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ModelError, match="damaged or cut short"):
+    with pytest.raises(ModelError, match="damaged or truncated"):
         convert(path, tmp_path / "out", tokenizer=tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     torch.save({"model": {"encoder_q.x": torch.zeros(1)}}, tmp_path / "checkpoint.pth")
     with pytest.raises(ModelError, match="has no tokenizer"):
         convert(tmp_path / "checkpoint.pth", tmp_path / "out")
-    with pytest.raises(ModelError, match="holds no BERT encoder"):
+    with pytest.raises(ModelError, match="contains no BERT encoder"):
         convert(tmp_path / "checkpoint.pth", tmp_path / "out", tokenizer=tmp_path)
     bert_folder(tmp_path / "published")
     torch.save({"something": torch.zeros(1)}, tmp_path / "published" / "model.pt")

@@ -209,10 +209,14 @@ def module_type(name: str) -> Any:
     [
         ("modules.json", module_type("sentence_transformers.models.LSTM"), "LSTM' is not supported"),
         ("modules.json", module_type("own_code.Normalize"), "own_code.Normalize' is not supported"),
-        ("modules.json", module_type("sentence_transformers.models.Pooling"), "do not make one vector"),
+        (
+            "modules.json",
+            module_type("sentence_transformers.models.Pooling"),
+            "do not turn a text into one vector",
+        ),
         ("modules.json", lambda m: m[2].update(path="../elsewhere"), "outside the model folder"),
         ("modules.json", lambda m: {"a": 1}, "does not list modules"),
-        ("modules.json", lambda m: m[:1], "do not make one vector"),
+        ("modules.json", lambda m: m[:1], "do not turn a text into one vector"),
         (
             "1_Pooling/config.json",
             lambda c: c.update(pooling_mode_max_tokens=True),

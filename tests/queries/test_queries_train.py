@@ -129,5 +129,5 @@ def test_what_cannot_be_learned_from_is_said(collection, encoder, t5, tmp_path):
         )
     with pytest.raises(ModelError, match="has no decoder"):
         pipeline.run_stage(STAGE, recipe(collection, encoder), tmp_path / "b")
-    with pytest.raises(RecipeError, match="trained whole in every process"):
+    with pytest.raises(RecipeError, match="cannot be sharded"):
         recipe(collection, t5, shard=True)

@@ -192,7 +192,7 @@ def test_a_judgement_that_is_none_is_refused(tmp_path, row):
     from liebig.commands.mine import Positives
 
     (tmp_path / "train.tsv").write_text(row + "\n")
-    with pytest.raises(DataError, match="not query, passage, grade"):
+    with pytest.raises(DataError, match="does not have the form query, passage, grade"):
         Positives(tmp_path / "train.tsv", 1).of("q0")
 
 

@@ -369,7 +369,7 @@ def test_one_text_is_no_list_of_texts(retriever):
 
 @pytest.mark.parametrize("value", [2024, None, ["de", 7]])
 def test_a_filter_by_what_is_no_text_is_refused(retriever, value):
-    with pytest.raises(RecipeError, match=r"the filter language = .* is no text"):
+    with pytest.raises(RecipeError, match=r"the filter language = .* is not text"):
         retriever.search("comet", 3, "bm25", {"language": value})
 
 

@@ -119,5 +119,5 @@ def test_sizes_that_make_no_sense_are_errors():
     tokenizer = trained("wordpiece")
     with pytest.raises(DataError, match="cannot overlap"):
         by_tokens(tokenizer, 10, overlap=10)
-    with pytest.raises(DataError, match="no room beside the prefix"):
+    with pytest.raises(DataError, match="no room after the prefix"):
         list(cut_documents([WORLD], by_tokens(tokenizer, 3), "both"))

@@ -112,9 +112,9 @@ def test_the_configuration_decides_about_lowercasing_as_in_transformers(tmp_path
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no tokenizer"),
+        ({}, "contains no tokenizer"),
         ({"spiece.model": "x"}, "save_pretrained"),
-        ({"tokenizer.json": "{"}, "describes no tokenizer"),
+        ({"tokenizer.json": "{"}, "does not describe a tokenizer"),
         ({"tokenizer.json": "{}", "tokenizer_config.json": "nonsense"}, "not JSON"),
         ({"vocab.txt": "a\nb\n"}, r"lacks \[UNK\], \[CLS\], \[SEP\]"),
         (
@@ -186,7 +186,7 @@ def test_special_tokens_are_marked_and_never_continue():
 def test_words_that_a_tokenizer_does_not_mark_are_an_error():
     core = Core(models.BPE({"a": 0, "b</w>": 1}, [], end_of_word_suffix="</w>"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
-    with pytest.raises(ModelError, match="whole words cannot be told"):
+    with pytest.raises(ModelError, match="whole words cannot be recognised"):
         _ = Tokenizer(Loaded.named(core, 8)).continues
 
 

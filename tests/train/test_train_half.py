@@ -85,5 +85,5 @@ def test_moments_that_do_not_fit_are_an_error_with_a_fix(
         raise torch.OutOfMemoryError("full")
 
     monkeypatch.setattr(optim.Optimiser, "update", full)
-    with pytest.raises(TrainingError, match=r"outside the chunks.*shard = true"):
+    with pytest.raises(TrainingError, match=r"out of memory.*shard = true"):
         run(Toy(), tmp_path)

@@ -150,7 +150,7 @@ def helpers(
         yield pool
     except BrokenProcessPool:
         raise ResourceError(
-            f"one of {count} helping processes was killed, most likely for memory",
+            f"one of {count} worker processes was killed, most likely because memory ran out",
             fix="run the same command again with fewer of them (where it has no option for that, taskset gives it "
             "fewer cores); a script of your own has to start it under if __name__ == '__main__'",
         ) from None

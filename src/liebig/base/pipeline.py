@@ -74,7 +74,7 @@ def plan(table: Mapping[str, Stage], path: Path, overrides: Sequence[str], out: 
             else "the recipe has no [stages.NAME] table"
         )
         raise RecipeError(
-            wrong, file=path, fix="a pipeline has name, description and one [stages.NAME] table a stage"
+            wrong, file=path, fix="a pipeline has name, description and one [stages.NAME] table per stage"
         )
     return plan_stages(table, stages, out, path)
 
@@ -106,7 +106,7 @@ def _planned(
     kind = fields.pop("kind", name)
     if not isinstance(kind, str) or kind not in table:
         raise RecipeError(
-            f"stages.{name}.kind = {kind!r} is no stage",
+            f"stages.{name}.kind = {kind!r} is not a stage",
             file=path,
             fix=nearest(str(kind), sorted(table)),
         )
@@ -126,7 +126,7 @@ def _resolve(value: Any, done: Mapping[str, Path], path: Path | None, name: str)
     stage, slash, rest = value[1:].partition("/")
     if stage not in done:
         raise RecipeError(
-            f"stages.{name} refers to {value}, which is no earlier stage",
+            f"stages.{name} refers to {value}, which is not an earlier stage",
             file=path,
             fix=f"use one of {', '.join('@' + s for s in done) or 'no reference in the first stage'}",
         )

@@ -144,7 +144,7 @@ def places(out: Path) -> tuple[Path, Path]:
     """The folder itself, with links followed so that both lie on one disk, and the folder it is made in."""
     out = Path(os.path.realpath(out))
     if not out.name or out.is_symlink():
-        what = "links lead in a circle" if out.name else "the root of the disk cannot be a run folder"
+        what = "symlink loop" if out.name else "the root of the disk cannot be a run folder"
         raise WorkspaceError(what, file=out, fix="give another --out")
     return out, out.with_name(out.name + ".partial")
 
@@ -306,7 +306,7 @@ def _refuse_foreign(out: Path, partial: Path) -> None:
     for path, ours in ((out, _is_ours(out)), (partial, (partial / LOCK).is_file())):
         if path.exists() and not ours and (not path.is_dir() or any(path.iterdir())):
             raise WorkspaceError(
-                "is in the way: it was not written by Liebig, so it is not replaced",
+                "already exists and was not created by Liebig; refusing to overwrite it",
                 file=path,
                 fix="give another --out",
             )
@@ -321,7 +321,7 @@ def _refuse_overlap(out: Path, inputs: Mapping[str, Path]) -> None:
         real = Path(os.path.realpath(path))
         if real.is_relative_to(out) or (out.is_relative_to(real) and _is_ours(real)):
             raise WorkspaceError(
-                f"cannot be written while {name} = {path} is read: one lies in the other",
+                f"cannot be written while {name} = {path} is read: one is inside the other",
                 file=out,
                 fix="give an --out beside it",
             )

@@ -63,7 +63,7 @@ Numbers = NDArray[np.int64]  # which questions
 class CheckConfig(Config):
     """Which encoder and which system answer the questions best."""
 
-    questions: InputPath = Field(description="What the questions stage wrote.")
+    questions: InputPath = Field(description="Folder written by the questions stage.")
     bm25: InputPath = Field(description="BM25 index of the pool.")
     encoders: dict[str, InputPath] = Field(
         description="Vectors of the pool by encoder; start is the one before training."

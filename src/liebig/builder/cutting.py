@@ -71,7 +71,7 @@ def cut_collection(source: Collection, cutter: Cutter, out: Path) -> None:
             for judgement in source.judgements(GENERATED):
                 writer.add(Item(judgement, where, GENERATED))
     if not writer.counts["passages"]:
-        raise DataError("there is no text in it", file=source.path, fix="look at it with liebig init")
+        raise DataError("it contains no text", file=source.path, fix="look at it with liebig init")
 
 
 def _section_lines(pieces: list[Piece]) -> Iterator[str]:

@@ -246,7 +246,9 @@ class Lookup:
         try:
             return as_row(json_input.parse(text, self.where), self.where)
         except DataError as error:
-            raise CorruptError(f"the index points nowhere ({error.what})", file=self._path) from None
+            raise CorruptError(
+                f"the index points to a missing record ({error.what})", file=self._path
+            ) from None
 
 
 def is_collection(path: Path) -> bool:

@@ -61,7 +61,9 @@ class OffsetIndex:
                 f"the index cannot be read ({error})", file=stem, fix="run liebig init again"
             ) from None
         if hashes.dtype != np.uint64 or offsets.dtype != np.uint64 or hashes.shape != offsets.shape:
-            raise CorruptError("the index does not fit together", file=stem, fix="run liebig init again")
+            raise CorruptError(
+                "the files of the index do not match each other", file=stem, fix="run liebig init again"
+            )
         return cls(hashes, offsets)
 
     def save(self, stem: Path) -> None:

@@ -269,7 +269,7 @@ def _dangling(
         count, examples = _unknown((pair[side] for pair in pairs()), known)
         if count:
             sentence = f"{count:,} {kind} of {split} name {what} that are not in the collection"
-            yield warning("points nowhere", count, sentence, examples)
+            yield warning("dangling", count, sentence, examples)
 
 
 def _unknown(names: Iterator[str], known: Hashes) -> tuple[int, list[str]]:

@@ -178,7 +178,7 @@ class CollectionWriter:
             kind, line = "tuples", json_line(row)
         else:
             raise DataError(
-                "this is a run, and runs are no part of a collection",
+                "this is a run, which cannot be part of a collection",
                 file=item.where.file,
                 fix="use liebig evaluate or liebig convert",
             )

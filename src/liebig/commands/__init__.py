@@ -255,7 +255,7 @@ BUILT_IN = (
     Command(
         "analyse neighbours",
         "liebig.commands.analyse_neighbours",
-        "Measure how far the neighbourhoods of two retrievers agree (coCondenser, Eq. 17).",
+        "Measure how far the neighbourhoods of two retrievers agree (coCondenser, Equation 17).",
         "Evaluate",
         stage=True,
     ),

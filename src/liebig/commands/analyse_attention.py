@@ -20,17 +20,19 @@ class AttentionConfig(Config):
     """`liebig analyse attention MODEL…`: entropy of CLS attention per layer, several models in one plot."""
 
     models: tuple[ModelPath, ...] = Field(description="Model folders.")
-    texts: InputPath = Field(description="A collection whose sections (or passages) are read.")
+    texts: InputPath = Field(description="Collection whose sections (or passages) are read.")
     names: tuple[str, ...] = Field((), description="Names of the models, in order.")
     origins: tuple[str, ...] = Field(
         (),
-        description="For each model, the name of the model it was fine-tuned from, or - for none: "
-        "both get one colour, the fine-tuned one dashed, and how far its attention moved is said.",
+        description=(
+            "For each model, the name of the model it was fine-tuned from, or - for none. Both get the same "
+            "colour, the fine-tuned one dashed, and the table shows how far its attention moved."
+        ),
     )
-    count: int = Field(1000, ge=1, description="Texts, drawn at random.")
-    max_length: int = Field(128, ge=4, description="Tokens of a text that are read.")
+    count: int = Field(1000, ge=1, description="Number of texts, drawn at random.")
+    max_length: int = Field(128, ge=4, description="Maximum length of a text in tokens.")
     device: str = Field("auto", description="auto, cpu or cuda.")
-    seed: int = Field(0, description="Seed of the draw.")
+    seed: int = Field(0, description="Seed of the random sample.")
 
 
 def run(config: AttentionConfig, folder: Folder) -> None:
@@ -42,7 +44,9 @@ def run(config: AttentionConfig, folder: Folder) -> None:
     texts = draw(section_texts(config.texts), config.count, config.seed)
     if not texts:
         raise DataError(
-            "there is no text to read", file=config.texts, fix="use a collection with documents or passages"
+            "the collection contains no text",
+            file=config.texts,
+            fix="use a collection with documents or passages",
         )
     curves: dict[str, attention.Curve] = {}
     for name, path in zip(names, config.models):

@@ -17,11 +17,11 @@ class ErrorsConfig(Config):
     """`liebig analyse errors A B`: which queries A wins and loses against B, with the texts, by kind of query."""
 
     runs: tuple[InputPath, InputPath] = Field(description="The runs of A and of B.")
-    collection: InputPath = Field(description="The collection they were searched in.")
-    split: str | None = Field(None, description="The split.")
-    measure: str = Field("nDCG@10", description="The measure that decides who wins.")
+    collection: InputPath = Field(description="Collection that was searched.")
+    split: str | None = Field(None, description="Split of the collection.")
+    measure: str = Field("nDCG@10", description="Measure that decides which system wins.")
     names: tuple[str, ...] = Field((), description="Names of A and B.")
-    examples: int = Field(20, ge=0, description="Wins and losses to show, each.")
+    examples: int = Field(20, ge=0, description="Number of wins and of losses to show.")
 
 
 def run(config: ErrorsConfig, folder: Folder) -> None:

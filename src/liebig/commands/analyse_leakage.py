@@ -22,14 +22,18 @@ Depth = Annotated[int, Field(ge=1)]
 class LeakageConfig(Config):
     """`liebig analyse leakage`: evaluation texts that stand in pre-training text."""
 
-    evaluation: InputPath = Field(description="The collection, or file of questions, that is evaluated on.")
-    corpus: tuple[InputPath, ...] = Field(description="Collections or files that were trained on.")
-    split: str | None = Field(
-        None, description="The split whose queries are checked; by default all queries."
+    evaluation: InputPath = Field(description="Collection or file of questions used for evaluation.")
+    corpus: tuple[InputPath, ...] = Field(description="Collections or files used for training.")
+    split: str | None = Field(None, description="Split whose queries are checked [default: all queries].")
+    length: int = Field(
+        13,
+        ge=2,
+        description=(
+            "Number of consecutive words that count as a leak; shorter texts are matched as a whole."
+        ),
     )
-    length: int = Field(13, ge=2, description="Words in a run; shorter texts count as one run.")
     shortest: int = Field(5, ge=1, description="Texts with fewer words are not checked.")
-    examples: int = Field(50, ge=0, description="Leaks to list.")
+    examples: int = Field(50, ge=0, description="Maximum number of leaks to list.")
 
 
 def run(config: LeakageConfig, folder: Folder) -> None:

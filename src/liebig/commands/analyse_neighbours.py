@@ -19,13 +19,13 @@ from liebig.evaluation.plots import Axes, Series, lines, write_svg
 class NeighboursConfig(Config):
     """`liebig analyse neighbours`: nb-recall^n@k between the retrievers of two training stages."""
 
-    first: tuple[InputPath, ...] = Field(min_length=1, description="Runs of the first stage, one a system.")
+    first: tuple[InputPath, ...] = Field(min_length=1, description="Runs of the first stage, one per system.")
     second: tuple[InputPath, ...] = Field(
         min_length=1, description="Runs of the second stage, in the same order."
     )
     names: tuple[str, ...] = Field((), description="Names of the systems, in order.")
     n: tuple[Depth, ...] = Field(
-        (50, 100), min_length=1, description="How many hits of the second stage should be covered."
+        (50, 100), min_length=1, description="Number of hits of the second stage that should be covered."
     )
     k: tuple[Depth, ...] = Field(
         (10, 20, 50, 100, 200, 500, 1000), min_length=1, description="Depths of the first stage."
@@ -33,10 +33,10 @@ class NeighboursConfig(Config):
 
 
 def run(config: NeighboursConfig, folder: Folder) -> None:
-    """nb-recall^n@k (coCondenser, Eq. 17)."""
+    """nb-recall^n@k (coCondenser, Equation 17)."""
     if len(config.first) != len(config.second):
         raise RecipeError(
-            "the two stages have different numbers of runs", fix="give one run of each stage a system"
+            "the two stages have different numbers of runs", fix="give one run per stage for each system"
         )
     names = system_names(config.second, config.names)
     ks = sorted(set(config.k))
@@ -46,7 +46,7 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
         earlier = _ranked(first, max(config.k))
         if not later.keys() & earlier.keys():
             raise DataError(
-                f"it has no query in common with {second}", file=first, fix="search the same queries"
+                f"has no query in common with {second}", file=first, fix="search the same queries"
             )
         for n in config.n:
             values = neighbours.curve(earlier, later, n, ks)

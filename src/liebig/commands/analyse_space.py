@@ -17,16 +17,16 @@ class SpaceConfig(Config):
 
     models: tuple[ModelPath, ...] = Field(description="Model folders.")
     collection: InputPath = Field(
-        description="A collection with passages, and with judgements, which give the pairs of the alignment."
+        description="Collection with passages; alignment also needs its judgements."
     )
     split: str | None = Field(
-        None, description="The split whose queries and relevant passages are the pairs."
+        None, description="Split whose queries and relevant passages are the pairs for alignment."
     )
     names: tuple[str, ...] = Field((), description="Names of the models, in order.")
-    count: int = Field(10_000, ge=10, description="Passages, drawn at random.")
-    k: int = Field(10, ge=1, description="Neighbours that count for hubness.")
+    count: int = Field(10_000, ge=10, description="Number of passages, drawn at random.")
+    k: int = Field(10, ge=1, description="Number of neighbours per passage for hubness.")
     device: str = Field("auto", description="auto, cpu or cuda.")
-    seed: int = Field(0, description="Seed of the draw.")
+    seed: int = Field(0, description="Seed of the random sample.")
 
 
 def run(config: SpaceConfig, folder: Folder) -> None:
@@ -38,7 +38,9 @@ def run(config: SpaceConfig, folder: Folder) -> None:
     passages = draw(task.passages(), config.count, config.seed)
     if len(passages) < 2:
         raise DataError(
-            "a space needs two passages or more", file=config.collection, fix="use a collection with more"
+            "the analysis needs at least two passages",
+            file=config.collection,
+            fix="use a collection with more",
         )
     found = [describe_space(path, task, passages, config.k, config.device) for path in config.models]
     folder.write_json("space.json", {"passages": len(passages), "models": dict(zip(names, found))})

@@ -27,7 +27,7 @@ class AverageConfig(Config):
     """`liebig average`: one model whose weights are the mean of several, trained from one start with other seeds."""
 
     models: tuple[ModelPath, ...] = Field(
-        min_length=2, description="Model folders of one shape and one tokenizer."
+        min_length=2, description="Model folders with the same architecture and tokenizer."
     )
 
 
@@ -48,7 +48,7 @@ def average(models: Sequence[Path], out: Path) -> None:
         p.relative_to(first) for p in first.rglob("*") if p.is_file() and p.name != "manifest.json"
     )
     if not any(name.suffix == WEIGHTS for name in names):
-        raise ModelError("the folder holds no weights", file=first, fix="give the model/ folder of a run")
+        raise ModelError("the folder contains no weights", file=first, fix="give the model/ folder of a run")
     for other in models[1:]:
         _check_same(first, other)
     for name in names:
@@ -64,7 +64,9 @@ def _check_same(first: Path, other: Path) -> None:
         one, two = first / name, other / name
         if one.exists() != two.exists() or (one.exists() and one.read_bytes() != two.read_bytes()):
             raise ModelError(
-                f"{name} is not that of {first}", file=other, fix="average models of one start and one recipe"
+                f"{name} is not that of {first}",
+                file=other,
+                fix=("average models with the same start and recipe"),
             )
 
 

@@ -75,7 +75,7 @@ def run(config: ConvertConfig, folder: Folder) -> None:
     export = _export(config, folder.path, packed)
     format.write(export)
     if not any(path.is_file() and not path.name.startswith(".") for path in folder.path.rglob("*")):
-        raise DataError(f"the collection has nothing that {config.to} can hold", file=config.source)
+        raise DataError(f"the collection has nothing that {config.to} can store", file=config.source)
 
 
 def _export(config: ConvertConfig, folder: Path, packed: str) -> Export:

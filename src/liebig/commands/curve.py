@@ -23,15 +23,15 @@ class CurveConfig(Config):
     """`liebig curve`: how a measure grows with the number of labels, from one evaluation a size."""
 
     results: tuple[InputPath, ...] = Field(
-        description="Folders that liebig evaluate wrote, one a size and system."
+        description="Folders written by liebig evaluate, one per size and system."
     )
     sizes: tuple[str, ...] = Field(
-        description="Labels each was trained on, in the same order: 1000, 10000, full."
+        description="Number of labels each was trained on, in the same order: 1000, 10000, full."
     )
     names: tuple[str, ...] = Field(
-        (), description="The system of each, in the same order; by default its own name."
+        (), description="Name of each system, in the same order [default: as evaluated]."
     )
-    measures: tuple[str, ...] = Field((), description="Measures to show; by default all.")
+    measures: tuple[str, ...] = Field((), description="Measures to show [default: all].")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def closing(out: Path, page: Path, seconds: float) -> list[str]:
 
 def command(
     out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/demo"),
-    show: Annotated[bool, typer.Option("--open", help="Show the page in the browser at the end.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser at the end.")] = False,
 ) -> None:
     """Build a search engine for your Python's documentation and evaluate it on 309 questions, in about five minutes.
 

@@ -43,14 +43,14 @@ def _findings(folder: Path | None, texts: Path | None, model: Path | None) -> It
 
 def command(
     folder: Annotated[
-        Path | None, typer.Argument(help="A retriever's folder, or an index with --texts.")
+        Path | None, typer.Argument(help="Folder of a retriever, or of an index with --texts.")
     ] = None,
-    texts: Annotated[Path | None, typer.Option(help="The collection an index was made of.")] = None,
+    texts: Annotated[Path | None, typer.Option(help="Collection that an index was built from.")] = None,
     model: Annotated[
-        Path | None, typer.Option(help="The model of an index [default: the one it names].")
+        Path | None, typer.Option(help="Model of an index [default: the one recorded in the index].")
     ] = None,
 ) -> None:
-    """Look over this machine and a folder: hashes, counts, vectors encoded again, recall; exit code 1 if it is ill.
+    """Check this machine and a folder: hashes, counts, re-encoded vectors, recall. Exits with 1 if a check fails.
 
     Example:
 

@@ -49,46 +49,64 @@ class EncodeConfig(Config):
 
     source: InputPath | None = Field(
         None,
-        description="A collection, a token store, or any file that liebig init reads; standard input if not given.",
+        description=(
+            "A collection, a token store, or any file that liebig init reads [default: standard input]."
+        ),
     )
     model: ModelPath = Field(description="The model's folder (or its ONNX export), or org/name of the hub.")
-    what: What = Field("passages", description="What of the source is encoded.")
-    split: str | None = Field(None, description="The split whose queries are encoded; all if not given.")
+    what: What = Field("passages", description="Part of the source to encode.")
+    split: str | None = Field(None, description="Split whose queries are encoded [default: all].")
     prompt: str | None = Field(
-        None, description="Name of the model's prompt; by `what` if not given, '' for none."
+        None, description="Name of the model's prompt, '' for none [default: by `what`]."
     )
     title: Title | None = Field(
         None,
-        description="Put the title before the text: with a space, with the separator token, or not at all "
-        "[default: as the model was trained, else space].",
+        description=(
+            "Put the title before the text: with a space, with the separator token, or not at all [default: "
+            "as in training, else space]."
+        ),
     )
-    type: Literal["fp32", "fp16", "int8", "binary"] = Field("fp16", description="How vectors are stored.")
+    type: Literal["fp32", "fp16", "int8", "binary"] = Field(
+        "fp16", description=("Number format of the stored vectors.")
+    )
     unit: bool | None = Field(
-        None, description="Scale vectors to length 1; as the model's similarity asks, if not given."
+        None, description="Scale vectors to length 1 [default: as the model's similarity requires]."
     )
     long: Literal["first", "max", "mean"] = Field(
         "first",
-        description="Of texts longer than the model takes: the beginning, a vector a piece, the pieces' mean.",
+        description=(
+            "What to encode of a text that is too long for the model: its beginning (first), one vector per "
+            "piece (max), or the mean of the pieces (mean)."
+        ),
     )
-    overlap: int = Field(32, ge=0, description="Tokens that a piece shares with the one before.")
-    most_pieces: int | None = Field(None, ge=1, description="The most pieces of a text.")
+    overlap: int = Field(32, ge=0, description="Number of tokens that consecutive pieces share.")
+    most_pieces: int | None = Field(None, ge=1, description="Maximum number of pieces per text.")
     max_length: int | None = Field(
         None,
         ge=8,
-        description="Tokens of a text or piece, up to the model's positions [default: the model's length of use].",
+        description=(
+            "Maximum length of a text or piece in tokens, up to the model's positions [default: the length "
+            "stored with the model]."
+        ),
     )
-    shard: int = Field(65_536, ge=1, description="Texts of a shard.")
-    window: int = Field(8192, ge=1, description="Texts tokenised and sorted by length together.")
-    budget: int | None = Field(None, ge=1, description="Tokens of a row; by device if not given.")
-    workers: int | None = Field(None, ge=0, description="Processes that tokenise; by device if not given.")
+    shard: int = Field(65_536, ge=1, description="Number of texts per shard.")
+    window: int = Field(
+        8192, ge=1, description=("Number of texts that are tokenised and sorted by length together.")
+    )
+    budget: int | None = Field(
+        None, ge=1, description=("Number of tokens per packed batch [default: by device].")
+    )
+    workers: int | None = Field(
+        None, ge=0, description="Number of tokenising processes [default: by device]."
+    )
     threads: int | None = Field(
         None,
         ge=1,
-        description="Threads on a CPU [default: OMP_NUM_THREADS, else by how busy the machine is].",
+        description="Number of CPU threads [default: OMP_NUM_THREADS, else by the machine's load].",
     )
-    device: str | None = Field(None, description="cpu or cuda; the GPU if there is one.")
-    half: bool | None = Field(None, description="Compute in bfloat16; on a GPU if not given.")
-    compile: bool | None = Field(None, description="Compile the model; on a GPU if not given.")
+    device: str | None = Field(None, description="cpu or cuda [default: the GPU if there is one].")
+    half: bool | None = Field(None, description="Compute in bfloat16 [default: on a GPU].")
+    compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
 
 
 KINDS: dict[What, type[Passage | Query | Document]] = {

@@ -55,58 +55,66 @@ class EvaluateConfig(Config):
     )
     passages: InputPath | None = Field(
         None,
-        description="Where the passages are, if not in the collection: questions often come in a file of their own.",
+        description="Collection with the passages, if the questions are in a separate file.",
     )
-    name: str | None = Field(
-        None, description="What to call the system in tables; by default its file's name."
-    )
+    name: str | None = Field(None, description="Name of the system in tables [default: its file name].")
     split: str | None = Field(
-        None, description="The split; by default the suite's, else test, else the only one."
+        None, description="Split to evaluate [default: the suite's, else test, else the only one]."
     )
     data: Literal["judgements", "answers", "pairs", "triplets", "candidates"] | None = Field(
-        None, description="Which data of a collection to use, where it has several."
+        None, description="Kind of data to use, if a collection has several."
     )
     suite: str | None = Field(
         None,
-        description="Conventions to follow, such as beir/arguana; by default recognised by the folder's name.",
+        description="Evaluation conventions to follow, such as beir/arguana [default: by the folder's name].",
     )
-    measures: tuple[str, ...] = Field((), description="Measures, such as nDCG@10; by default the suite's.")
+    measures: tuple[str, ...] = Field((), description="Measures, such as nDCG@10 [default: the suite's].")
     exclude_self: bool | None = Field(
-        None, description="Take a query's own id out of its hits; by default only where the suite says so."
+        None, description="Remove a query's own id from its hits [default: as the suite says]."
     )
     patterns: bool = Field(False, description="Answers are regular expressions (CuratedTREC).")
     titles: bool = Field(False, description="An answer in the title of a passage counts too.")
     sections: int = Field(
         0,
         ge=0,
-        description="Build this many section triplets from the collection's documents, and evaluate on them.",
+        description="Number of section triplets to build from the collection's documents and evaluate on.",
     )
     sections_per_document: int = Field(
-        10, ge=1, description="At most so many section triplets of one document."
+        10, ge=1, description="Maximum number of section triplets per document."
     )
     candidates: InputPath | None = Field(
         None,
-        description="A run to draw candidates from: rank one positive among 99 of its hits (the ABS paper).",
+        description="Run to draw candidates from: rank one positive among 99 of its hits (the ABS paper).",
     )
-    candidates_count: int = Field(99, ge=1, description="Candidates beside the positive.")
-    candidates_depth: int = Field(1000, ge=1, description="Hits of the run the candidates are drawn from.")
-    distance: Literal["euclidean", "cosine"] = Field("euclidean", description="Distance for triplets.")
-    depth: int = Field(1000, ge=1, description="Hits to search for each query when evaluating a model.")
+    candidates_count: int = Field(99, ge=1, description="Number of candidates besides the positive.")
+    candidates_depth: int = Field(
+        1000, ge=1, description="Number of hits of the run that candidates are drawn from."
+    )
+    distance: Literal["euclidean", "cosine"] = Field(
+        "euclidean", description="Distance between vectors for triplets."
+    )
+    depth: int = Field(1000, ge=1, description="Number of hits per query when evaluating a model.")
     title: Title | None = Field(
         None,
-        description="What a model reads between title and text: a space, the separator token, or no title "
-        "[default: as it was trained, else space].",
+        description=(
+            "Put the title before the text: with a space, with the separator token, or not at all [default: "
+            "as in training, else space]."
+        ),
     )
     max_length: int | None = Field(
-        None, ge=8, description="Tokens of a text that a model reads [default: the model's length of use]."
+        None,
+        ge=8,
+        description="Maximum length of a text in tokens [default: the length stored with the model].",
     )
     query_length: int | None = Field(
-        None, ge=4, description="Tokens of a query [default: as the model was trained, else max_length]."
+        None,
+        ge=4,
+        description="Maximum length of a query in tokens [default: as in training, else max_length].",
     )
-    device: str = Field("auto", description="Where a model runs: auto, cpu, cuda.")
-    level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
-    samples: int = Field(10_000, ge=100, description="Bootstrap samples for the intervals.")
-    seed: int = Field(0, description="Seed of the bootstrap and of built triplets.")
+    device: str = Field("auto", description="Device of a model: auto, cpu or cuda.")
+    level: float = Field(0.95, gt=0, lt=1, description="Confidence level of the intervals.")
+    samples: int = Field(10_000, ge=100, description="Number of bootstrap samples for the intervals.")
+    seed: int = Field(0, description="Seed of the bootstrap and of the triplets.")
 
     @model_validator(mode="before")
     @classmethod

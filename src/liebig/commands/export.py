@@ -34,16 +34,18 @@ def export(
     if kind not in KINDS:
         raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
     if not NAME.fullmatch(name):
-        raise RecipeError(f"{name!r} is no name for a table, index or collection", fix="use a-z, 0-9 and _")
+        raise RecipeError(
+            f"{name!r} is not a valid name for a table, index or collection", fix="use a-z, 0-9 and _"
+        )
     if int8 and kind != "onnx":
-        raise RecipeError(f"int8 is for onnx, not for {kind}", fix="leave --int8 out")
+        raise RecipeError(f"--int8 is for onnx, not for {kind}", fix="leave --int8 out")
     if width is not None and kind not in MODELS:
         raise RecipeError(
-            f"a width is for {' and '.join(MODELS)}, not for {kind}",
+            f"--width is for {' and '.join(MODELS)}, not for {kind}",
             fix="export the model with it, and encode the passages with that",
         )
     if uri is not None and kind != "milvus":
-        raise RecipeError(f"an address is for milvus, not for {kind}", fix="leave --uri out")
+        raise RecipeError(f"--uri is for milvus, not for {kind}", fix="leave --uri out")
     target = Target.of(source)
     recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)
@@ -77,13 +79,14 @@ def _write(
 
 
 def command(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A retriever's folder, or a model's.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a retriever or of a model.")],
     to: Annotated[str, typer.Option(help="sentence-transformers, onnx, milvus, pgvector or opensearch.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     name: Annotated[str, typer.Option(help="Name of the table, index or collection.")] = "passages",
-    int8: Annotated[bool, typer.Option(help="Round the weights of an ONNX graph to int8.")] = False,
+    int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
     width: Annotated[
-        int | None, typer.Option(help="Keep the first so many numbers of a vector (Matryoshka).", min=1)
+        int | None,
+        typer.Option(help="Keep only this many leading dimensions of each vector (Matryoshka).", min=1),
     ] = None,
     uri: Annotated[
         str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")

@@ -27,13 +27,11 @@ class FuseConfig(Config):
 
     runs: tuple[InputPath, ...] = Field(min_length=2, description="TREC runs.")
     by: Literal["reciprocal-rank", "minmax", "zscore"] = Field(
-        default="zscore", description="Ranks, or the sum of scores brought to one scale."
+        default="zscore", description="Fuse by reciprocal rank, or by the sum of normalised scores."
     )
-    weights: tuple[float, ...] = Field(
-        default=(), description="How much each run counts [default: all the same]."
-    )
-    depth: int = Field(default=1000, ge=1, description="Hits of a query that are written.")
-    tag: str = Field(default="fused", description="The last column of the run.")
+    weights: tuple[float, ...] = Field(default=(), description="Weight of each run [default: equal].")
+    depth: int = Field(default=1000, ge=1, description="Number of hits to write per query.")
+    tag: str = Field(default="fused", description="Last column of the run.")
 
     @model_validator(mode="after")
     def _a_weight_a_run(self) -> FuseConfig:

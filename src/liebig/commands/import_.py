@@ -160,7 +160,7 @@ def encoder_weights(weights: Mapping[str, Any], path: Path) -> dict[str, Tensor]
             return {
                 key: value for key, value in inside.items() if key.startswith(("embeddings.", "encoder."))
             }
-    raise ModelError("the checkpoint holds no BERT encoder", file=path)
+    raise ModelError("the checkpoint contains no BERT encoder", file=path)
 
 
 def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
@@ -194,10 +194,10 @@ def read_pickled(path: Path) -> dict[str, Any]:
     except ModelError as error:
         cause = error.__cause__
         if isinstance(cause, RuntimeError | EOFError) or (isinstance(cause, OSError) and not cause.filename):
-            raise ModelError("the file is damaged or cut short", file=path) from error
+            raise ModelError("the file is damaged or truncated", file=path) from error
         raise
     if not isinstance(weights, dict):
-        raise ModelError("the file does not hold weights by name", file=path)
+        raise ModelError("the file does not contain named weights", file=path)
     return cast(dict[str, Any], weights)
 
 

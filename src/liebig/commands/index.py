@@ -35,18 +35,16 @@ class IndexConfig(Config):
     """`liebig index`: an index of vectors, or more of them added to an index."""
 
     vectors: InputPath | None = Field(
-        None, description="A folder of vectors (liebig encode); may be left out to delete only."
+        None, description="Folder of vectors written by liebig encode; leave it out to only delete."
     )
-    base: InputPath | None = Field(None, description="An index to add to; its kind is kept.")
-    delete: InputPath | None = Field(None, description="A file of ids to delete from `base`, one per line.")
-    queries: InputPath | None = Field(None, description="Vectors of queries to measure recall with.")
+    base: InputPath | None = Field(None, description="Index to add to; its kind is kept.")
+    delete: InputPath | None = Field(None, description="File of ids to delete from `base`, one per line.")
+    queries: InputPath | None = Field(None, description="Query vectors to measure recall with.")
     index: Annotated[BackEndConfig, Field(discriminator="kind")] = Field(
-        ExactIndex.Config(), description="The back end by its kind, with its options."
+        ExactIndex.Config(), description="Kind of the back end, and its options."
     )
-    seed: int = Field(0, description="Draws the training and recall samples.")
-    rebuild: bool = Field(
-        False, description="Build from the vectors alone; `base` is neither opened nor checked."
-    )
+    seed: int = Field(0, description="Seed of the training and recall samples.")
+    rebuild: bool = Field(False, description="Build from the vectors alone; `base` is ignored.")
 
     @model_validator(mode="before")
     @classmethod
@@ -58,7 +56,7 @@ class IndexConfig(Config):
     @model_validator(mode="after")
     def _has_something_to_do(self) -> IndexConfig:
         if self.vectors is None and (self.base is None or self.rebuild):
-            raise ValueError("there is nothing to index: give vectors, or a base to change")
+            raise ValueError("nothing to index: give vectors, or a base to change")
         if self.delete is not None and self.base is None:
             raise ValueError("delete needs a base to delete from")
         return self

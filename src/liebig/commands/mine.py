@@ -24,52 +24,62 @@ from liebig.search.mine import Blocks, Miner, Take, Teacher
 class Source(Config):
     """A run that negatives are taken from."""
 
-    run: InputPath = Field(description="A TREC run.")
-    first: int = Field(1, ge=1, description="The first rank that may be a negative.")
-    depth: int = Field(200, ge=1, description="The last rank that may be a negative.")
-    keep: int = Field(30, ge=1, description="Negatives of a query.")
-    sample: Literal["random", "top"] = Field("random", description="Which of the candidates are kept.")
-    margin: float | None = Field(None, description="Drop what scores above the positive's score minus this.")
+    run: InputPath = Field(description="TREC run.")
+    first: int = Field(1, ge=1, description="First rank that can be a negative.")
+    depth: int = Field(200, ge=1, description="Last rank that can be a negative.")
+    keep: int = Field(30, ge=1, description="Number of negatives per query.")
+    sample: Literal["random", "top"] = Field("random", description="Which candidates to keep.")
+    margin: float | None = Field(
+        None, description="Drop candidates that score above the positive's score minus this margin."
+    )
     relative_margin: float | None = Field(
-        None, ge=0, lt=1, description="Drop what scores above the positive's score times one minus this."
+        None,
+        ge=0,
+        lt=1,
+        description="Drop candidates that score above the positive's score times (1 - this margin).",
     )
 
 
 class MineConfig(Config):
     """`liebig mine`: hard negatives from runs, to groups for fine-tuning."""
 
-    collection: InputPath = Field(description="A collection with queries, passages and judgements.")
-    split: str = Field("train", description="The split whose queries get negatives.")
+    collection: InputPath = Field(description="Collection with queries, passages and judgements.")
+    split: str = Field("train", description="Split whose queries get negatives.")
     sources: list[Source] = Field(
-        min_length=1, description="Runs, whose negatives are put one after the other."
+        min_length=1, description="Runs to take negatives from; their negatives are concatenated."
     )
-    relevant: int = Field(1, description="The least grade that makes a passage a positive.")
+    relevant: int = Field(1, description="Lowest grade of a positive passage.")
     duplicates: float | None = Field(
         0.8,
         gt=0,
         le=1,
-        description="Drop what shares this share of word triples with a positive; none keeps them.",
+        description=(
+            "Drop near-duplicates, which share at least this fraction of word triples with a positive; none "
+            "keeps them."
+        ),
     )
     scores: InputPath | None = Field(
         None,
-        description="A run with a cross-encoder's scores of the candidates: scores.trec of liebig rerank score.",
+        description="Run with a cross-encoder's scores of the candidates: scores.trec of liebig rerank score.",
     )
     logits: bool = Field(
         True,
-        description="With scores: they are logits s, and 1 / (1 + exp(-s)) is held against below and above.",
+        description="With scores: apply the sigmoid before comparing with below and above.",
     )
     below: float = Field(
         0.1, description="With scores: a negative must score below this (0.1 is RocketQA's)."
     )
-    above: float | None = Field(None, description="With scores: what scores above this becomes a positive.")
-    pad: int = Field(0, ge=0, description="Fill up with random passages to this many negatives.")
-    seed: int = Field(0, description="Draws the samples.")
+    above: float | None = Field(
+        None, description="With scores: a candidate that scores above this becomes a positive."
+    )
+    pad: int = Field(0, ge=0, description="Add random passages up to this many negatives.")
+    seed: int = Field(0, description="Seed of the random sample.")
 
     @model_validator(mode="after")
     def _thresholds_fit(self) -> MineConfig:
         given = (self.below, self.above if self.above is not None else self.below)
         if given[1] < given[0]:
-            raise ValueError("above is less than below: a passage would be a negative and a positive")
+            raise ValueError("above is less than below: a passage would be both a negative and a positive")
         if self.logits and not 0 <= min(given) <= max(given) <= 1:
             raise ValueError("below and above must lie between 0 and 1, or set logits = false")
         return self
@@ -136,7 +146,8 @@ class Positives:
         for columns in self._judgements.lines(query):
             if len(columns) != 3 or not columns[2].strip().lstrip("-").isdecimal():
                 raise DataError(
-                    f"a judgement of query {query!r} is not query, passage, grade", file=self._path
+                    f"a judgement of query {query!r} does not have the form query, passage, grade",
+                    file=self._path,
                 )
             if int(columns[2]) >= self._relevant:
                 found.append(columns[1])

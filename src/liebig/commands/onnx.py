@@ -17,8 +17,8 @@ class OnnxConfig(Config):
     """`liebig onnx`: a model for ONNX Runtime, in fp32 or int8."""
 
     model: ModelPath = Field(description="The model's folder, or org/name of the hub.")
-    int8: bool = Field(True, description="Round weights to int8.")
-    opset: int = Field(18, ge=17, description="Version of the ONNX operators.")
+    int8: bool = Field(True, description="Quantise the weights to int8.")
+    opset: int = Field(18, ge=17, description="ONNX operator set version.")
 
 
 def run(config: Any, folder: Folder) -> None:

@@ -17,11 +17,11 @@ class PassagesConfig(Config):
     """Cut a collection's documents into passages of whole sentences; passages it already has are kept."""
 
     collection: InputPath = Field(description="Collection to cut.")
-    tokenizer: ModelPath = Field(description="Folder with the tokenizer of the model.")
+    tokenizer: ModelPath = Field(description="Folder with the model's tokenizer.")
     length: int = Field(LENGTH, ge=8, description="Maximum number of tokens in a passage.")
     language: str | None = Field(
         None,
-        description="Language of the text; decides which abbreviations end no sentence [default: English].",
+        description="Language of the text, whose abbreviations do not end a sentence [default: English].",
     )
 
 

@@ -448,7 +448,7 @@ def measure(config: BuildConfig) -> SourceSize:
         kept = [record] if isinstance(record, Passage) else [piece.passage for piece in cut(record, cutter)]
         passages += [f"{passage.title} {passage.text}" for passage in kept]
     if not passages:
-        raise DataError("there is no text in it", file=", ".join(config.sources))
+        raise DataError("it contains no text", file=", ".join(config.sources))
     mean = sum(map(len, tokenizer.encode_batch(passages))) / len(passages)
     if whole:
         basis = f"{len(passages):,} passages of about {mean:.0f} tokens"
@@ -468,17 +468,19 @@ def command(
             help="A recipe (.toml), or documents as for liebig build [default: three corpora].",
         ),
     ] = None,
-    machine: Annotated[str, typer.Option(help="h200, cpu2, or calibrate for this one.")] = "calibrate",
+    machine: Annotated[
+        str, typer.Option(help="h200, cpu2, or calibrate to measure this machine.")
+    ] = "calibrate",
     devices: Annotated[int, typer.Option(help="Number of machines.", min=1)] = 1,
-    price: Annotated[float | None, typer.Option(help="Price of one per hour.", min=0)] = None,
+    price: Annotated[float | None, typer.Option(help="Price of one machine per hour.", min=0)] = None,
     passages: Annotated[
-        int, typer.Option(help="Number of passages of data that does not exist yet.", min=1)
+        int, typer.Option(help="Number of passages to assume for data that does not exist yet.", min=1)
     ] = 1_000_000,
-    tokens: Annotated[float, typer.Option(help="Tokens in such a passage.", min=1)] = 100.0,
+    tokens: Annotated[float, typer.Option(help="Number of tokens per passage to assume.", min=1)] = 100.0,
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model of the table [default: BERT-base], or that of the build [default: the bundled one]."
+            help="Model to plan for [default: BERT-base for the table, the bundled encoder for a build]."
         ),
     ] = None,
     minutes: Annotated[

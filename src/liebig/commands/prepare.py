@@ -23,7 +23,7 @@ class TokenPassages(Config):
 
     kind: Literal["tokens"] = "tokens"
     length: int = Field(144, ge=1, description="Maximum number of tokens in a passage.")
-    overlap: int = Field(0, ge=0, description="Maximum number of tokens repeated from the passage before.")
+    overlap: int = Field(0, ge=0, description="Maximum number of tokens repeated from the previous passage.")
 
     @model_validator(mode="after")
     def _goes_on(self) -> TokenPassages:
@@ -35,7 +35,7 @@ class WordPassages(Config):
 
     kind: Literal["words"] = "words"
     length: int = Field(100, ge=1, description="Number of words in a passage; punctuation marks count.")
-    overlap: int = Field(0, ge=0, description="Number of words repeated from the passage before.")
+    overlap: int = Field(0, ge=0, description="Number of words repeated from the previous passage.")
 
     @model_validator(mode="after")
     def _goes_on(self) -> WordPassages:
@@ -55,16 +55,18 @@ class PrepareConfig(Config):
     """Split a collection into sentences and tokens: the memory-mapped store that training reads."""
 
     collection: InputPath = Field(description="Collection to read.")
-    tokenizer: ModelPath = Field(description="Folder with a tokenizer, of liebig tokenizer or of a model.")
+    tokenizer: ModelPath = Field(description="Folder with a tokenizer: of liebig tokenizer, or of a model.")
     language: str | None = Field(
         None,
-        description="Language of the text, e.g. de; decides which abbreviations end no sentence [default: English].",
+        description=(
+            "Language of the text, e.g. de, whose abbreviations do not end a sentence [default: English]."
+        ),
     )
     passages: Passages | None = Field(None, description="Also cut passages, by tokens or by words.")
     processes: Annotated[int | None, Unrecorded()] = Field(
         None,
         ge=1,
-        description="Number of processes, which does not change the result [default: one per core].",
+        description="Number of processes; does not change the result [default: one per core].",
     )
 
 

@@ -41,12 +41,15 @@ class SampleMethod(Config):
 
     kind: Literal["sample"] = "sample"
     top_p: float = Field(
-        default=0.95, gt=0, le=1, description="The nucleus: the fewest tokens that reach this share."
+        default=0.95,
+        gt=0,
+        le=1,
+        description=("Nucleus sampling: sample from the smallest set of tokens with this total probability."),
     )
     top_k: int | None = Field(
-        default=25, ge=1, description="The likeliest tokens kept before; none keeps all."
+        default=25, ge=1, description="Sample only from this many most likely tokens; none keeps all."
     )
-    temperature: float = Field(default=1.0, gt=0, description="Scores are divided by it.")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature: scores are divided by it.")
 
     def method(self, count: int) -> Method:
         return Method(count, self.top_k, self.top_p, self.temperature)
@@ -67,11 +70,9 @@ class BeamMethod(Config):
     """Beam search: the likeliest queries."""
 
     kind: Literal["beam"] = "beam"
-    beams: int = Field(
-        default=8, ge=1, description="Beginnings carried on; at least as many as queries wanted."
-    )
+    beams: int = Field(default=8, ge=1, description="Number of beams; at least the number of queries.")
     penalty: float = Field(
-        default=1.0, description="Power of the length that the log probability is divided by."
+        default=1.0, description="Length penalty: the log probability is divided by this power of the length."
     )
 
     def method(self, count: int) -> Method:
@@ -106,27 +107,25 @@ class ModelSource(SourceConfig):
 
     kind: Literal["model"] = "model"
     path: ModelPath = Field(
-        description="A folder of liebig queries train, or a seq2seq model of transformers."
+        description="Folder written by liebig queries train, or a seq2seq model of transformers."
     )
-    method: MethodConfig = Field(
-        default=SampleMethod(), description="How tokens are chosen: sample, greedy or beam."
-    )
+    method: MethodConfig = Field(default=SampleMethod(), description="Decoding: sample, greedy or beam.")
     prefix: str | None = Field(default=None, description="Text before every passage [default: the folder's].")
     title: Title | None = Field(
         default=None,
         description="Put the title before the passage: space, separator or no [default: the folder's].",
     )
     passage_length: int | None = Field(
-        default=None, ge=8, description="Tokens of a passage [default: the folder's]."
+        default=None, ge=8, description="Maximum length of a passage in tokens [default: the folder's]."
     )
     query_length: int | None = Field(
-        default=None, ge=2, description="Most tokens of a query [default: the folder's]."
+        default=None, ge=2, description="Maximum length of a query in tokens [default: the folder's]."
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        default="auto", description="auto is bf16 on a GPU and fp32 without."
+        default="auto", description="Precision; auto is bf16 on a GPU and fp32 on a CPU."
     )
     budget: int | None = Field(
-        default=None, ge=1, description="Padded passage tokens of a batch [default: what suits the device]."
+        default=None, ge=1, description="Number of padded passage tokens per batch [default: by device]."
     )
 
     on_device: ClassVar[bool] = True
@@ -164,37 +163,37 @@ class EndpointSource(SourceConfig):
     """A server that speaks the OpenAI API: any local or remote language model."""
 
     kind: Literal["endpoint"] = "endpoint"
-    url: str = Field(description="The API's address, such as http://localhost:8000/v1.")
-    model: str = Field(description="The model's name there.")
-    key_file: Path | None = Field(default=None, description="A file that holds the API key and nothing else.")
-    prompt: str = Field(
-        default=PROMPT, description="What is asked; {count}, {title} and {passage} are filled in."
-    )
+    url: str = Field(description="Address of the API, such as http://localhost:8000/v1.")
+    model: str = Field(description="Name of the model at the API.")
+    key_file: Path | None = Field(default=None, description="File that contains only the API key.")
+    prompt: str = Field(default=PROMPT, description="Prompt; {count}, {title} and {passage} are filled in.")
     temperature: float = Field(default=1.0, ge=0, description="As the API understands it.")
     top_p: float = Field(default=0.95, gt=0, le=1, description="As the API understands it.")
-    tokens: int = Field(default=64, ge=1, description="Most tokens of a query in the answer.")
-    passage_words: int = Field(default=300, ge=1, description="Words of a passage that are sent.")
-    workers: Annotated[int, Unrecorded()] = Field(default=4, ge=1, description="Requests under way at once.")
+    tokens: int = Field(default=64, ge=1, description="Maximum number of tokens per query in the answer.")
+    passage_words: int = Field(default=300, ge=1, description="Maximum number of words of a passage to send.")
+    workers: Annotated[int, Unrecorded()] = Field(
+        default=4, ge=1, description=("Maximum number of concurrent requests.")
+    )
     per_minute: Annotated[float | None, Unrecorded()] = Field(
-        default=None, gt=0, description="Most requests a minute."
+        default=None, gt=0, description="Maximum number of requests per minute."
     )
     retries: Annotated[int, Unrecorded()] = Field(
-        default=5, ge=0, description="How often a request is made again before giving up."
+        default=5, ge=0, description="Number of retries before giving up."
     )
     wait: Annotated[float, Unrecorded()] = Field(
-        default=1.0, ge=0, description="Seconds before the first repetition; doubled each time."
+        default=1.0, ge=0, description="Seconds before the first retry; doubled each time."
     )
     timeout: Annotated[float, Unrecorded()] = Field(
         default=60.0, gt=0, description="Seconds to wait for an answer."
     )
     price_in: Annotated[float, Unrecorded()] = Field(
-        default=0.0, ge=0, description="Price of a million tokens sent."
+        default=0.0, ge=0, description="Price per million tokens sent."
     )
     price_out: Annotated[float, Unrecorded()] = Field(
-        default=0.0, ge=0, description="Price of a million tokens received."
+        default=0.0, ge=0, description="Price per million tokens received."
     )
     most: Annotated[float | None, Unrecorded()] = Field(
-        default=None, ge=0, description="Do not begin if the estimate is above this."
+        default=None, ge=0, description="Refuse to start if the estimated cost is above this."
     )
 
     def writer(self, config: QueriesGenerateConfig, world: World) -> tuple[Writer, dict[str, Any]]:
@@ -256,8 +255,8 @@ class Bm25Filter(Config):
     """Keep a query if BM25 finds its passage."""
 
     kind: Literal["bm25"] = "bm25"
-    index: InputPath = Field(description="A BM25 index of the passages.")
-    k: int = Field(default=20, ge=1, description="Among this many hits.")
+    index: InputPath = Field(description="BM25 index of the passages.")
+    k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
 
     def keeps(self) -> Keeps:
         return by_bm25(self.index, self.k)
@@ -267,8 +266,8 @@ class RunFilter(Config):
     """Keep a query if a retriever found its passage: a run over the queries of an unfiltered folder."""
 
     kind: Literal["run"] = "run"
-    run: InputPath = Field(description="A TREC run of these queries, by their ids.")
-    k: int = Field(default=20, ge=1, description="Among this many hits.")
+    run: InputPath = Field(description="TREC run of these queries, by their ids.")
+    k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
 
     def keeps(self) -> Keeps:
         return by_run(self.run, self.k)
@@ -280,24 +279,26 @@ Filter = Annotated[Bm25Filter | RunFilter, Field(discriminator="kind")]
 class QueriesGenerateConfig(Config):
     """`liebig queries generate`: C queries per passage, as a collection that pre-training and fine-tuning read."""
 
-    collection: InputPath = Field(description="A collection with passages.")
-    source: Source = Field(description="Who writes the queries: model, endpoint or file.")
-    count: int = Field(default=5, ge=1, description="Queries of a passage.")
-    limit: int | None = Field(default=None, ge=1, description="Only this many passages, drawn by seed.")
+    collection: InputPath = Field(description="Collection with passages.")
+    source: Source = Field(description="Source of the queries: model, endpoint or file.")
+    count: int = Field(default=5, ge=1, description="Number of queries per passage.")
+    limit: int | None = Field(default=None, ge=1, description="Use only this many passages, drawn at random.")
     of_split: str | None = Field(
-        default=None, description="Only passages that this split of the collection judges relevant."
+        default=None, description="Use only passages that are relevant in this split of the collection."
     )
-    seed: int = Field(default=0, ge=0, description="Seed of every random number.")
-    duplicates: bool = Field(default=False, description="Keep queries of a passage that are alike.")
-    filter: Filter | None = Field(default=None, description="Consistency: keep what finds its passage.")
-    split: str = Field(
-        default="generated", description="Name of the judgements that tie queries to passages."
+    seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
+    duplicates: bool = Field(default=False, description="Keep duplicate queries of a passage.")
+    filter: Filter | None = Field(
+        default=None, description=("Consistency filter: keep queries that retrieve their own passage.")
     )
+    split: str = Field(default="generated", description="Split name of the judgements to write.")
     shard: int = Field(
-        default=20_000, ge=1, description="Passages of a shard, the unit that is never done twice."
+        default=20_000,
+        ge=1,
+        description=("Number of passages per shard; a finished shard is never computed again."),
     )
     device: Annotated[str | None, Unrecorded()] = Field(
-        default=None, description="cpu or cuda; the GPU if there is one."
+        default=None, description="cpu or cuda [default: the GPU if there is one]."
     )
 
     @model_validator(mode="after")

@@ -21,15 +21,17 @@ class QueriesInspectConfig(Config):
     """`liebig queries inspect`: generated queries side by side, and what can be counted about them."""
 
     folders: tuple[InputPath, ...] = Field(
-        min_length=1, description="Folders of liebig queries generate, or collections with judgements."
+        min_length=1,
+        description="Folders written by liebig queries generate, or collections with judgements.",
     )
     split: str = Field(
-        default="generated", description="The judgements; a collection without them shows all its splits."
+        default="generated",
+        description="Split of the judgements; if a collection does not have it, all its splits are shown.",
     )
-    bm25: InputPath | None = Field(default=None, description="A BM25 index to look the passages up in.")
-    passages: int = Field(default=1000, ge=1, description="Passages measured, drawn by seed.")
-    examples: int = Field(default=20, ge=1, description="Passages shown, unselected.")
-    seed: int = Field(default=0, ge=0, description="Seed of the draw.")
+    bm25: InputPath | None = Field(default=None, description="BM25 index in which to look for the passages.")
+    passages: int = Field(default=1000, ge=1, description="Number of passages to measure, drawn at random.")
+    examples: int = Field(default=20, ge=1, description="Number of passages to show, drawn at random.")
+    seed: int = Field(default=0, ge=0, description="Seed of the random sample.")
 
 
 def run(config: QueriesInspectConfig, folder: Folder) -> None:

@@ -34,7 +34,9 @@ class Seq2SeqStart(Config):
     """A seq2seq model folder: T5 and its relatives, BART, or a generator trained before."""
 
     kind: Literal["folder"] = "folder"
-    path: ModelPath = Field(description="A seq2seq model folder of transformers, or of liebig queries train.")
+    path: ModelPath = Field(
+        description=("Folder of a seq2seq model: of transformers, or of liebig queries train.")
+    )
 
     def generator(self, seed: int) -> Generator:
         return Generator.load(self.path)
@@ -46,7 +48,7 @@ class EncoderStart(Config):
     kind: Literal["encoder"] = "encoder"
     path: ModelPath = Field(description="An encoder's folder, liebig:mini-v2, or org/name of the hub.")
     decoder_layers: int | None = Field(
-        default=None, ge=1, description="Layers of the decoder [default: as many as the encoder has]."
+        default=None, ge=1, description="Number of decoder layers [default: as in the encoder]."
     )
 
     def generator(self, seed: int) -> Generator:
@@ -60,13 +62,18 @@ StartConfig = Annotated[Seq2SeqStart | EncoderStart, Field(discriminator="kind")
 class TrainEvaluation(Config):
     """Queries written for held-out passages while training: ROUGE-L, and whether they find their passage."""
 
-    split: str | None = Field(default=None, description="The held-out split; none if not given.")
-    passages: int = Field(default=200, ge=1, description="Passages written for, drawn by seed.")
+    split: str | None = Field(default=None, description="Held-out split [default: none].")
+    passages: int = Field(
+        default=200, ge=1, description=("Number of passages to generate for, drawn at random.")
+    )
     bm25: tuple[InputPath, ...] = Field(
         default=(),
-        description="BM25 indexes of the passages; a query must find its own in the first that has it.",
+        description=(
+            "BM25 indexes of the passages; a query must retrieve its passage in the first index that contains "
+            "it."
+        ),
     )
-    k: int = Field(default=20, ge=1, description="How far down a passage counts as found.")
+    k: int = Field(default=20, ge=1, description="Number of hits in which the passage must appear.")
 
 
 class QueriesTrainConfig(Config):
@@ -75,10 +82,12 @@ class QueriesTrainConfig(Config):
     collections: tuple[InputPath, ...] = Field(
         min_length=1, description="Collections with passages, queries and judgements."
     )
-    model: StartConfig = Field(description="What to start from: a seq2seq folder, or an encoder.")
-    split: str = Field(default="train", description="The split whose pairs are learned.")
-    relevant: int = Field(default=1, description="The least grade that makes a pair.")
-    limit: int | None = Field(default=None, ge=1, description="Train on this many pairs only, drawn by seed.")
+    model: StartConfig = Field(description="Model to start from: a seq2seq folder, or an encoder.")
+    split: str = Field(default="train", description="Split to train on.")
+    relevant: int = Field(default=1, description="Lowest grade of a positive passage.")
+    limit: int | None = Field(
+        default=None, ge=1, description=("Train on only this many pairs, drawn at random.")
+    )
     prefix: str | None = Field(
         default=None, description="Text before every passage [default: the model's own, else none]."
     )
@@ -89,20 +98,25 @@ class QueriesTrainConfig(Config):
     passage_length: int | None = Field(
         default=None,
         ge=8,
-        description="Tokens of a passage, special ones included [default: the model's own, else 256].",
+        description=(
+            "Maximum length of a passage in tokens, special tokens included [default: the model's own, else "
+            "256]."
+        ),
     )
     query_length: int | None = Field(
         default=None,
         ge=2,
-        description="Tokens of a query, its end included [default: the model's own, else 64].",
+        description=(
+            "Maximum length of a query in tokens, end token included [default: the model's own, else 64]."
+        ),
     )
     optim: OptimConfig = Field(default=AdamWConfig(lr=3e-4), description="The optimiser.")
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
     loop: LoopConfig = Field(
         default=LoopConfig(epochs=3, batch=64),
-        description="Length, batch, precision, checkpoints, logs.",
+        description="Training length, batch, precision, checkpoints and logs.",
     )
-    evaluation: TrainEvaluation = Field(default=TrainEvaluation(), description="Evaluation while training.")
+    evaluation: TrainEvaluation = Field(default=TrainEvaluation(), description="Evaluation during training.")
 
     @property
     def seed(self) -> int:
@@ -112,7 +126,7 @@ class QueriesTrainConfig(Config):
     @model_validator(mode="after")
     def _is_whole(self) -> QueriesTrainConfig:
         if self.loop.shard:
-            raise ValueError("a generator is trained whole in every process: set loop.shard = false")
+            raise ValueError("a generator cannot be sharded over processes: set loop.shard = false")
         return self
 
 

@@ -31,23 +31,29 @@ class RerankScoreConfig(Config):
     models: tuple[ModelPath, ...] = Field(
         min_length=1, description="Cross-encoders, by folder or org/name; the scores of several are averaged."
     )
-    collection: InputPath = Field(description="The collection with the texts.")
-    run: InputPath | None = Field(default=None, description="A TREC run to rerank.")
+    collection: InputPath = Field(description="Collection with the texts.")
+    run: InputPath | None = Field(default=None, description="TREC run to rerank.")
     depth: int = Field(
-        default=100, ge=1, description="Hits of a query that are scored; the others follow them."
+        default=100,
+        ge=1,
+        description=("Number of hits per query to rerank; the others follow in their old order."),
     )
     groups: InputPath | None = Field(
-        default=None, description="A folder with groups to score, of liebig mine."
+        default=None, description="Folder with groups to score, written by liebig mine."
     )
-    split: str = Field(default="train", description="The split of those groups.")
+    split: str = Field(default="train", description="Split of the groups.")
     title: Title | None = Field(
-        default=None, description="What stands between title and text [default: as each model was trained]."
+        default=None,
+        description=(
+            "Put the title before the text: with a space, with the separator token, or not at all [default: "
+            "as each model was trained]."
+        ),
     )
     length: int | None = Field(
         default=None, ge=16, description="Tokens of query and passage together [default: the model's own]."
     )
-    device: str | None = Field(default=None, description="cpu or cuda; the GPU if there is one.")
-    tag: str = Field(default="rerank", description="The last column of the run.")
+    device: str | None = Field(default=None, description="cpu or cuda [default: the GPU if there is one].")
+    tag: str = Field(default="rerank", description="Last column of the run.")
 
     @model_validator(mode="after")
     def _one_thing(self) -> RerankScoreConfig:

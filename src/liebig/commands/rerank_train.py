@@ -42,41 +42,46 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
 
         model: BackboneConfig = Field(description="The encoder to start from.")
         tokenizer: ModelPath | None = Field(
-            default=None, description="Tokenizer folder, for a new model only."
+            default=None, description="Folder of the tokenizer; only for a new model."
         )
-        collection: InputPath = Field(description="A collection with queries, passages and groups.")
-        split: str = Field(default="train", description="The split to train on.")
+        collection: InputPath = Field(description="Collection with queries, passages and groups.")
+        split: str = Field(default="train", description="Split to train on.")
         groups: tuple[InputPath, ...] = Field(
-            default=(), description="Folders of liebig mine, joined [default: the collection's groups]."
+            default=(),
+            description=("Folders written by liebig mine, concatenated [default: the collection's groups]."),
         )
         limit: int | None = Field(
-            default=None, ge=1, description="Train on this many queries only, drawn by seed."
+            default=None, ge=1, description="Train on only this many queries, drawn at random."
         )
-        negatives: int = Field(default=7, ge=1, description="Negatives of a query in a step.")
+        negatives: int = Field(default=7, ge=1, description="Number of negatives per query in a step.")
         loss: Literal["group", "pointwise"] = Field(
             default="group",
             description="group ranks a query's passages; pointwise makes the sigmoid of a score a probability.",
         )
-        length: int = Field(default=256, ge=16, description="Tokens of query and passage together.")
+        length: int = Field(
+            default=256, ge=16, description=("Maximum length of query and passage together, in tokens.")
+        )
         title: Title = Field(
-            default="space", description="What stands between title and text: space, separator, or no title."
+            default="space",
+            description=(
+                "Put the title before the text: with a space, with the separator token, or not at all."
+            ),
         )
         dropout: float | None = Field(
             default=None, ge=0, lt=1, description="Dropout [default: the model's own]."
         )
-        dev: str | None = Field(
-            default=None, description="A split with groups to evaluate on while training."
-        )
+        dev: str | None = Field(default=None, description="Split with groups to evaluate on during training.")
         dev_groups: tuple[InputPath, ...] = Field(
-            default=(), description="Folders with its groups, if elsewhere."
+            default=(), description="Folders with the groups of that split [default: the collection]."
         )
         measures: tuple[str, ...] = Field(
             default=("RR@10", "nDCG@10"), description="Measures; the first decides which model is best."
         )
         optim: OptimConfig = Field(default=AdamWConfig(lr=2e-5), description="The optimiser.")
-        schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
+        schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
         loop: LoopConfig = Field(
-            default=LoopConfig(epochs=2, batch=16), description="Length, batch, precision, checkpoints, logs."
+            default=LoopConfig(epochs=2, batch=16),
+            description=("Training length, batch, precision, checkpoints and logs."),
         )
 
         @property
@@ -94,10 +99,10 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         def _sensible(self) -> RerankTraining.Config:
             if (self.model.source is None) != (self.tokenizer is not None):
                 raise ValueError(
-                    "tokenizer is for a new model, which needs one; other models bring their own"
+                    "tokenizer is required for a new model, and only for that: other models have their own"
                 )
             if self.loop.patience is not None and self.dev is None:
-                raise ValueError("loop.patience stops by dev, and nothing is evaluated: set dev")
+                raise ValueError("loop.patience needs an evaluation: set dev")
             return self
 
     label = "rerank"
@@ -132,7 +137,7 @@ class RerankTraining(TrainingStage["RerankTraining.Config", Reranker]):
         examples = labelled.examples
         if not len(examples.negatives.values):
             raise DataError(
-                "no query has a negative, and a reranker needs them to learn",
+                "no query has a negative, which training a reranker needs",
                 file=config.collection,
                 fix="make groups with liebig mine",
             )

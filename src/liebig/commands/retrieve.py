@@ -60,9 +60,9 @@ class RankFusion(Config):
     """Reciprocal rank fusion."""
 
     kind: Literal["rrf"] = "rrf"
-    damping: float = Field(default=60, gt=0, description="The constant added to every rank.")
+    damping: float = Field(default=60, gt=0, description="Constant added to every rank.")
     weight: float | None = Field(
-        default=0.5, ge=0, le=1, description="Weight of BM25; none finds it on `dev`."
+        default=0.5, ge=0, le=1, description="Weight of BM25; none tunes it on `dev`."
     )
 
 
@@ -70,19 +70,17 @@ class ScoreFusion(Config):
     """Weighted sum of normalised scores."""
 
     kind: Literal["weighted"] = "weighted"
-    norm: Literal["minmax", "zscore"] = Field(default="minmax", description="How scores are made comparable.")
+    norm: Literal["minmax", "zscore"] = Field(default="minmax", description="How scores are normalised.")
     weight: float | None = Field(
-        default=None, ge=0, le=1, description="Weight of BM25; found on `dev` if not given."
+        default=None, ge=0, le=1, description="Weight of BM25 [default: tuned on `dev`]."
     )
 
 
 class RetrieveConfig(Config):
     """`liebig retrieve`: the queries of a collection against a retriever, or against indexes, to TREC runs."""
 
-    collection: InputPath = Field(description="A collection with queries.")
-    split: str | None = Field(
-        None, description="The split whose queries are asked; all queries if not given."
-    )
+    collection: InputPath = Field(description="Collection with queries.")
+    split: str | None = Field(None, description="Split whose queries are searched [default: all queries].")
     retriever: InputPath | None = Field(
         None, description="A retriever's folder, made by liebig build, instead of indexes."
     )
@@ -92,30 +90,39 @@ class RetrieveConfig(Config):
     filters: dict[str, str | list[str]] = Field(
         {}, description="Of a retriever: metadata fields, each with its value or a list of accepted values."
     )
-    bm25: InputPath | None = Field(None, description="A BM25 index.")
-    dense: InputPath | None = Field(None, description="A vector index, or a folder of vectors.")
-    model: ModelPath | None = Field(None, description="Model of the queries; the index's own if not given.")
+    bm25: InputPath | None = Field(None, description="BM25 index.")
+    dense: InputPath | None = Field(None, description="Vector index, or folder of vectors.")
+    model: ModelPath | None = Field(
+        None, description=("Model that encodes the queries [default: the index's own].")
+    )
     vectors: InputPath | None = Field(None, description="Vectors of the queries, instead of a model.")
     query_length: int | None = Field(
-        None, ge=4, description="Tokens of a query [default: as the model was trained, else its longest]."
+        None,
+        ge=4,
+        description=(
+            "Maximum length of a query in tokens [default: as in training, else the model's maximum]."
+        ),
     )
-    k: int = Field(1000, ge=1, description="Passages of a query.")
-    k1: float | None = Field(None, ge=0, description="BM25's k1, instead of the index's.")
-    b: float | None = Field(None, ge=0, le=1, description="BM25's b, instead of the index's.")
+    k: int = Field(1000, ge=1, description="Number of passages per query.")
+    k1: float | None = Field(None, ge=0, description="k1 of BM25 [default: the index's].")
+    b: float | None = Field(None, ge=0, le=1, description="b of BM25 [default: the index's].")
     fusion: Annotated[RankFusion | ScoreFusion, Field(discriminator="kind")] = Field(
-        RankFusion(), description="How BM25 and dense become one ranking: rrf or weighted."
+        RankFusion(), description="How BM25 and dense results are fused: rrf or weighted."
     )
-    dev: str = Field("dev", description="The split on which a fusion weight is found.")
-    measure: str = Field("nDCG@10", description="The measure a fusion weight is chosen by.")
+    dev: str = Field("dev", description="Split on which the fusion weight is tuned.")
+    measure: str = Field("nDCG@10", description="Measure by which the fusion weight is chosen.")
     fold: Literal["no", "max", "first", "mean"] = Field(
-        "no", description="Fold passages to documents: best passage, first passage, mean."
+        "no",
+        description=(
+            "Fold passages into documents, scored by the best passage (max), the first, or the mean."
+        ),
     )
-    exclude_self: bool = Field(
-        False, description="Leave out the hit whose id is the query's own (ArguAna, Quora)."
+    exclude_self: bool = Field(False, description="Remove a query's own id from its hits (ArguAna, Quora).")
+    threads: int | None = Field(None, ge=1, description="Number of threads [default: all cores].")
+    device: str | None = Field(
+        None, description=("Device of the model and of exact search [default: the GPU if there is one].")
     )
-    threads: int | None = Field(None, ge=1, description="Threads; all cores if not given.")
-    device: str | None = Field(None, description="Device of model and exact search; the GPU if there is one.")
-    tag: str = Field("liebig", description="The last column of the runs.")
+    tag: str = Field("liebig", description="Last column of the runs.")
 
     @model_validator(mode="after")
     def _searches_something(self) -> RetrieveConfig:

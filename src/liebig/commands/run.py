@@ -18,13 +18,13 @@ def command(
         Path, typer.Argument(help="A pipeline recipe (.toml), or the name of a packaged one: smoke/mlm.")
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides with dotted keys.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the stages' folders go [default: runs/RECIPE].")
     ] = None,
     only_plan: Annotated[
-        bool, typer.Option("--plan", help="Print what the stages would take, and do nothing.")
+        bool, typer.Option("--plan", help="Print the stages and exit without running them.")
     ] = False,
 ) -> None:
     """Run a recipe's stages in order; skip what is up to date, resume what was interrupted.

@@ -18,8 +18,8 @@ def command(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[RECIPE] [KEY=VALUE]...", help="A recipe.")
     ] = None,
-    stage: Annotated[str | None, typer.Option(help="The stage a single-stage recipe is for.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of a stage's recipe.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Command that a recipe without stages is for.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Print the JSON schema of a command's recipe.")] = None,
 ) -> None:
     """Print a recipe as it will be run: defaults filled in, overrides applied.
 

@@ -39,7 +39,9 @@ class TextsConfig(Config):
         (), description="Collections whose queries of `split` are added."
     )
     split: str = Field("train", description="Split of the queries to add.")
-    repeat: int = Field(1, ge=1, description="Number of times each query is repeated, because there are few.")
+    repeat: int = Field(
+        1, ge=1, description="Number of times each query is repeated, because queries are few."
+    )
     shortest: int = Field(30, ge=1, description="Number of words in the shortest passage.")
     longest: int = Field(130, ge=1, description="Number of words in the longest passage.")
     long: float = Field(
@@ -57,7 +59,7 @@ class TextsConfig(Config):
     processes: Annotated[int | None, Unrecorded()] = Field(
         None,
         ge=1,
-        description="Number of processes, which does not change the result [default: one per core].",
+        description="Number of processes; does not change the result [default: one per core].",
     )
 
     @model_validator(mode="after")

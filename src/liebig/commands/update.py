@@ -14,10 +14,12 @@ from liebig.commands.build import DEFAULTS, option
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="A retriever's folder.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the retriever.")],
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SOURCE]...", help="What it is now built from [default: as before]."),
+        typer.Argument(
+            metavar="[SOURCE]...", help="Files and folders it is built from now [default: as before]."
+        ),
     ] = None,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
 ) -> None:

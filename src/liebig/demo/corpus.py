@@ -71,9 +71,9 @@ class DemoConfig(Config):
     """Passages of documents, and what belongs to them."""
 
     documents: InputPath = Field(description="A collection of documents.")
-    tokenizer: InputPath = Field(description="The tokenizer that counts.")
+    tokenizer: InputPath = Field(description="Tokenizer that counts the tokens.")
     length: int = Field(
-        64, ge=8, description="Maximum number of tokens in a passage, with its name and special tokens."
+        64, ge=8, description="Maximum number of tokens in a passage, including its name and special tokens."
     )
 
 

@@ -40,13 +40,13 @@ def _hashes(path: Path) -> Finding:
     if not path.is_dir():
         return Finding(path.name, "is missing", False, "build again")
     if not (path / workspace.MANIFEST).is_file():
-        return Finding(path.name, "there, without a manifest to hold it against")
+        return Finding(path.name, "exists, but has no manifest to check it against")
     try:
         manifest = workspace.verify(path)
     except WorkspaceError as error:
         return Finding(path.name, error.what, False, error.fix or "build again")
     size = sum(manifest.sizes.values())
-    return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, hashes as written")
+    return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, all hashes match")
 
 
 def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[str]) -> Iterator[Finding]:

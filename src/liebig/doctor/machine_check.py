@@ -60,7 +60,7 @@ def _memory() -> str:
 
 def _gpus() -> Iterator[Finding]:
     if not torch.cuda.is_available():
-        yield Finding("GPU", "none that torch can use")
+        yield Finding("GPU", "torch finds none")
         yield Finding("attention", attention(torch.device("cpu"), torch.float32))
         return
     for number in range(torch.cuda.device_count()):

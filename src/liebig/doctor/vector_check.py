@@ -110,12 +110,12 @@ def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Findi
     """Encode the sample as the index says, and say what is wrong where it does not fit."""
     name = "vectors"
     if not stored.passages:
-        return Finding(name, "there is nothing to compare")
+        return Finding(name, "nothing to compare")
     if encoder.width != stored.vectors.shape[1]:
         what = f"the model makes {encoder.width} numbers a text, the index holds {stored.vectors.shape[1]}"
         return Finding(name, what, False, "name the model the index was made with, or encode again")
     if about.get("long") == "mean":
-        return Finding(name, "means of the pieces of long texts, not compared")
+        return Finding(name, "vectors are means over pieces of long texts; not compared")
     passage, _ = layouts_of(encoder, about)
     encoder.use(max_length=passage.length)
     said = Making(

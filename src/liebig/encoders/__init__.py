@@ -38,7 +38,7 @@ def folder(name: str = DEFAULT) -> Path:
     packaged = HOME / name.removeprefix(PREFIX)
     if name.removeprefix(PREFIX) not in names():
         there = ", ".join(PREFIX + each for each in names())
-        raise ValueError(f"no encoder of this name comes with the package; there is {there}")
+        raise ValueError(f"the package has no encoder of this name; it has {there}")
     return expanded(packaged, cache_folder()) if (packaged / STORED).is_file() else packaged
 
 

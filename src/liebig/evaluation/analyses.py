@@ -157,7 +157,9 @@ def _ranked(path: Path, depth: int) -> dict[str, list[str]]:
 def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
     """The model each was fine-tuned from, for those that have one."""
     if given and len(given) != len(names):
-        raise RecipeError(f"{len(given)} origins for {len(names)} models", fix="give one a model, - for none")
+        raise RecipeError(
+            f"{len(given)} origins for {len(names)} models", fix=("give one origin per model, - for none")
+        )
     found = {name: origin for name, origin in zip(names, given) if origin != "-"}
     for origin in found.values():
         if origin not in names:
@@ -173,9 +175,7 @@ def _root(name: str, origins: dict[str, str]) -> str:
     while seen[-1] in origins:
         seen.append(origins[seen[-1]])
         if seen[-1] in seen[:-1]:
-            raise RecipeError(
-                f"the origins lead in a circle: {', '.join(seen)}", fix="give - to the first model"
-            )
+            raise RecipeError(f"the origins form a cycle: {', '.join(seen)}", fix="give - to the first model")
     return seen[-1]
 
 

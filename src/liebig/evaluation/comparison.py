@@ -43,24 +43,24 @@ class CompareConfig(Config):
     """`liebig compare RUN…`: which systems differ, with paired tests and Holm's correction."""
 
     runs: tuple[InputPath, ...] = Field(
-        description="Run files, or folders that liebig evaluate wrote; two or more."
+        description="Two or more run files, or folders written by liebig evaluate."
     )
-    qrels: InputPath | None = Field(None, description="A collection or judgements, to evaluate run files on.")
+    qrels: InputPath | None = Field(None, description="Collection or judgements to evaluate run files on.")
     names: tuple[str, ...] = Field(
         (),
-        description="Names of the runs, in order; runs of one name are seeds of one system and are averaged.",
+        description=(
+            "Names of the runs, in order; runs with the same name are seeds of one system and are averaged."
+        ),
     )
-    split: str | None = Field(None, description="The split of the collection.")
-    measures: tuple[str, ...] = Field((), description="Measures to compare; by default the suite's.")
-    baseline: str | None = Field(
-        None, description="Compare every system with this one; by default all pairs."
+    split: str | None = Field(None, description="Split of the collection.")
+    measures: tuple[str, ...] = Field((), description="Measures to compare [default: the suite's].")
+    baseline: str | None = Field(None, description="Compare every system with this one [default: all pairs].")
+    test: Literal["randomisation", "t"] = Field("randomisation", description="Paired significance test.")
+    alpha: float = Field(0.05, gt=0, lt=1, description="Mark differences with an adjusted p of at most this.")
+    samples: int = Field(
+        10_000, ge=100, description="Number of samples for the bootstrap and the randomisation test."
     )
-    test: Literal["randomisation", "t"] = Field("randomisation", description="The paired test.")
-    alpha: float = Field(
-        0.05, gt=0, lt=1, description="Differences with an adjusted p up to this are marked."
-    )
-    samples: int = Field(10_000, ge=100, description="Samples of the bootstrap and the randomisation test.")
-    seed: int = Field(0, description="Seed of both.")
+    seed: int = Field(0, description="Seed of the bootstrap and the randomisation test.")
 
 
 Test = Literal["randomisation", "t"]

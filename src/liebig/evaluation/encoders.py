@@ -171,7 +171,7 @@ class ModelScorer:
 def _query(task: Task, query: str) -> Query:
     if query not in task.queries:
         raise DataError(
-            f"the text of query {query!r} is missing", file=task.path, fix="name a collection that has it"
+            f"the text of query {query!r} is missing", file=task.path, fix="give a collection that has it"
         )
     return task.queries[query]
 

@@ -68,7 +68,7 @@ def read_year(inputs: Path, gold: Path) -> Iterator[ScoredPair]:
             fields = line.split("\t")
             if len(fields) < 2:
                 where = Where(str(inputs), number)
-                where.refuse("the line has no two sentences with a tab between", "copy the file again")
+                where.refuse("the line does not have two sentences separated by a tab", "copy the file again")
             yield ScoredPair(fields[0], fields[1], as_score(score.strip(), Where(str(gold), number)))
 
 

@@ -76,7 +76,7 @@ class Target:
         description = self._retriever()
         path = self.folder / str(description.index)
         if SUMMARY not in workspace.verify(path).outputs:
-            raise DataError("these vectors lie in Milvus already", file=path, fix="export them from there")
+            raise DataError("these vectors are already in Milvus", file=path, fix="export them from there")
         return Vectors.read(path)
 
     def rows(self) -> Iterator[Row]:

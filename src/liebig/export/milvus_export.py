@@ -60,7 +60,7 @@ def _client(uri: str, *, embedded: bool) -> Iterator[Any]:
         finally:
             client.close()
     except MilvusException as error:
-        raise LiebigError(f"Milvus at {uri} fails: {error.message}", fix="check the address") from None
+        raise LiebigError(f"Milvus at {uri} failed: {error.message}", fix="check the address") from None
 
 
 def _whole(client: Any, collection: str, target: Target) -> int:

@@ -29,7 +29,7 @@ def narrowed(encoder: Encoder, width: int | None) -> Encoder:
         return encoder
     if not 0 < width <= encoder.width:
         raise RecipeError(
-            f"vectors of {encoder.width} numbers have no first {width}", fix=f"use 1 to {encoder.width}"
+            f"vectors of width {encoder.width} cannot be cut to {width}", fix=f"use 1 to {encoder.width}"
         )
     cut = Dense(encoder.width, width, bias=False)
     torch.nn.init.eye_(cut.linear.weight)

@@ -193,7 +193,7 @@ def _detect_in_folder(folder: Source, skipped: Skipped) -> list[Match]:
     if prose:
         others = [file for file in files if file.suffix not in texts.suffixes]
         return _mention_others(others, [Match(folder, texts, f"a folder of {len(prose):,} text files")])
-    raise DataError("the folder holds nothing that can be read", file=folder.label, fix="name its files")
+    raise DataError("the folder contains nothing that can be read", file=folder.label, fix="name its files")
 
 
 def _mention_others(files: list[Source], matches: list[Match]) -> list[Match]:
@@ -268,7 +268,7 @@ def _first_match(source: Source, candidates: list[Format]) -> Match:
         raise DataError("the file is empty", file=source.label, fix="leave it out")
     _refuse_encodings(preview)
     raise DataError(
-        "the file holds NUL bytes, so it is not text"
+        "the file contains NUL bytes, so it is not text"
         if b"\0" in source.head(4096)
         else "cannot detect the format",
         file=source.label,

@@ -59,7 +59,7 @@ def _text(value: Any, where: Where, decode: Decode | None) -> str:
     if not isinstance(value, list):
         return as_text(value, where)
     if decode is None:
-        where.refuse("the line holds token ids", "give the folder of their tokenizer with --tokenizer")
+        where.refuse("the line contains token ids", "give the folder of their tokenizer with --tokenizer")
     if not all(
         isinstance(token, int) and not isinstance(token, bool) and 0 <= token < 1 << 31 for token in value
     ):

@@ -130,7 +130,7 @@ def question_lines(queries: Iterable[Query]) -> Iterator[str]:
     for record in queries:
         if "\n" in record.text or "\r" in record.text or not record.text:
             raise DataError(
-                f"the question {record.id!r} is empty or holds a line break", fix="give --collapse"
+                f"the question {record.id!r} is empty or contains a line break", fix="give --collapse"
             )
         yield csv_line((record.text, repr(list(record.answers))), "\t")
 
@@ -274,7 +274,9 @@ def result_rows(
 def _result_lines(export: RunExport) -> Iterator[str]:
     """results.json, an array with the texts of the hits; needs --collection."""
     if export.collection is None:
-        raise DataError("DPR's results hold texts", fix="name the collection that has them with --collection")
+        raise DataError(
+            "DPR's results contain texts", fix="name the collection that has them with --collection"
+        )
     query, passage = export.collection.query, export.collection.passage
     return json_array(result_rows(export.hits, query, passage, export.has_answer, export.id_prefix))
 

@@ -51,7 +51,7 @@ def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
         encoding = _guess(raw) or where.refuse("cannot detect the encoding of the text", "save it as UTF-8")
         text = raw.decode(encoding)
     if "\0" in text:
-        where.refuse("the file holds NUL bytes, so it is not text", "remove it, or name it by its format")
+        where.refuse("the file contains NUL bytes, so it is not text", "remove it, or name it by its format")
     return text, encoding.removesuffix("-sig")
 
 

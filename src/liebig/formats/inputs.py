@@ -262,7 +262,7 @@ class Source(ABC):
             return DataError("permission denied", file=self.label, fix="allow the file to be read")
         why = str(error).strip().rstrip(".") or type(error).__name__
         return DataError(
-            f"cannot be read to its end, so it is damaged or cut short ({why})",
+            f"cannot be read completely; it is damaged or truncated ({why})",
             file=self.label,
             line=line,
             fix="copy or download it again",
@@ -357,7 +357,7 @@ class NamedSource(Source):
         self.name = self.label = name
 
     def raw(self) -> BinaryIO:
-        raise DataError("is a name, not a file; it has no bytes to read", file=self.label)
+        raise DataError("is the name of a dataset, not a file with bytes to read", file=self.label)
 
 
 class MemberSource(Source):
@@ -423,12 +423,12 @@ def _below(path: Path, root: Path) -> Source | None:
         inside = not is_link or path.resolve().is_relative_to(root)
     except (OSError, RuntimeError) as error:  # RuntimeError: a symlink loop, before Python 3.13
         if os.path.islink(path):
-            raise DataError("the link leads nowhere", file=label, fix="mend it or remove it") from None
+            raise DataError("the symlink is broken", file=label, fix="repair or remove it") from None
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise DataError(f"cannot be opened ({reason})", file=label, fix="remove it") from None
     if not inside:
         fix = "copy what it points to into the folder, or name that as a source too"
-        raise DataError("the link leads out of the folder", file=label, fix=fix)
+        raise DataError("the symlink points outside of the folder", file=label, fix=fix)
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         raise DataError("this is a pipe, socket or device, not a file", file=label, fix="remove it")
     return None if is_link and stat.S_ISDIR(mode) else _disk_source(path, root)

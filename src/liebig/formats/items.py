@@ -119,7 +119,7 @@ def as_id(value: Any, where: Where) -> str:
     if not text or text.isspace():
         where.refuse("an id is empty")
     if BREAKS.search(text):
-        where.refuse(f"the id {text[:60]!r} holds a control character, line break or byte order mark")
+        where.refuse(f"the id {text[:60]!r} contains a control character, line break or byte order mark")
     if len(text) > MAX_ID:
         where.refuse(f"an id is {len(text):,} characters long; is this the right column?")
     return text
@@ -159,7 +159,7 @@ def as_row(value: Any, where: Where, name: str = "the line") -> Row:
     if not isinstance(value, Mapping):
         where.refuse(
             f"{name} must be a JSON object, not {_shown(value)}",
-            fix="if this file is no data, move it out of the folder or name the files to read one by one",
+            fix="if this file is not data, move it out of the folder, or name the files to read one by one",
         )
     return value
 

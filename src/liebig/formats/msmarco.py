@@ -53,7 +53,7 @@ def passage_lines(passages: Iterable[Passage]) -> Iterator[str]:
     for record in passages:
         if record.title:
             raise DataError(
-                f"passage {record.id!r} has a title, which this format cannot hold", fix="use msmarco-titled"
+                f"passage {record.id!r} has a title, which this format cannot store", fix="use msmarco-titled"
             )
         yield tab_line(record.id, record.text)
 
@@ -180,7 +180,7 @@ def read_run(source: Source, options: Options) -> Iterator[Item]:
     for where, (query, passage, rank) in tab_fields(source, 3, "query, passage, rank"):
         place = as_grade(rank, where)
         if place < 1:
-            where.refuse(f"ranks count from 1, and this is {place}")
+            where.refuse(f"ranks start at 1, and this is {place}")
         yield Item(Hit(as_id(query, where), as_id(passage, where), 1.0 / place, place), where)
 
 

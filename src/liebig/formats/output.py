@@ -68,7 +68,8 @@ def csv_line(row: Iterable[str], delimiter: str = ",") -> str:
     row = list(row)
     if any("\0" in text for text in row):
         raise DataError(
-            "a text contains a NUL, which this format cannot hold", fix="choose a format of JSON lines"
+            "a text contains a NUL character, which this format cannot store",
+            fix="choose a format of JSON lines",
         )
     buffer = io.StringIO()
     csv.writer(buffer, delimiter=delimiter).writerow(row)
@@ -80,7 +81,7 @@ def tab_line(*fields: str) -> str:
     for text in fields:
         if "\t" in text or "\n" in text or "\r" in text or "\0" in text:
             raise DataError(
-                f"a field contains a tab or a line break, which this format cannot hold: {text[:60]!r}",
+                f"a field contains a tab or a line break, which this format cannot store: {text[:60]!r}",
                 fix="give --collapse, which replaces every run of white space by one space",
             )
     return "\t".join(fields)
@@ -94,7 +95,7 @@ def space_line(*fields: str) -> str:
     if len(parts) != len(fields) or b" ".join(parts) != raw:
         wrong = next(text for text in fields if text.encode("utf-8").split() != [text.encode("utf-8")])
         raise DataError(
-            f"the id {wrong[:60]!r} is empty or contains white space, which this format cannot hold",
+            f"the id {wrong[:60]!r} is empty or contains white space, which this format cannot store",
             fix="choose a format of JSON lines, such as beir",
         )
     return line

@@ -75,7 +75,7 @@ def main(source: str, folder: str) -> None:
 def checked(found: Any, where: Where) -> tuple[np.ndarray[Any, Any], list[str]]:
     """Vectors and ids that fit each other."""
     if not isinstance(found, tuple | list) or len(found) != 2:
-        where.refuse("it does not hold two things, vectors and ids")
+        where.refuse("it does not contain a pair of vectors and ids")
     vectors, names = found
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
         where.refuse("its first part is not a matrix of numbers")

@@ -54,7 +54,7 @@ def decode(raw: bytes, where: Where) -> str:
             where.refuse("this is UTF-16, not UTF-8", "save it as UTF-8")
         raw = raw.removeprefix(BOM)
     if b"\0" in raw:
-        where.refuse("the line holds a NUL byte", "is this file text? If so, remove the byte")
+        where.refuse("the line contains a NUL byte", "is this file text? If so, remove the byte")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -177,7 +177,7 @@ def check_text(text: str, where: Where) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         half = ord(text[error.start])
-        where.refuse(f"a text holds half of a character (the lone surrogate U+{half:04X})", "remove it")
+        where.refuse(f"a text contains half of a character (the lone surrogate U+{half:04X})", "remove it")
 
 
 def elements(source: Source) -> Iterator[tuple[Where, str, Any]]:

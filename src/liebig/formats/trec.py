@@ -89,7 +89,7 @@ def by_query(hits: Iterable[Hit]) -> Iterator[list[Hit]]:
     seen: set[str] = set()
     for query, group in groupby(hits, key=lambda hit: hit.query):
         if query in seen:
-            raise DataError(f"the hits of query {query!r} do not stand together", fix="sort the run by query")
+            raise DataError(f"the hits of query {query!r} are not consecutive", fix="sort the run by query")
         seen.add(query)
         yield list(group)
 
@@ -230,8 +230,10 @@ def sgml_lines(queries: Iterable[Query]) -> Iterator[str]:
         text = collapse(query.text)
         if not text or text != query.text or LABEL.match(text):
             raise DataError(
-                f"the query {query.id!r} cannot be written as a topic: it is empty, or holds line breaks, "
-                "runs of spaces or a label",
+                (
+                    f"the query {query.id!r} cannot be written as a topic: it is empty, or contains line breaks, runs "
+                    "of spaces or a label"
+                ),
                 fix="give --collapse, or choose a format of JSON lines, such as beir",
             )
         if query.id != collapse(query.id) or LABEL.match(query.id):

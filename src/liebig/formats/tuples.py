@@ -86,7 +86,7 @@ def columns(row: Row, where: Where) -> list[str]:
     for name in list(found)[2:]:
         if not NEGATIVE.fullmatch(name):
             where.refuse(
-                f"column {name!r} is not named as a negative",
+                f"column {name!r} is not named like a negative",
                 f"rename it negative_1, or drop it, in {where.file}",
             )
     return list(found.values())

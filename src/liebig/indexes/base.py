@@ -172,10 +172,10 @@ class ApproximateConfig(Index.Config):
     """Options of back ends that look at some of the vectors only: recall is measured, reached and recorded."""
 
     recall: float = Field(
-        0.95, gt=0, le=1, description="Recall@k to reach; nprobe or ef is raised until it is reached."
+        0.95, gt=0, le=1, description="Recall@k to reach; nprobe or ef is raised until the index reaches it."
     )
-    recall_at: int = Field(100, ge=1, description="The k of the recall.")
-    sample: int = Field(1000, ge=1, description="Queries that recall is measured with.")
+    recall_at: int = Field(100, ge=1, description="k of the recall.")
+    sample: int = Field(1000, ge=1, description="Number of queries to measure recall with.")
 
     @property
     def given_effort(self) -> int | None:

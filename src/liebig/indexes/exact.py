@@ -48,7 +48,7 @@ class ExactIndex(Index):
         kind: Literal["exact"] = "exact"
         type: Literal["fp32", "fp16", "int8", "binary"] | None = Field(
             default=None,
-            description="How vectors are stored [default: as they are in the folder of vectors].",
+            description="Number format of the stored vectors [default: that of the folder of vectors].",
         )
 
     kind = "exact"
@@ -140,7 +140,7 @@ class ExactIndex(Index):
 
     def add(self, ids: Sequence[str], vectors: Floats) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            raise DataError(f"vectors of shape {vectors.shape} do not fit an index of width {self.width}")
+            raise DataError(f"vectors of shape {vectors.shape} do not match an index of width {self.width}")
         self.take([Shard.in_memory(ids, vectors, self.type)])
 
     def take(self, shards: Sequence[Shard]) -> None:

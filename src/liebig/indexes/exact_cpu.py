@@ -239,7 +239,7 @@ def _check(queries: Floats, shards: Sequence[Shard]) -> None:
                 fix="encode both with the same model",
             )
     if not np.isfinite(queries).all():
-        raise DataError("a query vector holds NaN or infinity", fix="check the model that made it")
+        raise DataError("a query vector contains NaN or infinity", fix="check the model that made it")
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,9 @@ class FaissIndex(Index):
             "auto", description='FAISS factory string ("IVF4096,PQ48", "HNSW32"), or auto by size.'
         )
         rescore: int | None = Field(
-            None, ge=1, description="Proposals scored per hit [default: by the structure]."
+            None, ge=1, description="Number of candidates scored exactly per hit [default: by index type]."
         )
-        effort: int | None = Field(None, ge=1, description="nprobe or efSearch, instead of finding it.")
+        effort: int | None = Field(None, ge=1, description="nprobe or efSearch [default: found by recall].")
 
         @property
         def given_effort(self) -> int | None:
@@ -123,7 +123,7 @@ class FaissIndex(Index):
         structure = faiss.read_index(str(folder / FILE))
         if structure.ntotal != sum(map(len, vectors.shards)):
             raise CorruptError(
-                f"{FILE} holds {structure.ntotal:,} vectors, the shards {sum(map(len, vectors.shards)):,}",
+                f"{FILE} has {structure.ntotal:,} vectors, the shards {sum(map(len, vectors.shards)):,}",
                 file=folder,
                 fix="index again",
             )
@@ -285,7 +285,7 @@ def _make(width: int, factory: str, lifted: bool = False) -> Any:
         structure = faiss.index_factory(width + lifted, factory, metric)
     except (RuntimeError, ValueError) as error:
         raise RecipeError(
-            f"FAISS cannot make {factory!r} for vectors of width {width}: {_reason(error)}",
+            f"FAISS cannot create {factory!r} for vectors of width {width}: {_reason(error)}",
             fix=f'use for example "Flat", "IVF4096,Flat", "IVF4096,PQ{_pieces(width)}" or "HNSW32"',
         ) from None
     _spare_polysemous(structure)
@@ -307,7 +307,7 @@ def _train(structure: Any, sample: Floats, factory: str) -> None:
     except RuntimeError as error:
         raise RecipeError(
             f"FAISS cannot train {factory!r} on {len(sample):,} vectors: {_reason(error)}",
-            fix="take fewer lists, or factory=Flat",
+            fix="use fewer lists, or factory=Flat",
         ) from None
 
 

@@ -69,7 +69,7 @@ class MilvusIndex(Index):
             {}, description="Build parameters of the index type, such as M or nlist."
         )
         search: dict[str, int] = Field(
-            {}, description="Search parameters, such as ef or nprobe, instead of finding them."
+            {}, description="Search parameters, such as ef or nprobe [default: found by recall]."
         )
 
         @property
@@ -210,9 +210,9 @@ class MilvusIndex(Index):
 
     def _check(self, ids: Sequence[str], vectors: Floats) -> None:
         if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            raise DataError(f"vectors of shape {vectors.shape} do not fit an index of width {self.width}")
+            raise DataError(f"vectors of shape {vectors.shape} do not match an index of width {self.width}")
         if not np.isfinite(vectors).all():
-            raise DataError("a vector holds NaN or infinity", fix="check the model that made it")
+            raise DataError("a vector contains NaN or infinity", fix="check the model that made it")
         if len(set(ids)) < len(ids):
             raise DataError("an id occurs twice", fix="give every vector an id of its own")
         for id in ids:
@@ -340,7 +340,9 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except MilvusException as error:
-        raise RecipeError(f"Milvus refused: {error.message}", fix="change what it names") from None
+        raise RecipeError(
+            f"Milvus rejected the request: {error.message}", fix="change the setting it names"
+        ) from None
 
 
 def _close(client: Any, home: Path | None) -> None:

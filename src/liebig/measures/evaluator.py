@@ -270,7 +270,7 @@ class Evaluator:
         """Take whole queries; a query may come only once."""
         if self._specs.given.any() and block.hits.ranks.size and block.hits.ranks.min() < 1:
             raise DataError(
-                "a rank of the run is not a number of at least 1", fix="use measures with order=score"
+                "a rank of the run is not a whole number of at least 1", fix="use measures with order=score"
             )
         rows = self._rows(block)
         names = np.frombuffer(b"".join(block.queries), dtype=np.uint8)

@@ -124,7 +124,7 @@ def _parameters(name: str, inside: str) -> tuple[int, Order]:
             order = value
         else:
             raise RecipeError(
-                f"measure {name!r} has the parameter {part!r}",
+                f"measure {name!r} has the unknown parameter {part!r}",
                 fix="use rel=NUMBER, order=score or order=given",
             )
     return rel, cast(Order, order)
@@ -146,7 +146,9 @@ def _check(measure: Measure) -> None:
     if measure.rel < 1:
         raise RecipeError(f"rel={measure.rel} would count unjudged passages", fix="use rel=1 or more")
     if measure.order != "score" and not rules.ranked:
-        raise RecipeError(f"measure {name} ranks nothing", fix=f"leave order={measure.order} out")
+        raise RecipeError(
+            f"measure {name} does not depend on the order of hits", fix=f"leave order={measure.order} out"
+        )
 
 
 def _unknown(name: str) -> RecipeError:

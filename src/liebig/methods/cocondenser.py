@@ -48,14 +48,19 @@ class CoCondenser(Condenser):
         """Condenser, and the spans of a document find each other in the batch."""
 
         kind: Literal["cocondenser"] = "cocondenser"  # type: ignore[assignment]  # the parent's is "condenser"
-        mlm: bool = Field(default=True, description="Off: the contrastive loss alone (the paper's ablation).")
+        mlm: bool = Field(
+            default=True,
+            description=(
+                "Use the masked-LM terms; without them, the contrastive loss alone (the paper's ablation)."
+            ),
+        )
         mlm_weight: float | None = Field(
             default=None, ge=0, description="Weight of the masked-LM terms [default: the preset]."
         )
-        temperature: float = Field(default=1.0, gt=0, description="Scores are divided by it.")
+        temperature: float = Field(default=1.0, gt=0, description="Temperature: scores are divided by it.")
         similarity: Similarity = Field(default="dot", description="Dot product or cosine.")
         distinct_documents: bool = Field(
-            default=False, description="Texts of one document are never each other's negatives."
+            default=False, description="Never use texts of the same document as negatives of each other."
         )
         pairs: ClassVar[bool] = True
         # A document of one span is used for its masked tokens only.
@@ -79,11 +84,11 @@ class CoCondenser(Condenser):
 
         def check(self, recipe: PretrainConfig) -> None:
             if not self.mlm and self.mlm_weight is not None:
-                raise ValueError(
-                    "mlm = false leaves the masked terms out, so mlm_weight has no use: leave it out"
-                )
+                raise ValueError("mlm_weight has no effect with mlm = false: leave it out")
             if not self.mlm and self.bow:
-                raise ValueError("mlm = false is the contrastive loss alone, so bow has no use: leave it out")
+                raise ValueError(
+                    "bow has no effect with mlm = false, the contrastive loss alone: leave it out"
+                )
 
         def cost(self, size: Size, load: Load) -> Cost:
             return super().cost(size, load) if self.mlm else Cost()

@@ -55,7 +55,7 @@ class PairSource:
         """The relevant pairs of a split; `most` bounds how many partners an anchor keeps, the first ones."""
         named = list(_named(collection, split))
         if not named:
-            raise DataError(f"the split {split!r} names no relevant pair", file=collection.path)
+            raise DataError(f"the split {split!r} has no relevant pairs", file=collection.path)
         query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
         passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
         queries = {query.id: query for query in collection.queries() if query.id in query_ids}

@@ -68,9 +68,9 @@ class Condenser(MaskedMethod):
 
         kind: Literal["condenser"] = "condenser"
         skip_from: int | None = Field(
-            default=None, ge=1, description="Last early layer [default: half of the layers]."
+            default=None, ge=1, description="Last of the early layers [default: half of the layers]."
         )
-        n_head_layers: int = Field(default=2, ge=1, description="Layers of the head.")
+        n_head_layers: int = Field(default=2, ge=1, description="Number of layers of the head.")
         late_mlm: bool = Field(
             default=True, description="Predict the masked tokens from the late layers too."
         )
@@ -162,12 +162,13 @@ def early_layer(backbone: Backbone, layer: int | None) -> int:
     """The last early layer: half of the layers unless said otherwise; a late one must be left."""
     if backbone.n_layers < 2:
         raise RecipeError(
-            "a model of one layer has no early and late layers", fix="use two layers at least, or mlm"
+            "a model with one layer cannot be split into early and late layers",
+            fix="use at least two layers, or mlm",
         )
     layer = backbone.n_layers // 2 if layer is None else layer
     if not 1 <= layer < backbone.n_layers:
         raise RecipeError(
-            f"skip_from = {layer} leaves no early or no late layer of {backbone.n_layers}",
+            f"skip_from = {layer} leaves no early or no late layers of {backbone.n_layers}",
             fix=f"use 1 to {backbone.n_layers - 1}",
         )
     return layer

@@ -41,15 +41,20 @@ class InfoNCE:
 class SoftmaxConfig(Retriever.Config):
     """How vectors become scores and probabilities, for losses over the passages of a batch."""
 
-    temperature: float = Field(default=InfoNCE.temperature, gt=0, description="Scores are divided by it")
+    temperature: float = Field(
+        default=InfoNCE.temperature, gt=0, description="Temperature: scores are divided by it"
+    )
     similarity: Literal["dot", "cosine"] = Field(
-        default=InfoNCE.similarity, description="How vectors are compared"
+        default=InfoNCE.similarity, description="Similarity of two vectors"
     )
     mask: bool = Field(
-        default=True, description="Passages judged relevant, or with the positive's text, are not negatives"
+        default=True,
+        description=(
+            "Exclude passages that are judged relevant, or have the positive's text, from the negatives"
+        ),
     )
     widths: tuple[int, ...] = Field(
-        default=(), description="Matryoshka: the loss at each of these numbers of dimensions"
+        default=(), description="Matryoshka: add the loss at each of these numbers of dimensions"
     )
 
     def compared_by(self) -> Similarity:

@@ -207,17 +207,21 @@ class CotMAE(MaskedMethod):
         """The other side of a pair is reconstructed from one vector by a shallow decoder."""
 
         kind: Literal["cotmae"] = "cotmae"
-        encoder_rate: float = Field(default=0.30, gt=0.0, lt=1.0, description="Share masked in the encoder.")
-        decoder_rate: float = Field(default=0.45, gt=0.0, lt=1.0, description="Share masked in the decoder.")
+        encoder_rate: float = Field(
+            default=0.30, gt=0.0, lt=1.0, description="Share of tokens masked in the encoder."
+        )
+        decoder_rate: float = Field(
+            default=0.45, gt=0.0, lt=1.0, description="Share of tokens masked in the decoder."
+        )
         decoder: Literal["mlm", "causal"] | None = Field(
             default=None,
             description="Bidirectional with masks, or causal with a window [default: the preset].",
         )
         n_decoder_layers: int | None = Field(
-            default=None, ge=1, description="Layers of the decoder [default: mlm 2, causal 1]."
+            default=None, ge=1, description="Number of decoder layers [default: 2 for mlm, 1 for causal]."
         )
         window: int = Field(
-            default=3, ge=1, description="Positions the causal decoder sees, besides the first."
+            default=3, ge=1, description="Number of positions the causal decoder sees, besides the first."
         )
         decoder_weight: float = Field(default=1.0, gt=0, description="Weight of the decoder's loss.")
         pairs: ClassVar[bool] = True

@@ -94,19 +94,23 @@ class Candidates:
 class DevConfig(Config):
     """Evaluation while training, by exact search or on each query's own candidates."""
 
-    split: str | None = Field(default=None, description="The split to evaluate on; none if not given")
+    split: str | None = Field(default=None, description="Split to evaluate on [default: none]")
     collection: InputPath | None = Field(
-        default=None, description="Its collection, if it is not that of the training data"
+        default=None, description="Collection of that split [default: that of the training data]"
     )
     over: Literal["all", "candidates"] = Field(
-        default="all", description="Rank all passages, or each query's positives among its group's negatives"
+        default="all",
+        description="Rank all passages, or only the positives and negatives of each query's group",
     )
     groups: tuple[InputPath, ...] = Field(
-        default=(), description="Folders of liebig mine with the split's candidates [default: the collection]"
+        default=(),
+        description="Folders written by liebig mine with candidates of the split [default: the collection]",
     )
-    candidates: int = Field(default=99, ge=1, description="Negatives drawn for each query")
+    candidates: int = Field(default=99, ge=1, description="Number of negatives drawn per query")
     passages: int | None = Field(
-        default=None, ge=1, description="Search the judged passages and this many others, drawn at random"
+        default=None,
+        ge=1,
+        description="Search only the judged passages and this many others, drawn at random",
     )
     measures: tuple[str, ...] = Field(
         default=("RR@10", "nDCG@10", "R@100"), description="Measures; the first decides which model is best"

@@ -119,18 +119,24 @@ class Distill(Retriever):
     class Config(SoftmaxConfig):
         """Learn a teacher's scores, which the groups file holds."""
 
-        kind: Literal["distill"] = Field(default="distill", description="A teacher's scores")
+        kind: Literal["distill"] = Field(
+            default="distill", description="Distillation from a teacher's scores"
+        )
         loss: Literal["kl", "margin-mse"] = Field(
-            default="kl", description="What is compared with the teacher"
+            default="kl", description="Loss between student and teacher"
         )
         over: Literal["batch", "group"] = Field(
             default=SoftLabels.over,
-            description="The student's softmax runs over the batch or the query's own group",
+            description="Candidates of the student's softmax: the batch, or the query's own group",
         )
         teacher_temperature: float = Field(
-            default=SoftLabels.teacher_temperature, gt=0, description="The teacher's scores are divided by it"
+            default=SoftLabels.teacher_temperature,
+            gt=0,
+            description="Temperature of the teacher: its scores are divided by it",
         )
-        hard: float = Field(default=0.0, ge=0, description="Weight of InfoNCE on the labels beside it")
+        hard: float = Field(
+            default=0.0, ge=0, description="Weight of the additional InfoNCE loss on the labels"
+        )
 
         @property
         def alone(self) -> str | None:
@@ -141,7 +147,7 @@ class Distill(Retriever):
         def check(self, recipe: FinetuneConfig) -> None:
             super().check(recipe)
             if recipe.hard < 1.0:
-                raise ValueError("random negatives have no teacher's score: set hard = 1")
+                raise ValueError("random negatives have no teacher score: set hard = 1")
 
     needs_scores = True
 

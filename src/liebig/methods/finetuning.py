@@ -77,64 +77,82 @@ class FinetuneConfig(Config):
     """Train a retriever on labelled queries, or an encoder on scored pairs and triplets."""
 
     model: BackboneConfig = Field(description="The encoder to start from.")
-    tokenizer: ModelPath | None = Field(default=None, description="Tokenizer folder, for a new model only.")
-    collection: InputPath = Field(description="A collection with queries, passages and judgements or groups.")
-    split: str = Field(default="train", description="The split to train on.")
+    tokenizer: ModelPath | None = Field(
+        default=None, description=("Folder of the tokenizer; only for a new model.")
+    )
+    collection: InputPath = Field(description="Collection with queries, passages and judgements or groups.")
+    split: str = Field(default="train", description="Split to train on.")
     groups: tuple[InputPath, ...] = Field(
         default=(),
-        description="Folders of liebig mine, joined [default: groups or judgements of the collection].",
+        description=(
+            "Folders written by liebig mine, concatenated [default: the collection's groups or judgements]."
+        ),
     )
-    relevant: int = Field(default=1, description="The least grade that makes a passage a positive.")
+    relevant: int = Field(default=1, description="Lowest grade of a positive passage.")
     limit: int | None = Field(
-        default=None, ge=1, description="Train on this many examples only, drawn by seed."
+        default=None, ge=1, description="Train on only this many examples, drawn at random."
     )
     limit_seed: int = Field(
-        default=0, ge=0, description="Seed of that draw; smaller draws lie in larger ones."
+        default=0, ge=0, description="Seed of `limit`; a smaller sample is part of a larger one."
     )
     objective: objective_union = Field(  # type: ignore[valid-type]
-        default=Contrastive.Config(), description="What is learned."
+        default=Contrastive.Config(), description="Training objective."
     )
     batching: batching_union = Field(  # type: ignore[valid-type]
-        default=RandomBatching(), description="Which examples meet in a batch."
+        default=RandomBatching(), description="How examples are grouped into batches."
     )
-    negatives: int = Field(default=Choice.negatives, ge=0, description="Negatives of a query in a step.")
-    positives: int = Field(default=Choice.positives, ge=1, description="Most positives of a query in a step.")
+    negatives: int = Field(
+        default=Choice.negatives, ge=0, description=("Number of negatives per query in a step.")
+    )
+    positives: int = Field(
+        default=Choice.positives, ge=1, description=("Maximum number of positives per query in a step.")
+    )
     rotate: bool = Field(
-        default=Choice.rotate, description="Other positives and negatives every epoch, as Tevatron v1."
+        default=Choice.rotate,
+        description=("Use different positives and negatives in every epoch, as Tevatron v1 does."),
     )
     hard: float = Field(
         default=Choice.hard,
         ge=0,
         le=1,
-        description="Chance that a negative is a mined one, else a random passage of the collection.",
+        description=(
+            "Probability that a negative is a mined one; otherwise it is a random passage of the collection."
+        ),
     )
-    untied: bool = Field(default=False, description="Queries and passages have encoders of their own.")
+    untied: bool = Field(default=False, description="Train separate encoders for queries and passages.")
     pooling: Literal["cls", "mean"] | None = Field(
-        default=None, description="How vectors are made [default: as the model's folder says, else cls]."
+        default=None, description="Pooling of token vectors [default: the model's own, else cls]."
     )
     title: Title | None = Field(
         default=None,
-        description="What stands between title and text: a space, the separator token, or no title at all "
-        "[default: the model's own, else space].",
+        description=(
+            "Put the title before the text: with a space, with the separator token, or not at all [default: "
+            "the model's own, else space]."
+        ),
     )
-    query_length: int = Field(default=32, ge=4, description="Tokens of a query, special ones included.")
-    passage_length: int = Field(default=128, ge=4, description="Tokens of a passage, special ones included.")
-    query_prompt: str = Field(default="", description="Text before every query; the model's own if empty.")
+    query_length: int = Field(
+        default=32, ge=4, description=("Maximum length of a query in tokens, special tokens included.")
+    )
+    passage_length: int = Field(
+        default=128, ge=4, description=("Maximum length of a passage in tokens, special tokens included.")
+    )
+    query_prompt: str = Field(default="", description="Prompt before every query [default: the model's own].")
     passage_prompt: str = Field(
-        default="", description="Text before every passage; the model's own if empty."
+        default="", description="Prompt before every passage [default: the model's own]."
     )
     dropout: float | None = Field(default=None, ge=0, lt=1, description="Dropout [default: the model's own].")
     lora: LoraConfig | None = Field(
-        default=None, description="Train an adapter and not the whole encoder, by peft."
+        default=None, description="Train a LoRA adapter instead of the whole encoder."
     )
     optim: OptimConfig = Field(
         default=AdamWConfig(lr=5e-6), description="The optimiser; asam for few labels."
     )
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
     loop: LoopConfig = Field(
-        default=LoopConfig(epochs=3, batch=8), description="Length, batch, precision, checkpoints, logs."
+        default=LoopConfig(epochs=3, batch=8),
+        description=("Training length, batch, precision, checkpoints and logs."),
     )
-    evaluation: DevConfig = Field(default=DevConfig(), description="Evaluation while training.")
+    evaluation: DevConfig = Field(default=DevConfig(), description="Evaluation during training.")
 
     @property
     def seed(self) -> int:

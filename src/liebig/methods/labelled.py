@@ -128,7 +128,7 @@ def drafts(placed: Iterable[PlacedGroup]) -> list[Draft]:
         both = next((i for i in named if i in draft.positives and i in draft.negatives), None)
         if both is not None:
             where.refuse(
-                f"the passage {both!r} is a positive and a negative of the query {group.query!r}",
+                f"the passage {both!r} is both a positive and a negative of the query {group.query!r}",
                 "remove it from the negatives",
             )
     return list(found.values())
@@ -185,7 +185,7 @@ def read_examples(
     )
     chosen = subset(drafts(placed), queries, subset_seed)
     if not chosen:
-        raise DataError(f"the split {split!r} has no example", file=collection.path)
+        raise DataError(f"the split {split!r} has no examples", file=collection.path)
     unscored = next((draft for draft in chosen if scored and not draft.scored), None)
     if unscored is not None:
         what = f"the query {unscored.query!r} has no teacher's scores, or not of every passage"

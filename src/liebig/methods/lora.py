@@ -27,14 +27,18 @@ PREFIX = "base_model.model."
 class LoraConfig(Config):
     """Small trained matrices beside the frozen ones of a large encoder; needs the extra `lora`."""
 
-    rank: int = Field(default=16, ge=1, description="Inner width of the matrices")
-    alpha: float = Field(default=32.0, gt=0, description="Their product counts alpha / rank times")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout before them")
+    rank: int = Field(default=16, ge=1, description="Rank of the low-rank matrices")
+    alpha: float = Field(default=32.0, gt=0, description="The adapter is scaled by alpha / rank")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout before the adapter")
     targets: tuple[str, ...] = Field(
-        default=(), description="Last names of linear parts, as query or value [default: all of a layer]"
+        default=(),
+        description=(
+            "Names of the linear modules to adapt, such as query or value [default: all of a layer]"
+        ),
     )
     adapter: bool = Field(
-        default=False, description="Keep them as adapter/ too, in peft's form; model/ is merged always"
+        default=False,
+        description="Also write the adapter in peft's format to adapter/; model/ always has merged weights",
     )
 
 
@@ -63,7 +67,7 @@ def target_names(backbone: Backbone, targets: Sequence[str]) -> list[str]:
     if not kept:
         there = sorted({name.rsplit(".", 1)[-1] for name in linear})
         raise RecipeError(
-            f"lora.targets names no linear part of a {backbone.family} layer", fix=f"use some of {there}"
+            f"lora.targets names no linear module of a {backbone.family} layer", fix=f"use some of {there}"
         )
     return kept
 

@@ -38,7 +38,9 @@ class Ltr(Retriever):
     class Config(Retriever.Config):
         """A head with parameters on the pair, softmax over the batch (ABS paper, Eq. 14): can rerank only."""
 
-        kind: Literal["ltr"] = Field(default="ltr", description="A scoring head on query and passage")
+        kind: Literal["ltr"] = Field(
+            default="ltr", description="Learn to rank with a scoring head on query and passage vectors"
+        )
 
         @property
         def alone(self) -> None:

@@ -50,22 +50,30 @@ class MoCo(Method):
         kind: Literal["moco"] = "moco"
         setting: Literal["zero-shot", "fine-tuned"] = Field(
             default="zero-shot",
-            description="The paper's model for use as it is, or for fine-tuning: queue, momentum, crops.",
+            description=(
+                "The paper's settings (queue, momentum, crops) for a model used without fine-tuning, or for one "
+                "to be fine-tuned."
+            ),
         )
         queue: int | None = Field(
-            default=None, ge=1, description="Keys kept [default: the setting's 131,072 or 65,536]."
+            default=None,
+            ge=1,
+            description="Number of keys in the queue [default: by setting, 131,072 or 65,536].",
         )
         momentum: float | None = Field(
             default=None,
             ge=0.0,
             le=1.0,
-            description="Of the key encoder [default: the setting's 0.9995 or 0.999].",
+            description="Momentum of the key encoder [default: by setting, 0.9995 or 0.999].",
         )
         key_dropout: bool = Field(
-            default=True, description="Dropout in the key encoder, as in the released code."
+            default=True, description="Use dropout in the key encoder, as in the released code."
         )
         label_smoothing: float = Field(
-            default=0.0, ge=0, lt=1, description="Share of the target spread over all candidates."
+            default=0.0,
+            ge=0,
+            lt=1,
+            description="Label smoothing: share of the target spread over all candidates.",
         )
 
         @property

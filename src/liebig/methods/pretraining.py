@@ -36,11 +36,11 @@ MIX: dict[Preset, str] = {"paper": "batch", "reference": "example"}
 class StoreConfig(Config):
     """A token store, and how much of the training comes from it."""
 
-    path: InputPath = Field(description="A folder that liebig prepare wrote.")
+    path: InputPath = Field(description="Token store written by liebig prepare.")
     weight: float | None = Field(
         default=None,
         gt=0,
-        description="Its share of the examples, relative to the others [default: its size^coefficient].",
+        description="Relative share of its examples [default: its size^coefficient].",
     )
 
 
@@ -48,7 +48,7 @@ class EvaluationConfig(Config):
     """Evaluation during training, on documents that are never trained on."""
 
     share: float = Field(default=0.01, ge=0.0, le=0.5, description="Share of the examples held out.")
-    batches: int = Field(default=8, ge=1, description="Batches an evaluation reads at most.")
+    batches: int = Field(default=8, ge=1, description="Maximum number of batches per evaluation.")
 
 
 class PretrainConfig(Config):
@@ -57,44 +57,58 @@ class PretrainConfig(Config):
     model: BackboneConfig = Field(description="The encoder to start from.")
     stores: tuple[StoreConfig, ...] = Field(default=(), description="Token stores to read.")
     tokenizer: ModelPath | None = Field(
-        default=None, description="A tokenizer folder [default: that of the stores, else of the model]."
+        default=None, description="Folder of the tokenizer [default: that of the stores, else of the model]."
     )
-    source: AnySource = Field(default=Blocks.Config(), description="Where sequences and pairs come from.")
-    objective: AnyObjective = Field(default=MaskedLM.Config(), description="The method.")
+    source: AnySource = Field(default=Blocks.Config(), description="Source of sequences and pairs.")
+    objective: AnyObjective = Field(default=MaskedLM.Config(), description="Pre-training method.")
     preset: Preset = Field(
         default="paper",
-        description="Weight of masked terms, decoder, deletion and mix: of the paper, or of its released code.",
+        description=(
+            "Defaults (weight of masked terms, decoder, deletion, mix) of the paper or of its released code."
+        ),
     )
     mix: Literal["batch", "example"] | None = Field(
         default=None,
-        description="Draw the store or source for each batch or each example [default: the preset; single texts "
-        "for each example].",
+        description=(
+            "Choose the store or source per batch or per example [default: the preset; for single texts, per "
+            "example]."
+        ),
     )
     neighbours: int = Field(
         default=1,
         ge=1,
-        description="Examples that lie next to each other and are drawn together: passages of a document then meet "
-        "in a batch, as each other's negatives.",
+        description=(
+            "Number of neighbouring examples drawn together, so that passages of a document are negatives of "
+            "each other."
+        ),
     )
     coefficient: float = Field(
-        default=1.0, ge=0, description="Stores and sources without a weight count size^coefficient."
+        default=1.0, ge=0, description="Weight of stores and sources without one: size^coefficient."
     )
     batch_tokens: int | None = Field(
-        default=None, ge=16, description="Tokens in an update, about, instead of loop.batch examples."
+        default=None,
+        ge=16,
+        description=("Approximate number of tokens per update, instead of loop.batch examples."),
     )
     max_length: int = Field(
-        default=128, ge=8, description="Longest training sequence in tokens, special ones included."
+        default=128,
+        ge=8,
+        description=("Maximum length of a training sequence in tokens, special tokens included."),
     )
     use_length: int | None = Field(
         default=None,
         ge=8,
-        description="Tokens of a text when the model is used, kept in its folder [default: the start's own, at most "
-        "512; never less than max_length, which is all that a new model learns positions for].",
+        description=(
+            "Maximum length of a text in tokens when the model is used, stored in its folder [default: that "
+            "of the starting model, at most 512, but never less than max_length; max_length for a new model]."
+        ),
     )
     title: Title | None = Field(
         default=None,
-        description="What stands between title and text of a collection's passages: a space, the separator token, or "
-        "no title [default: the start's own, else space].",
+        description=(
+            "Put the title before the text of a collection's passages: with a space, with the separator "
+            "token, or not at all [default: that of the starting model, else space]."
+        ),
     )
     dropout: float | None = Field(
         default=None,
@@ -103,8 +117,10 @@ class PretrainConfig(Config):
         description="Dropout of embeddings and layers [default: the model's own].",
     )
     optim: OptimConfig = Field(default=AdamWConfig(), description="The optimiser.")
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="The learning rate over time.")
-    loop: LoopConfig = Field(default=LoopConfig(), description="Steps, precision, checkpoints, logs.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
+    loop: LoopConfig = Field(
+        default=LoopConfig(), description=("Training length, precision, checkpoints and logs.")
+    )
     evaluation: EvaluationConfig = Field(
         default=EvaluationConfig(), description="Evaluation on held-out text."
     )
@@ -145,11 +161,11 @@ def _batch_is_said_once(config: PretrainConfig) -> None:
         raise ValueError("give loop.batch (examples) or batch_tokens, not both")
     if config.batch_tokens is not None and not alone:
         raise ValueError(
-            f"{kind} contrasts the examples of a batch, so their number is fixed: give loop.batch, and "
-            "loop.chunk_tokens for memory"
+            f"{kind} contrasts the examples of a batch, so their number must be fixed: set loop.batch, and "
+            "loop.chunk_tokens to save memory"
         )
     if config.loop.batch == 1 and not alone:
-        raise ValueError(f"{kind} has nothing to contrast in a batch of 1: give loop.batch = 2 at least")
+        raise ValueError(f"{kind} has nothing to contrast in a batch of 1: set loop.batch to at least 2")
 
 
 def _sources_have_stores(config: PretrainConfig) -> None:
@@ -159,7 +175,7 @@ def _sources_have_stores(config: PretrainConfig) -> None:
         raise ValueError(f"{reading[0]} are drawn from token stores: name at least one in stores")
     if not reading and config.stores:
         raise ValueError(
-            f"the source {members[0].kind} reads its collection, so stores have no use: leave them out"
+            f"the source {members[0].kind} reads a collection, so stores have no effect: leave them out"
         )
 
 
@@ -167,8 +183,8 @@ def _documents_are_of_one_source(config: PretrainConfig) -> None:
     several = len(config.source.members) > 1 or len(config.stores) > 1
     if several and DOCUMENT in config.objective.extras:
         raise ValueError(
-            "distinct_documents numbers the documents of one source over one store, and here are several: "
-            "set it to false, or prepare the texts as one store and leave the mixture out"
+            "distinct_documents needs a single source over a single store, and there are several: set it to "
+            "false, or prepare the texts as one store and use one source"
         )
 
 
@@ -177,13 +193,13 @@ def _neighbours_may_meet(config: PretrainConfig) -> None:
         return
     if config.objective.negatives != "batch":
         raise ValueError(
-            "neighbours are drawn together to be each other's negatives, and those of "
-            f"{config.objective.kind} are not of the batch: leave neighbours out"
+            f"neighbours are drawn together to be negatives of each other, but {config.objective.kind} does "
+            "not take negatives from the batch: leave neighbours out"
         )
     if DOCUMENT in config.objective.extras:
         raise ValueError(
-            "neighbours are drawn together to be each other's negatives, and distinct_documents keeps them from it: "
-            "give one of the two"
+            "neighbours are drawn together to be negatives of each other, which distinct_documents prevents: "
+            "set only one of the two"
         )
 
 

@@ -287,7 +287,7 @@ class Retriever(FinetuneObjective):
         self.widths: tuple[int | None, ...] = tuple(widths) or (None,)
         if widths and not all(0 < width <= query.width for width in widths):
             raise RecipeError(
-                f"objective.widths = {list(widths)}, but vectors have {query.width} numbers",
+                f"objective.widths = {list(widths)}, but vectors have width {query.width}",
                 fix=f"use widths from 1 to {query.width}",
             )
 

@@ -154,7 +154,7 @@ class Batching(Config):
 class RandomBatching(Batching):
     """A new random order every epoch."""
 
-    kind: Literal["random"] = Field(default="random", description="A new random order every epoch")
+    kind: Literal["random"] = Field(default="random", description="New random order in every epoch")
     compares: ClassVar[bool] = False
 
     def sampler(self, n: int, loop: LoopConfig, world: World, labelled: LabelledRun | None) -> Sampler:
@@ -164,7 +164,7 @@ class RandomBatching(Batching):
 class SequentialBatching(Batching):
     """The order of the file, every epoch."""
 
-    kind: Literal["sequential"] = Field(default="sequential", description="The order of the file")
+    kind: Literal["sequential"] = Field(default="sequential", description="Order of the file")
     compares: ClassVar[bool] = False
 
     def sampler(self, n: int, loop: LoopConfig, world: World, labelled: LabelledRun | None) -> Sampler:

@@ -46,7 +46,7 @@ def two_views(row: Row) -> Batch:
 class TwoViewsConfig(Method.Config):
     """What SimCLR and MoCo share."""
 
-    temperature: float = Field(default=0.05, gt=0, description="Scores are divided by it.")
+    temperature: float = Field(default=0.05, gt=0, description="Temperature: scores are divided by it.")
     similarity: Similarity = Field(default="dot", description="Dot product or cosine.")
     pooling: Pooling = Field(default="mean", description="How a text becomes a vector.")
     pairs: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class SimCLR(Method):
 
         kind: Literal["simclr"] = "simclr"
         distinct_documents: bool = Field(
-            default=False, description="Texts of one document are never each other's negatives."
+            default=False, description="Never use texts of the same document as negatives of each other."
         )
 
         @property

@@ -58,7 +58,7 @@ class Views(SingleSource):
     """Changes made to every view after it was drawn, word by word (Contriever 3.1.2)."""
 
     delete: float | None = Field(
-        default=None, ge=0, lt=1, description="Probability that a token is left out [default: the preset]."
+        default=None, ge=0, lt=1, description="Probability that a token is deleted [default: the preset]."
     )
     replace: float = Field(
         default=0.0, ge=0, lt=1, description="Probability that a token is replaced by a random one."
@@ -157,13 +157,13 @@ class Spans(SpanSource):
         kind: Literal["spans"] = "spans"
         choice: Literal["random", "nearby", "overlap", "window", "mixed"] = Field(
             default="random",
-            description="Where the second span lies; mixed is one of nearby, overlap and window.",
+            description="Position of the second span; mixed chooses one of nearby, overlap and window.",
         )
         short: float = Field(
             default=0.1, ge=0, lt=1, description="Share of spans with a shorter target length."
         )
         single: Literal["skip", "once"] = Field(
-            default="skip", description="A document with one span only is skipped, or its span used alone."
+            default="skip", description="Skip a document with only one span, or use its span once on its own."
         )
         symmetric: ClassVar[bool] = True
 
@@ -178,7 +178,8 @@ class Spans(SpanSource):
                 raise ValueError(f"{recipe.objective.kind} needs both spans: use single = 'skip'")
             if DOCUMENT in recipe.objective.extras:
                 raise ValueError(
-                    "spans of one document never meet as negatives: distinct_documents has no use here"
+                    "spans of one document are never negatives of each other: distinct_documents has no effect, leave "
+                    "it out"
                 )
 
         def tokens(self, max_length: int) -> float:
@@ -198,7 +199,9 @@ class Crops(CropSource):
         """Two random crops of a window (Contriever)."""
 
         kind: Literal["crops"] = "crops"
-        window: int = Field(default=256, ge=4, description="Tokens of the window both crops come from.")
+        window: int = Field(
+            default=256, ge=4, description="Number of tokens of the window that both crops come from."
+        )
         shortest: float | None = Field(
             default=None,
             gt=0,
@@ -206,7 +209,9 @@ class Crops(CropSource):
             description="Smallest crop, as a share of the window [default: the preset].",
         )
         longest: float = Field(default=0.5, gt=0, le=1, description="Largest crop, as a share of the window.")
-        across: bool = Field(default=False, description="Windows cross documents, as in the released code.")
+        across: bool = Field(
+            default=False, description="Let windows cross document boundaries, as in the released code."
+        )
         symmetric: ClassVar[bool] = True
 
         def resolve(self, recipe: PretrainConfig) -> Self:
@@ -249,13 +254,15 @@ class Cloze(ClozeSource):
 
         kind: Literal["cloze"] = "cloze"
         keep: float = Field(
-            default=0.1, ge=0, le=1, description="How often the sentence stays in the block as well."
+            default=0.1, ge=0, le=1, description="Probability that the sentence also stays in the block."
         )
         shortest: float | None = Field(
             default=None,
             gt=0,
             le=1,
-            description="With `longest`: a span instead of a sentence, by its share.",
+            description=(
+                "Smallest span, as a share of the block; with `longest`, takes a span instead of a sentence."
+            ),
         )
         longest: float | None = Field(
             default=None, gt=0, le=1, description="Largest span, as a share of the block."
@@ -271,9 +278,7 @@ class Cloze(ClozeSource):
 
         def check(self, recipe: PretrainConfig) -> None:
             if self.shortest is not None and self.longest is None:
-                raise ValueError(
-                    "shortest is one of two bounds: give longest too, or neither for whole sentences"
-                )
+                raise ValueError("shortest needs longest: give both, or neither for whole sentences")
             check_order(self.kind, self.shortest, self.longest)
 
         def tokens(self, max_length: int) -> float:
@@ -290,7 +295,7 @@ class Cloze(ClozeSource):
 def check_order(kind: str, shortest: float | None, longest: float | None) -> None:
     """The smallest share is not above the largest."""
     if shortest is not None and longest is not None and shortest > longest:
-        raise ValueError(f"of {kind}, shortest = {shortest:g} is more than longest = {longest:g}")
+        raise ValueError(f"{kind}: shortest = {shortest:g} is more than longest = {longest:g}")
 
 
 def document_at(store: TokenStore, sentences: Ints) -> Ints:
@@ -306,7 +311,7 @@ def holder(offsets: Ints, inner: Ints) -> Ints:
 class CollectionSource(Views):
     """What sources over a collection share; a pair is a query and a passage."""
 
-    collection: InputPath = Field(description="A collection folder with queries, passages and judgements.")
+    collection: InputPath = Field(description="Collection with queries, passages and judgements.")
     reads_store: ClassVar[bool] = False
     symmetric: ClassVar[bool] = False
 
@@ -330,13 +335,13 @@ class Pairs(PairSource):
         """Labelled pairs of a collection: a query and one of its relevant passages."""
 
         kind: Literal["pairs"] = "pairs"
-        split: str = Field(default="train", description="Which judgements.")
+        split: str = Field(default="train", description="Split of the judgements.")
 
         def check(self, recipe: PretrainConfig) -> None:
             if recipe.neighbours > 1:
                 raise ValueError(
-                    "queries next to each other often have one passage, which neighbours would make its own "
-                    "negative: leave neighbours out, or take the source queries, whose examples are passages"
+                    "consecutive queries often share a passage, which neighbours would make its own negative: leave "
+                    "neighbours out, or use the source queries, whose examples are passages"
                 )
 
         def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
@@ -357,8 +362,10 @@ class Queries(PairSource):
         """A passage and one of the queries generated for it (query-as-context)."""
 
         kind: Literal["queries"] = "queries"
-        collection: InputPath = Field(description="A collection folder with passages and generated queries.")
-        split: str = Field(default="generated", description="Which judgements tie queries to passages.")
+        collection: InputPath = Field(description="Collection with passages and generated queries.")
+        split: str = Field(
+            default="generated", description="Split of the judgements that link queries to passages."
+        )
         per_passage: int | None = Field(
             default=None, ge=1, description="Maximum number of queries per passage [default: all]."
         )
@@ -392,7 +399,7 @@ class MixturePart(Recipe):
 
     source: Single = Field(description="The source.")
     weight: float | None = Field(
-        default=None, gt=0, description="Its probability, relative to the others [default: size^coef]."
+        default=None, gt=0, description="Relative probability of the source [default: size^coefficient]."
     )
 
 
@@ -477,7 +484,7 @@ def shares(given: Sequence[float | None], sizes: Sequence[int], coefficient: flo
     known = [weight for weight in given if weight is not None]
     if known and len(known) != len(given):
         raise RecipeError(
-            "some have a weight and others none", fix="give a weight to all of them, or to none"
+            "some have a weight and others do not", fix="give a weight to all of them, or to none"
         )
     weights = np.array(known if known else np.array(sizes, np.float64) ** coefficient, np.float64)
     return [float(share) for share in weights / weights.sum()]

@@ -86,22 +86,22 @@ class TeacherVectors(Method):
         similarity_weight: float = Field(
             default=0.0,
             ge=0,
-            description="Weight of the texts' similarities to each other; 0 leaves them out.",
+            description="Weight of the loss on similarities between texts; 0 disables it.",
         )
         temperature: float = Field(
-            default=0.05, gt=0, description="Similarities, and those of rankings, are divided by it."
+            default=0.05, gt=0, description="Temperature of similarities and rankings."
         )
         ranking_weight: float = Field(
             default=0.0,
             ge=0,
-            description="Weight of the teacher's rankings of the candidates; 0 leaves them out.",
+            description="Weight of the loss on the teacher's rankings of candidates; 0 disables it.",
         )
         candidates: Annotated[tuple[InputPath, ...], BeforeValidator(one_or_several)] = Field(
             default=(),
-            description="Vectors of the passages that texts are ranked against: a folder of each teacher.",
+            description="Vectors of the candidate passages that texts are ranked against: one folder per teacher.",
         )
         most_candidates: int = Field(
-            default=16_384, ge=2, description="Candidates at most, drawn evenly from the folder."
+            default=16_384, ge=2, description="Maximum number of candidates, spread evenly over the folder."
         )
         pairs: ClassVar[bool] = False
         singles: ClassVar[bool] = True
@@ -173,7 +173,7 @@ class TeacherVectors(Method):
         )
         if config.dense is False and backbone.width != width:
             raise RecipeError(
-                f"the teachers' vectors have {width} numbers, the student's {backbone.width}",
+                f"the teachers' vectors have width {width}, the student's {backbone.width}",
                 fix="set objective.dense = true, which projects them",
             )
         if not config.dense and backbone.width == width:
@@ -258,7 +258,7 @@ class Teacher:
         vectors = Vectors.open(path, hashes=hashes)
         if vectors.type == "binary" or any(len(shard.deleted) for shard in vectors.shards):
             raise DataError(
-                "binary vectors, and vectors of which some were deleted, cannot be learnt from",
+                "binary vectors, or vectors of which some were deleted, cannot be used for training",
                 file=path,
                 fix="encode again, with type = fp16",
             )
@@ -290,7 +290,7 @@ class Teacher:
             same = same and np.array_equal(values[mine[0] : mine[-1]], own.values)
         if not same:
             raise DataError(
-                f"the teacher's vectors are not those of the texts in {store.path}",
+                f"the teacher's vectors do not belong to the texts in {store.path}",
                 file=self.shards[0].path.parents[1] if self.shards and self.shards[0].path else None,
                 fix="encode the collection that the store was prepared from",
             )
@@ -365,21 +365,25 @@ class TextSource:
         kind: Literal["texts"] = "texts"
         vectors: Annotated[tuple[InputPath, ...], BeforeValidator(one_or_several)] = Field(
             min_length=1,
-            description="What liebig encode wrote for the store's collection: one teacher's folder, or several.",
+            description="Vectors of the store's collection written by liebig encode: one folder per teacher.",
         )
         teacher_weights: tuple[float, ...] = Field(
             default=(),
-            description="How much each teacher counts in the similarity of two texts [default: all alike].",
+            description="Weight of each teacher in the similarity of two texts [default: equal].",
         )
         center: bool = Field(
             default=False,
-            description="Subtract each teacher's mean vector first: teachers whose vectors share a direction then "
-            "count like the others.",
+            description=(
+                "Subtract each teacher's mean vector first, so that a teacher whose vectors share a direction "
+                "does not dominate."
+            ),
         )
         group: int = Field(
             default=1,
             ge=1,
-            description="Neighbouring texts of an example: related ones then meet in a batch.",
+            description=(
+                "Number of neighbouring texts per example, so that related texts are in the same batch."
+            ),
         )
         reads_store: ClassVar[bool] = True
         symmetric: ClassVar[bool] = False
@@ -391,9 +395,7 @@ class TextSource:
                     f"{len(self.vectors)} teachers and {len(self.teacher_weights)} weights: give one weight each"
                 )
             if any(weight <= 0 for weight in self.teacher_weights):
-                raise ValueError(
-                    "a teacher's weight must be more than 0: leave out a teacher that does not count"
-                )
+                raise ValueError("a teacher's weight must be more than 0: leave out a teacher without weight")
             return self
 
         @property
@@ -404,7 +406,9 @@ class TextSource:
             if TEACHER not in recipe.objective.extras:
                 raise ValueError(TOGETHER)
             if len(recipe.source.members) > 1 or len(recipe.stores) > 1:
-                raise ValueError("texts have one store, and are not mixed with other sources")
+                raise ValueError(
+                    "the texts source needs exactly one store and cannot be mixed with other sources"
+                )
 
         def tokens(self, max_length: int) -> float:
             return self.group * min(TEXT_TOKENS, FILLED * max_length)

@@ -163,7 +163,7 @@ class CosineRegression(TextObjective):
         kind: Literal["cosine"] = Field(
             default="cosine", description="Regression of the cosine on scored pairs"
         )
-        scale: float = Field(default=5.0, gt=0, description="Scores are divided by it: 5 for STS-b")
+        scale: float = Field(default=5.0, gt=0, description="Scores are divided by this; 5 for STS-b")
 
         def compared_by(self) -> Similarity:
             return "cosine"
@@ -202,10 +202,10 @@ class TripletMargin(TextObjective):
         """Triplet loss on tuples of texts (section distinction; Condenser 4.2)."""
 
         kind: Literal["triplet"] = Field(
-            default="triplet", description="Nearer to the positive than the negative"
+            default="triplet", description="Triplet loss: nearer to the positive than to the negative"
         )
-        margin: float = Field(default=5.0, gt=0, description="By how much nearer")
-        distance: Distance = Field(default="euclidean", description="How distance is measured")
+        margin: float = Field(default=5.0, gt=0, description="Margin of the triplet loss")
+        distance: Distance = Field(default="euclidean", description="Distance between vectors")
 
         def compared_by(self) -> Similarity:
             return "cosine" if self.distance == "cosine" else "dot"

@@ -403,7 +403,7 @@ class Backbone(nn.Module):
     def _check(self, packed: Packed, layers: Sequence[int]) -> None:
         if packed.max_length > self.max_positions:
             raise ModelError(
-                f"a sequence has {packed.max_length} tokens, the model has {self.max_positions} positions",
+                f"a sequence has {packed.max_length} tokens, but the model has {self.max_positions} positions",
                 fix="cut sequences to the model's length",
             )
         assert all(0 <= i <= self.n_layers for i in layers), f"no such layer among {list(layers)}"

@@ -298,13 +298,13 @@ class Whole(Family):
     splits = False
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
-        raise self.refusal(body, "its embeddings alone")
+        raise self.refusal(body, "running the embeddings alone")
 
     def layers(self, body: Any) -> list[nn.Module]:
-        raise self.refusal(body, "its layers one by one")
+        raise self.refusal(body, "running single layers")
 
     def transform(self, model: Any, states_MD: Tensor) -> Tensor:
-        raise self.refusal(model, "its masked-LM head alone")
+        raise self.refusal(model, "running the masked-LM head alone")
 
     def room(self, body: Any) -> int:
         return int(getattr(body.config, "max_position_embeddings", None) or 1 << 20)
@@ -315,7 +315,7 @@ class Whole(Family):
 
     def refusal(self, body: Any, what: str) -> ModelError:
         return ModelError(
-            f"the family {body.config.model_type!r} is not known well enough to run {what}",
+            f"{what} is not supported for models of the family {body.config.model_type!r}",
             fix=f"use one of {', '.join(sorted(FAMILIES))}",
         )
 

@@ -283,7 +283,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
         found.append((name, folder / place))
     names = [name for name, _ in found]
     if names[:2] != ["Transformer", "Pooling"] or set(names[2:]) & {"Transformer", "Pooling"}:
-        raise ModelError(f"the modules {names} do not make one vector of a text", file=path)
+        raise ModelError(f"the modules {names} do not turn a text into one vector", file=path)
     return found
 
 

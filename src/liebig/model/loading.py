@@ -176,7 +176,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"the file is not JSON: {first_line(error)}", file=path) from None
     if not isinstance(value, dict):
-        raise ModelError("the file does not hold a JSON object", file=path)
+        raise ModelError("the file does not contain a JSON object", file=path)
     return value
 
 
@@ -289,7 +289,7 @@ def roberta_settings(shape: dict[str, Any], max_positions: int, dropout: float) 
 
 def mpnet_settings(shape: dict[str, Any], max_positions: int, dropout: float) -> dict[str, Any]:
     if shape["pad_token_id"] != 1:
-        raise ModelError("MPNet's padding token has number 1 always", fix="use family = 'bert'")
+        raise ModelError("MPNet's padding token always has id 1", fix="use family = 'bert'")
     return roberta_settings(shape, max_positions, dropout)
 
 
@@ -373,11 +373,11 @@ class NewBackbone(StartConfig):
     width: PositiveInt = Field(768, description="width of the hidden states")
     heads: PositiveInt = Field(12, description="number of attention heads; the width is a multiple of it")
     intermediate: PositiveInt | None = Field(
-        None, description="width inside the feed-forward part; four times the width if not given"
+        None, description="width inside the feed-forward layers [default: four times the width]"
     )
     max_positions: PositiveInt = Field(512, description="longest sequence, special tokens included")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings and layers")
-    initializer_range: float = Field(0.02, gt=0, description="standard deviation of the first weights")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
 
     @property
     def source(self) -> None:

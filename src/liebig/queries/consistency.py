@@ -51,7 +51,7 @@ class Finder:
             if inside is not None:
                 return number, inside
         raise DataError(
-            f"no given BM25 index has the passage {passage!r}",
+            f"no given BM25 index contains the passage {passage!r}",
             fix="index the collection that the queries were written for",
         )
 

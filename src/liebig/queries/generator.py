@@ -127,7 +127,7 @@ class Generator:
             value = getattr(self.model.generation_config, name, None)
         value = value[0] if isinstance(value, list) else value
         if value is None:
-            raise ModelError(f"config.json names no {name}", fix="add it: it is part of every seq2seq model")
+            raise ModelError(f"config.json has no {name}", fix="add it: it is part of every seq2seq model")
         return int(value)
 
 

@@ -110,7 +110,7 @@ def queries_of(path: Path, split: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for query, passage in tied:
         if query not in texts:
-            raise DataError(f"a judgement names the query {query!r}, which is not there", file=path)
+            raise DataError(f"a judgement names the query {query!r}, which does not exist", file=path)
         found.setdefault(passage, []).append(texts[query])
     if not found:
         raise DataError("no query belongs to a passage here", file=path)

@@ -27,7 +27,7 @@ def read_labelled_passages(collections: Sequence[Path], split: str, relevant: in
     """The passages of a split with their queries, collection after collection, in the order of the judgements."""
     found = [one for path in collections for one in _read(path, split, relevant)]
     if not found:
-        raise DataError(f"the split {split!r} names no relevant pair", file=collections[0])
+        raise DataError(f"the split {split!r} has no relevant pairs", file=collections[0])
     return found
 
 
@@ -42,7 +42,7 @@ def _read(path: Path, split: str, relevant: int) -> Iterator[LabelledPassage]:
     for passage, queries in named.items():
         missing = next((query for query in queries if query not in texts), None)
         if missing is not None:
-            raise DataError(f"a judgement names the query {missing!r}, which is not there", file=path)
+            raise DataError(f"a judgement names the query {missing!r}, which does not exist", file=path)
         yield LabelledPassage(collection.passage(passage), tuple(texts[query] for query in queries))
 
 

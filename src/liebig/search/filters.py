@@ -123,7 +123,7 @@ def _values(name: str, value: str | Sequence[str]) -> list[str]:
     values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(one, str) for one in values):
         raise RecipeError(
-            f"the filter {name} = {value!r} is no text", fix=f'metadata are text: {{"{name}": "…"}}'
+            f"the filter {name} = {value!r} is not text", fix=f'metadata are text: {{"{name}": "…"}}'
         )
     return values
 

@@ -79,7 +79,9 @@ class Blocks:
             score = math.nan
         if math.isnan(score):
             raise DataError(
-                f"the score {text!r} of query {query!r} is no number", file=self._path, fix="give a TREC run"
+                f"the score {text!r} of query {query!r} is not a number",
+                file=self._path,
+                fix="give a TREC run",
             )
         return score
 

@@ -59,8 +59,8 @@ class Batches:
         if self.used < size:
             groups = f" in groups of {together}" if together > 1 else ""
             raise DataError(
-                f"a batch of {size:,} examples is more than the {self.used:,} there are{groups}",
-                fix="take a smaller batch or more documents",
+                f"a batch of {size:,} examples is larger than the data: {self.used:,} examples{groups}",
+                fix="use a smaller batch or more documents",
             )
         self.source, self.size, self.seed, self.together = source, size, seed, together
         self.steps_per_epoch = self.used // size

@@ -417,7 +417,7 @@ class CropSource:
         self.skipped = 0 if self._table is None else self._table.skipped
         if len(self) == 0:
             raise DataError(
-                f"no window of {window} tokens can be cut", file=store.path, fix="take a smaller one"
+                f"no window of {window} tokens can be cut", file=store.path, fix="use a smaller one"
             )
 
     def __len__(self) -> int:

@@ -106,7 +106,7 @@ class TokenStore:
             offsets = getattr(self, upper)
             if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != size:
                 raise CorruptError(
-                    f"{upper}.npy does not fit {lower}.npy", file=self.path, fix="prepare it again"
+                    f"{upper}.npy does not match {lower}.npy", file=self.path, fix="prepare it again"
                 )
         documents, sections = len(self), len(self.sections) - 1
         rows = {"titles": (self.titles, documents), "headings": (self.headings, sections)}

@@ -142,8 +142,8 @@ def by_tokens(tokenizer: Tokenizer, size: int, overlap: int = 0, language: str |
         for text, group, front in zip(texts, sentences, fronts):
             if size - front <= overlap:
                 raise DataError(
-                    f"passages of {size} tokens have no room beside the prefix {text.prefix!r}",
-                    fix="ask for longer passages or no prefix",
+                    f"passages of {size} tokens have no room after the prefix {text.prefix!r}",
+                    fix="use longer passages or no prefix",
                 )
             lengths = [next(counts) for _ in group]
             pieces = _pieces(tokenizer, group, lengths, size - front, overlap)

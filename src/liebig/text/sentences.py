@@ -116,7 +116,7 @@ def words_of(language: str | None) -> Words:
     if language is not None and language not in LANGUAGES:
         raise RecipeError(
             f"the sentence splitter has no abbreviations for the language {language!r}",
-            fix=f"use one of {', '.join(LANGUAGES)}, or none for the rules that hold everywhere",
+            fix=f"use one of {', '.join(LANGUAGES)}, or none for the language-independent rules",
         )
     own = _OTHERS.get(language or "en", {})
     inner, names, numbers = (

@@ -74,8 +74,8 @@ def _test(described: Mapping[str, Any]) -> Any:
     ):
         return _spaced_continues
     raise ModelError(
-        f"whole words cannot be told in this {model['type']} tokenizer: it marks neither the pieces inside a "
-        "word (WordPiece) nor the space before one (byte-level BPE, SentencePiece)"
+        f"whole words cannot be recognised with this {model['type']} tokenizer: it marks neither the "
+        "pieces inside a word (WordPiece) nor the space before one (byte-level BPE, SentencePiece)"
     )
 
 
@@ -212,7 +212,9 @@ def _described(path: Path) -> Core:
     try:
         return Core.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(f"this describes no tokenizer that can be read ({error})", file=path) from error
+        raise ModelError(
+            f"this does not describe a tokenizer that can be read ({error})", file=path
+        ) from error
 
 
 def _follow(core: Core, config: Mapping[str, Any]) -> None:
@@ -251,7 +253,7 @@ def _from_merges(folder: Path, config: Mapping[str, Any]) -> Core:
         if line.strip() == "" or (number == 1 and line.startswith("#version")):
             continue
         if len(pair) != 2:
-            raise ModelError("a merge has two pieces", file=folder / "merges.txt", line=number)
+            raise ModelError("a merge must have two pieces", file=folder / "merges.txt", line=number)
         merges.append((pair[0], pair[1]))
     return training.build_bpe(vocab, merges, add_prefix_space=bool(config.get("add_prefix_space", False)))
 
@@ -259,13 +261,13 @@ def _from_merges(folder: Path, config: Mapping[str, Any]) -> Core:
 def _unreadable(folder: Path) -> ModelError:
     if any((folder / name).exists() for name in _SLOW):
         return ModelError(
-            "this folder holds a SentencePiece model only, which cannot be read directly",
+            "this folder contains only a SentencePiece model, which cannot be read directly",
             file=folder,
             fix="convert it once with transformers: "
             f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})",
         )
     return ModelError(
-        "this folder holds no tokenizer",
+        "this folder contains no tokenizer",
         file=folder,
         fix="give a folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt",
     )

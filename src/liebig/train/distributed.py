@@ -97,7 +97,7 @@ class World:
         dist.all_gather(table, row)
         rows = torch.stack(table)
         if bool((rows[:, 0] != rows[0, 0]).any()):
-            raise TrainingError("processes count different things in one batch: its shares differ in kind")
+            raise TrainingError("the processes have different kinds of examples in one batch")
         return dict(zip(names, rows[:, 1 : len(names) + 1].sum(dim=0).tolist()))
 
     def any(self, flag: bool) -> bool:

@@ -71,7 +71,10 @@ class Watch:
         path = self._folder / f"bad-batch-step-{pending.step}-rank-{self._world.rank}.safetensors"
         save_batch(path, pending.batch)
         raise TrainingError(
-            f"{' and '.join(wrong)} became not finite at step {pending.step} (loss {loss}, gradient norm {norm})",
+            (
+                f"{' and '.join(wrong)} became infinite or NaN at step {pending.step} (loss {loss}, gradient norm "
+                f"{norm})"
+            ),
             file=path,
             fix="look at the batch in this file; a lower learning rate, clipping or bf16 may help",
         )

@@ -67,61 +67,76 @@ class LoopConfig(Config):
     steps: int | None = Field(
         default=None,
         ge=1,
-        description="Length in steps; one of steps, epochs, minutes; beside minutes, the most steps",
+        description="Training length in steps; give one of steps, epochs and minutes. With minutes: maximum number of steps",
     )
     epochs: float | None = Field(
-        default=None, gt=0, description="Length in passes over the data; 1 if nothing is given"
+        default=None,
+        gt=0,
+        description="Training length in passes over the data [default: 1, if no length is given]",
     )
     minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Length in minutes, by the clock: the schedule follows it, and the last step ends in time",
+        description=(
+            "Training length in minutes of wall-clock time; the learning rate schedule follows the clock"
+        ),
     )
-    batch: int = Field(default=64, ge=1, description="Examples in a step, over all processes")
+    batch: int = Field(default=64, ge=1, description="Number of examples per step, over all processes")
     chunk_tokens: int | Literal["auto", "whole"] = Field(
         default="auto",
-        description="Tokens the model sees at once; auto finds a good number, whole never divides a batch",
+        description="Number of tokens per forward pass; auto finds a good number, whole never splits a batch",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto",
-        description="Autocast precision; weights stay fp32. auto is bf16 on a GPU and fp32 without",
+        description="Autocast precision; weights stay in fp32. auto is bf16 on a GPU and fp32 on a CPU",
     )
-    clip: float | None = Field(default=1.0, gt=0, description="Largest global norm of the gradient")
-    seed: int = Field(default=0, ge=0, description="Seed of every random number of the run")
+    clip: float | None = Field(default=1.0, gt=0, description="Maximum global norm of the gradient")
+    seed: int = Field(default=0, ge=0, description="Seed of all random numbers of the run")
     ema: float | None = Field(
-        default=None, gt=0, lt=1, description="Decay of averaged weights, which are then the result"
+        default=None,
+        gt=0,
+        lt=1,
+        description="Decay of the exponential moving average of the weights, which becomes the result",
     )
-    log_every: int = Field(default=20, ge=1, description="Steps between lines of the log")
+    log_every: int = Field(default=20, ge=1, description="Number of steps between log lines")
     eval_every: int | None = Field(
-        default=None, ge=1, description="Steps between evaluations; always one at the end"
+        default=None, ge=1, description="Number of steps between evaluations; there is always one at the end"
     )
     best: str | None = Field(
-        default=None, description="Measure that decides which checkpoint is best; default the first"
+        default=None, description="Measure that decides which checkpoint is best [default: the first]"
     )
     best_is: Literal["highest", "lowest"] = Field(
-        default="highest", description="Is a high or a low measure good?"
+        default="highest", description="Whether a higher or a lower value of the measure is better"
     )
     patience: int | None = Field(
-        default=None, ge=1, description="Stop after this many evaluations without a better one"
+        default=None, ge=1, description="Stop after this many evaluations without an improvement"
     )
     checkpoint_every: int = Field(
-        default=1000, ge=1, description="Steps between checkpoints; always one at the end"
+        default=1000, ge=1, description="Number of steps between checkpoints; there is always one at the end"
     )
-    keep: int = Field(default=2, ge=1, description="Newest checkpoints kept, beside the best one")
+    keep: int = Field(
+        default=2, ge=1, description="Number of latest checkpoints to keep, besides the best one"
+    )
     collapse: float = Field(
-        default=0.05, ge=0, description="Spread of the vectors below which a collapse is announced"
+        default=0.05, ge=0, description="Warn of a collapse when the spread of the vectors falls below this"
     )
     workers: int = Field(
-        default=2, ge=0, description="Threads that prepare batches ahead; 0 prepares them in line"
+        default=2,
+        ge=0,
+        description=(
+            "Number of threads that prepare batches in advance; 0 prepares them in the training thread"
+        ),
     )
     compile: bool = Field(default=False, description="Compile the model with torch.compile")
     shard: bool | None = Field(
         default=None,
-        description="Divide parameters over processes (FSDP); if not given, where training whole copies of the "
-        "model would take more than half of a GPU's memory",
+        description=(
+            "Shard parameters over processes (FSDP) [default: if a full copy of the training state would take "
+            "more than half of a GPU's memory]"
+        ),
     )
     trackers: tuple[Literal["tensorboard", "trackio"], ...] = Field(
-        default=(), description="Further places the log goes to"
+        default=(), description="Additional log destinations"
     )
 
     @model_validator(mode="after")
@@ -130,7 +145,7 @@ class LoopConfig(Config):
         if len(given) > 1 and given != ["steps", "minutes"]:
             raise ValueError(f"give one of steps, epochs and minutes, not {' and '.join(given)}")
         if isinstance(self.chunk_tokens, int) and self.chunk_tokens < 1:
-            raise ValueError("chunk_tokens is at least 1")
+            raise ValueError("chunk_tokens must be at least 1")
         return self
 
 
@@ -266,8 +281,8 @@ def train(
             done = True
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                "out of memory outside the chunks: weights, gradients, moments and evaluation do not fit",
-                fix="use a smaller model, or divide it over processes with shard = true",
+                "out of memory: weights, gradients, optimiser state and evaluation do not fit",
+                fix="use a smaller model, or shard it over processes with shard = true",
             ) from error
         finally:
             run.close(done)

@@ -62,11 +62,13 @@ class _Adam(Config):
     """What every optimiser configures: all of them end in a step of AdamW."""
 
     lr: float = Field(default=1e-4, gt=0, description="Highest learning rate")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the mean of gradients")
-    beta2: float = Field(default=0.999, ge=0, lt=1, description="Decay of the mean of squared gradients")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the first moment")
+    beta2: float = Field(default=0.999, ge=0, lt=1, description="Decay of the second moment")
     eps: float = Field(default=1e-8, gt=0, description="Added to the root of the second moment")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay")
-    decay_all: bool = Field(default=False, description="Decay biases and LayerNorm too, as Contriever does")
+    decay_all: bool = Field(
+        default=False, description="Also decay biases and LayerNorm weights, as Contriever does"
+    )
 
     @property
     def sharpness(self) -> Sharpness | None:
@@ -98,8 +100,8 @@ class SAMConfig(_Adam):
 class ASAMConfig(_Adam):
     """Adaptive SAM: the neighbourhood is scaled by each weight's size."""
 
-    kind: Literal["asam"] = Field(default="asam", description="SAM in units of each weight's size")
-    rho: float = Field(default=0.5, gt=0, description="Radius, about ten times SAM's")
+    kind: Literal["asam"] = Field(default="asam", description="SAM scaled by the size of each weight")
+    rho: float = Field(default=0.5, gt=0, description="Radius of the neighbourhood, about ten times SAM's")
     eta: float = Field(default=0.01, ge=0, description="Added to each weight's size, so that zeros can move")
 
     @property
@@ -189,13 +191,16 @@ class ScheduleConfig(Config):
     """The learning rate over the run, as a share of its highest value."""
 
     kind: Literal["linear", "cosine", "constant", "trapezoid"] = Field(
-        default="linear", description="Shape after the warm-up; trapezoid is constant with a linear end"
+        default="linear",
+        description="Shape after the warm-up; trapezoid is constant with a linear decay at the end",
     )
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps spent warming up")
     warmup_steps: int | None = Field(default=None, ge=0, description="Warm-up in steps, instead of a share")
-    final: float = Field(default=0.0, ge=0, le=1, description="Share of the learning rate left at the end")
+    final: float = Field(
+        default=0.0, ge=0, le=1, description="Final learning rate, as a share of the highest"
+    )
     decay_ratio: float = Field(
-        default=0.2, gt=0, le=1, description="Share of all steps the trapezoid falls over"
+        default=0.2, gt=0, le=1, description="Share of all steps in which the trapezoid decays"
     )
 
     @model_validator(mode="after")

@@ -229,7 +229,7 @@ def _totals(
     names = sorted(sums), sorted(metrics)
     values = [sums[name] for name in names[0]] + [metrics[name] for name in names[1]]
     if not values:
-        raise TrainingError("the objective gave no loss", fix="give one of its terms a weight")
+        raise TrainingError("the objective returned no loss", fix="give one of its terms a weight")
     totals = world.total(torch.stack([v.to(world.device) for v in values])).unbind()
     cut = len(names[0])
     return dict(zip(names[0], totals[:cut])), dict(zip(names[1], totals[cut:]))
@@ -267,7 +267,7 @@ def _agreed(world: World, divided: bool) -> Iterator[None]:
             raise
     if failed and divided and world.size > 1:
         raise TrainingError(
-            "a chunk does not fit in memory, and processes that share parameters cannot turn back together",
+            "a chunk does not fit in memory, and sharded processes cannot retry with a smaller one",
             fix="use fewer chunk_tokens",
         )
     if world.any(failed):
@@ -286,7 +286,7 @@ def _alone_in_memory(world: World) -> Iterator[None]:
             raise
     if failed and world.size > 1:
         raise TrainingError(
-            "the contrastive loss itself does not fit in memory",
+            "the contrastive loss does not fit in memory",
             fix="use a smaller batch or fewer chunk_tokens",
         )
     if failed:

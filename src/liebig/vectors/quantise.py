@@ -55,7 +55,8 @@ def columns(kind: Type, width: int) -> int:
     """Codes of a vector."""
     if kind == "binary" and width % 8:
         raise DataError(
-            f"vectors of width {width} have no binary form", fix="use a width that 8 divides, or int8"
+            f"vectors of width {width} cannot be stored as binary",
+            fix=("use a width that is a multiple of 8, or int8"),
         )
     return width // 8 if kind == "binary" else width
 
@@ -63,7 +64,7 @@ def columns(kind: Type, width: int) -> int:
 def encode(vectors: Floats, kind: Type) -> Coded:
     """Round vectors to a type; what is not finite, or too large for it, is refused."""
     if not np.isfinite(vectors).all():
-        raise DataError("a vector holds NaN or infinity", fix="check the model that made it")
+        raise DataError("a vector contains NaN or infinity", fix="check the model that made it")
     columns(kind, vectors.shape[1])
     if kind == "binary":
         return Coded(kind, np.packbits(vectors > 0, axis=1))

@@ -53,7 +53,9 @@ class Shard:
         ids = Ids.open(path)
         fits = codes.ndim == 2 and codes.shape == (len(ids), columns(kind, width))
         if not fits or (scales is not None and len(scales) != len(ids)):
-            raise CorruptError("the files of the shard do not fit each other", file=path, fix="encode again")
+            raise CorruptError(
+                "the files of the shard do not match each other", file=path, fix="encode again"
+            )
         largest = json.loads((path / "shard.json").read_text())["largest"]
         return cls(path, Coded(kind, codes, scales), ids, largest)
 
@@ -117,7 +119,7 @@ class Vectors:
         """Map a folder, after its files were held against its manifest."""
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
-            raise DataError("the folder holds no vectors", file=path, fix="make it with liebig encode")
+            raise DataError("the folder contains no vectors", file=path, fix="make it with liebig encode")
         return cls.read(path)
 
     @classmethod

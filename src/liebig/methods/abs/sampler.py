@@ -298,42 +298,56 @@ class AdaptiveBatching(Batching):
     compares: ClassVar[bool] = True
     preset: Literal["liebig", "paper"] = Field(
         default="liebig",
-        description="Our algorithm, or the paper's as written: one random start, then one state of swaps",
+        description="Liebig's algorithm, or the paper's as published: one random start, then single swaps",
     )
-    search: Literal["greedy", "beam"] = Field(default="greedy", description="How batches are improved")
+    search: Literal["greedy", "beam"] = Field(default="greedy", description="Search that improves a batch")
     beam: int = Field(
-        default=3, ge=1, description="Beam search: removals, additions and, but for the paper's, states kept"
+        default=3,
+        ge=1,
+        description="Beam search: removals, additions and (not in the paper's algorithm) states kept",
     )
     candidates: int | Literal["auto", "all"] = Field(
         default="auto",
-        description="Pairs nearest to a batch that may join it, both ways; all; or auto by its size",
+        description=(
+            "Number of pairs nearest to a batch that can join it, in both directions; all; or auto, by the "
+            "batch size"
+        ),
     )
     lists: int = Field(
         default=100,
         ge=1,
-        description="The paper's beam search: nearest passages and queries of each member that may join",
+        description=(
+            "The paper's beam search: number of nearest passages and queries of each member that can join"
+        ),
     )
     start: Literal["near", "random"] | None = Field(
         default=None,
-        description="Batches start where pairs are hard for each other, or at random [default: the preset]",
+        description=(
+            "Start batches from pairs that are hard for each other, or at random [default: the preset]"
+        ),
     )
     parts: int = Field(
         default=1,
         ge=1,
-        description="Divide the pairs at random every epoch; only those of a part meet: epochs differ more",
+        description=(
+            "Divide the pairs at random into this many parts every epoch and batch within parts, which makes "
+            "epochs differ more"
+        ),
     )
     order: Literal["shuffled", "hard-first", "made"] | None = Field(
         default=None,
-        description="Order of the batches within an epoch [default: shuffled, and as made for the paper's]",
+        description=(
+            "Order of the batches within an epoch [default: shuffled; in order for the paper's algorithm]"
+        ),
     )
     run: InputPath | None = Field(
         default=None,
-        description="A TREC run of the training queries (BM25), the similarity of the first epoch",
+        description="TREC run of the training queries (BM25) that gives the similarities of the first epoch",
     )
-    run_always: bool = Field(default=False, description="The run is the similarity of every epoch")
+    run_always: bool = Field(default=False, description="Take the similarities of every epoch from the run")
     ahead: bool = Field(
         default=False,
-        description="Schedule the next epoch while this one trains, from the vectors at this one's start",
+        description="Schedule the next epoch during this one, from the vectors at its start",
     )
 
     @model_validator(mode="after")
@@ -341,7 +355,7 @@ class AdaptiveBatching(Batching):
         if self.run_always and self.run is None:
             raise ValueError("run_always needs a run")
         if isinstance(self.candidates, int) and self.candidates < 1:
-            raise ValueError("candidates is at least 1")
+            raise ValueError("candidates must be at least 1")
         if self.preset == "paper" and (self.candidates != "auto" or self.start == "near"):
             raise ValueError(
                 "the paper's batches start at random and have lists: leave candidates and start out"
