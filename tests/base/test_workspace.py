@@ -108,7 +108,7 @@ def test_a_folder_of_the_users_own_is_never_replaced(tmp_path):
     precious = tmp_path / "out" / "precious.txt"
     precious.parent.mkdir()
     precious.write_text("mine")
-    with pytest.raises(WorkspaceError, match="in the way"):
+    with pytest.raises(WorkspaceError, match="refusing to overwrite"):
         make(tmp_path / "out")
     assert precious.read_text() == "mine"
 
@@ -187,7 +187,7 @@ def test_the_manifest_of_another_program_protects_its_folder(tmp_path):
     web = tmp_path / "out" / "manifest.json"
     web.parent.mkdir()
     web.write_text('{"name": "a web page", "icons": []}')
-    with pytest.raises(WorkspaceError, match="in the way"):
+    with pytest.raises(WorkspaceError, match="refusing to overwrite"):
         make(tmp_path / "out")
     assert os.listdir(web.parent) == ["manifest.json"]
     assert workspace.digest(web.parent) == workspace.digest(web.parent)
@@ -206,7 +206,7 @@ def test_folders_of_similar_names_are_left_alone(tmp_path, name):
     kept.parent.mkdir()
     kept.write_text("mine")
     if name.endswith("partial"):
-        with pytest.raises(WorkspaceError, match="in the way"):
+        with pytest.raises(WorkspaceError, match="refusing to overwrite"):
             make(tmp_path / "out")
     else:
         make(make(tmp_path / "out"), text="other")

@@ -208,7 +208,7 @@ def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
 
 def test_a_milvus_that_does_not_answer_is_one_sentence(built, tmp_path):
     pytest.importorskip("pymilvus")
-    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 fails"):
+    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 failed"):
         export(built, "milvus", tmp_path / "x", uri="http://127.0.0.1:1")
     assert not (tmp_path / "x").exists()
 

@@ -119,7 +119,7 @@ def test_the_configuration_decides_about_lowercasing_as_in_transformers(tmp_path
         ({"vocab.txt": "a\nb\n"}, r"lacks \[UNK\], \[CLS\], \[SEP\]"),
         (
             {"vocab.json": '{"<s>": 0, "</s>": 1}', "merges.txt": "a b c\n"},
-            "merges.txt, line 1: a merge has two",
+            "merges.txt, line 1: a merge must have two",
         ),
     ],
 )

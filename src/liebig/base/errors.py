@@ -41,7 +41,7 @@ class RecipeError(LiebigError):
 
 
 class WorkspaceError(LiebigError):
-    """A run folder that is locked, in the way, or missing."""
+    """A run folder that is locked, not ours, or missing."""
 
 
 class CorruptError(WorkspaceError):

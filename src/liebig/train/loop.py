@@ -67,7 +67,7 @@ class LoopConfig(Config):
     steps: int | None = Field(
         default=None,
         ge=1,
-        description="Training length in steps; give one of steps, epochs and minutes. With minutes: maximum number of steps",
+        description="Training length in steps; give one of steps, epochs and minutes. With minutes: the maximum",
     )
     epochs: float | None = Field(
         default=None,
