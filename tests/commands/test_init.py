@@ -174,11 +174,11 @@ def test_strict_has_nothing_against_clean_data(tmp_path):
         (
             "corpus.jsonl",
             b'{"_id": "1", "text": "x"}\n{"_id": "2", "te\0xt": "x"}\n',
-            "line 2: the line holds a NUL",
+            "line 2: the line contains a NUL",
         ),
         ("collection.tsv", b"1\tx\n2\ty\tz\n", "line 2: the line has 3 tab-separated columns"),
-        ("corpus.jsonl.gz", gzip.compress(b'{"_id": "1", "text": "x"}\n' * 1, mtime=0)[:-4], "cut short"),
-        ("corpus.jsonl.xz", lzma.compress(b'{"_id": "1", "text": "x"}\n')[:-4], "cut short"),
+        ("corpus.jsonl.gz", gzip.compress(b'{"_id": "1", "text": "x"}\n' * 1, mtime=0)[:-4], "truncated"),
+        ("corpus.jsonl.xz", lzma.compress(b'{"_id": "1", "text": "x"}\n')[:-4], "truncated"),
         ("collection.tsv", b"", "the file is empty"),
     ],
 )

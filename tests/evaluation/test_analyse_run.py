@@ -219,7 +219,7 @@ def test_leakage_finds_questions_in_the_corpus(world: Path, tmp_path: Path) -> N
             analyse_attention.run,
             AttentionConfig,
             {"models": ["model1", "model2"], "texts": "data", "origins": ["model2", "model1"]},
-            "in a circle: model1, model2, model1",
+            "form a cycle: model1, model2, model1",
         ),
         (
             analyse_attention.run,

@@ -103,5 +103,5 @@ def test_pairs_of_surrogates_are_one_character_and_no_error():
 
 @pytest.mark.parametrize("line", ['"\\ud83d"', '{"a": ["\\ude00"]}', '{"\\ud83d": 1}'])
 def test_a_lone_surrogate_on_a_line_is_refused(line):
-    with pytest.raises(DataError, match="x, line 3: a text holds half of a character"):
+    with pytest.raises(DataError, match="x, line 3: a text contains half of a character"):
         json_input.parse(line, Where("x", 3))

@@ -192,7 +192,7 @@ def test_a_missing_file_is_a_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b"good\nb\0d\n", "line 2: the line holds a NUL"),
+        (b"good\nb\0d\n", "line 2: the line contains a NUL"),
         (b"good\ncaf\xe9\n", "line 2: byte 4 of the line, 0xe9, is not UTF-8"),
         ("x".encode("utf-16"), "line 1: this is UTF-16"),
         (b"good\n\xed\xa0\x80\n", "line 2: byte 1"),

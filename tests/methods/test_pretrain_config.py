@@ -31,7 +31,7 @@ NONSENSE = [
     (
         ({"kind": "cocondenser", "distinct_documents": True}, {"kind": "spans", "single": "once"}),
         {},
-        "no use",
+        "no effect",
     ),
     (({"kind": "simclr", "distinct_documents": True}, MIXTURE), {}, "here are several"),
     (
@@ -43,7 +43,7 @@ NONSENSE = [
     (
         ("simclr", {"kind": "crops", "shortest": 0.9}),
         {},
-        "of crops, shortest = 0.9 is more than longest = 0.5",
+        "crops: shortest = 0.9 is more than longest = 0.5",
     ),
     (("simclr", {"kind": "cloze", "shortest": 0.9, "longest": 0.5}), {}, "is more than longest"),
     (("simclr", {"kind": "cloze", "shortest": 0.5}), {}, "shortest needs longest"),

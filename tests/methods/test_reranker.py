@@ -171,7 +171,7 @@ def test_training_goes_on_from_a_cross_encoder_with_its_head(model, collection, 
 
 
 def test_patience_needs_a_dev_split(model, collection):
-    with pytest.raises(RecipeError, match="nothing is evaluated"):
+    with pytest.raises(RecipeError, match="needs an evaluation"):
         train_config(model, collection, dev=None, loop={"epochs": 1, "patience": 2})
 
 

@@ -182,7 +182,7 @@ def test_a_run_with_other_columns_is_refused(tmp_path):
 @pytest.mark.parametrize("score", ["high", "nan"])
 def test_a_score_that_is_no_number_is_refused(tmp_path, score):
     (tmp_path / "run").write_text(f"q0 Q0 n1 1 {score} tag\n")
-    with pytest.raises(DataError, match="of query 'q0' is no number"):
+    with pytest.raises(DataError, match="of query 'q0' is not a number"):
         Blocks(tmp_path / "run").hits("q0")
 
 
