@@ -17,7 +17,7 @@ from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands import STAGES
 from liebig.search.embed import Embedder
-from liebig.search.retriever import Result, Retriever
+from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
 from liebig.search.systems import Filtered, System, open_system, weighted_by
 
@@ -67,10 +67,34 @@ def test_the_command_answers_by_the_system_that_was_chosen(folder, tmp_path, sys
     write(chosen, replace(read(chosen), system=system))
     found = Retriever.from_folder(chosen).search(QUESTION, k=3)
     page = shown(chosen)
-    expected = [f"{r.rank}. {r.title}  {r.score:.3f}  {r.id}" for r in found]
-    assert re.findall(r"\d\. [\w ]+  -?\d+\.\d{3}  [\w-]+", page) == expected
+    expected = [f"{r.rank}.  {r.score:.3f}  {r.id}" for r in found]
+    assert sorted(re.findall(r"\d\.  -?\d+\.\d{3}  [\w-]+", page)) == expected
     assert f"{system} (" in page
     assert ("bm25 1, dense " in page) == (system == "hybrid")
+
+
+def test_passages_of_one_document_stand_together(folder, retriever):
+    results = retriever.search("a comet and barley", 8, "dense")
+    documents = retriever.search_documents("a comet and barley", 8, "dense")
+    assert [document.doc for document in documents] == list(dict.fromkeys(r.doc for r in results))
+    for document in documents:
+        assert document.results == tuple(r for r in results if r.doc == document.doc)
+        assert document.title == retriever.document(document.doc).title
+
+
+def test_a_passage_without_a_document_stands_for_itself():
+    results = [Result(name, 1.0, rank, "", "", "") for rank, name in enumerate("ab", 1)]
+    assert [(d.doc, d.results) for d in by_document(results)] == [("a", (results[0],)), ("b", (results[1],))]
+
+
+def test_the_command_shows_a_document_once_with_its_path(folder, retriever):
+    page = shown(folder, "--system", "dense", "--k", "8")
+    order = re.findall(r"(Barley|Steam engines|Comets|Violins)  (\w+)", page)
+    documents = retriever.search_documents(QUESTION, 8, "dense")
+    assert order == [(document.title, document.doc) for document in documents]
+    flat = shown(folder, "--system", "dense", "--k", "8", "--no-group")
+    ranks = [int(rank) for rank in re.findall(r"(\d)\.  -?\d+\.\d{3}", flat)]
+    assert ranks == list(range(1, 9))
 
 
 def test_the_command_asks_another_system_where_one_is_named(folder, retriever):

@@ -40,7 +40,8 @@ def searched(folder, *options):
     words = ["search", str(folder), QUESTION, "--k", str(K), *options]
     result = CliRunner(env={"COLUMNS": "200"}).invoke(make_app(), words)
     assert result.exit_code == 0, result.stderr
-    return [(id, float(score)) for score, id in re.findall(r"(-?\d+\.\d{3})  ([\w/#]+)", result.stdout)]
+    hits = re.findall(r"(\d+)\.  (-?\d+\.\d{3})  ([\w/#]+)", result.stdout)
+    return [(id, float(score)) for _, score, id in sorted(hits)]
 
 
 def alike(hits, expected, abs=1e-6):

@@ -121,6 +121,17 @@ def test_a_result_shows_the_path_of_its_document(open_page):
     )
 
 
+def test_passages_of_one_document_stand_together(open_page, retriever):
+    page = open_page(f"/?q={QUESTION}&a=dense&b=")
+    page.locator(".hit").first.wait_for()
+    documents = retriever.search_documents(QUESTION, 10, "dense")
+    shown = [one.get_attribute("data-id") for one in page.locator(".hit").all()]
+    assert shown == [result.id for document in documents for result in document.results]
+    assert page.locator(".hit:not(.again)").count() == len(documents)
+    again = page.locator(".hit.again .title").first.text_content()
+    assert again in {f"Also in {document.title}" for document in documents}
+
+
 def test_two_systems_stand_side_by_side_with_ranks_in_each_other(open_page):
     page = open_page(f"/?q={QUESTION}&a=bm25&b=dense")
     page.wait_for_selector(".hit")

@@ -34,6 +34,18 @@ def test_search_by_address_gives_the_same(client):
     assert got["results"] == posted["results"]
 
 
+def test_passages_of_one_document_are_grouped_where_that_is_wanted(client):
+    body = {"query": QUESTION, "k": 6, "system": "dense", "snippets": True}
+    flat = client.post("/search", json=body).json()["results"]
+    answer = client.post("/search", json={**body, "group": True}).json()
+    assert "results" not in answer
+    assert [d["doc"] for d in answer["documents"]] == list(dict.fromkeys(row["doc"] for row in flat))
+    for document in answer["documents"]:
+        assert document["results"] == [row for row in flat if row["doc"] == document["doc"]]
+    got = client.get("/search", params={"q": QUESTION, "k": 6, "system": "dense", "group": True}).json()
+    assert [d["title"] for d in got["documents"]] == [d["title"] for d in answer["documents"]]
+
+
 def test_filters_keep_only_what_passes(client):
     found = client.post(
         "/search", json={"query": "the", "k": 10, "system": "dense", "filters": {"language": "de"}}

@@ -28,7 +28,7 @@ from liebig.bm25.search import BM25
 from liebig.collection.collection import Collection, is_collection
 from liebig.search.explain import snippet
 from liebig.search.filters import Filters
-from liebig.search.retriever import Result, Retriever
+from liebig.search.retriever import DocumentResults, Result, Retriever, by_document
 from liebig.search.systems import Hits, Lexical, System, document_of, open_system
 
 Texts = Callable[[str], Passage]  # looks up the text of a hit
@@ -149,9 +149,13 @@ def hit(rank: int, passage: Passage, score: float, note: str, question: str, ana
     cell = Text(f"{rank}. ", style="bold")
     cell.append(passage.title or passage.id, style="bold")
     cell.append(f"  {score:.3f}  {passage.id}{note}\n", style="dim")
-    for piece in snippet(passage.text, question, analyzer):
-        cell.append(piece.text, style="bold yellow" if piece.marked else "")
-    return cell
+    return cell.append_text(marked(passage.text, question, analyzer))
+
+
+def marked(text: str, question: str, analyzer: Analyzer) -> Text:
+    """The part of a text that answers, with the question's words marked."""
+    pieces = snippet(text, question, analyzer)
+    return Text.assemble(*((piece.text, "bold yellow" if piece.marked else "") for piece in pieces))
 
 
 def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
@@ -170,6 +174,7 @@ def search_retriever(
     k: int = 5,
     system: str | None = None,
     filters: Filters | None = None,
+    group: bool = True,
     console: Console | None = None,
 ) -> None:
     """Ask a retriever's folder, as `Retriever.search` does, and print what it answers."""
@@ -187,10 +192,21 @@ def search_retriever(
     analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
     table = new_table(question)
     table.add_column(f"{system or retriever.system} ({took * 1e3:.0f} ms)", ratio=1)
-    for result in results:
-        passage = Passage(result.id, result.text, result.title, result.doc)
-        table.add_row(hit(result.rank, passage, result.score, _ranks(result), question, analyzer))
+    groups = by_document(results) if group else [by_document([result])[0] for result in results]
+    for document in groups:
+        table.add_row(_document_cell(document, question, analyzer))
     console.print(table)
+
+
+def _document_cell(document: DocumentResults, question: str, analyzer: Analyzer) -> Text:
+    """Title and path of a document, and below them its passages, each with its rank, score and ranks elsewhere."""
+    cell = Text(document.title or document.doc, style="bold")
+    cell.append(f"  {document.doc}" if document.title else "", style="dim")
+    for result in document.results:
+        cell.append(f"\n{result.rank}.", style="bold")
+        cell.append(f"  {result.score:.3f}  {result.id}{_ranks(result)}\n", style="dim")
+        cell.append_text(marked(result.text, question, analyzer))
+    return cell
 
 
 def _ranks(result: Result) -> str:
@@ -221,6 +237,10 @@ def command(
             help="Of a retriever: metadata that documents must have, as name=value; may be repeated."
         ),
     ] = None,
+    group: Annotated[
+        bool,
+        typer.Option("--group/--no-group", help="Of a retriever: show passages of one document together."),
+    ] = True,
     model: Annotated[
         str | None, typer.Option(help="Of an index: model of the question [default: the index's own].")
     ] = None,
@@ -256,7 +276,7 @@ def command(
             "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
         )
     else:
-        search_retriever(whole, question, k=k, system=system, filters=filters_of(filter or []))
+        search_retriever(whole, question, k=k, system=system, filters=filters_of(filter or []), group=group)
 
 
 def filters_of(pairs: Sequence[str]) -> dict[str, list[str]]:

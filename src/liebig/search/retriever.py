@@ -189,6 +189,29 @@ class Result:
     ranks: Mapping[str, int | None] = field(default_factory=dict, hash=False)
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentResults:
+    """The results of one document, best first."""
+
+    doc: str
+    title: str
+    metadata: Mapping[str, str] = field(hash=False)
+    results: tuple[Result, ...]
+
+
+def by_document(results: Iterable[Result]) -> list[DocumentResults]:
+    """Results under the document each is from; documents in the order of their best passages.
+
+    A passage that names no document stands for itself.
+    """
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.doc or result.id, []).append(result)
+    return [
+        DocumentResults(doc, group[0].title, group[0].metadata, tuple(group)) for doc, group in groups.items()
+    ]
+
+
 class Retriever:
     """Passages of a folder, found by words, by vectors, or by both."""
 
@@ -262,6 +285,12 @@ class Retriever:
         `filters` names fields of the metadata with the value, or the values, a passage's document must have.
         """
         return self.search_many([text], k, system, filters)[0]
+
+    def search_documents(
+        self, text: str, k: int = 10, system: str | None = None, filters: Filters | None = None
+    ) -> list[DocumentResults]:
+        """The k best passages of a question, those of one document together."""
+        return by_document(self.search(text, k, system, filters))
 
     def search_many(
         self, texts: Sequence[str], k: int = 10, system: str | None = None, filters: Filters | None = None

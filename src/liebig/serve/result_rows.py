@@ -15,7 +15,7 @@ from typing import Any
 
 from liebig.base.records import Document, Passage
 from liebig.search.explain import WORD, snippet
-from liebig.search.retriever import Result, Retriever
+from liebig.search.retriever import Result, Retriever, by_document
 from liebig.serve.engine import Word, analyzer_of
 
 MARK_WORD = re.compile(r"\S+")
@@ -74,6 +74,20 @@ def row(result: Result) -> dict[str, Any]:
         "metadata": dict(result.metadata),
         "ranks": dict(result.ranks),
     }
+
+
+def document_rows(results: Sequence[Result], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of results under their documents."""
+    by_id = {item["id"]: item for item in rows}
+    return [
+        {
+            "doc": document.doc,
+            "title": document.title,
+            "metadata": dict(document.metadata),
+            "results": [by_id[result.id] for result in document.results],
+        }
+        for document in by_document(results)
+    ]
 
 
 def with_snippets(retriever: Retriever, question: str, results: Sequence[Result]) -> list[dict[str, Any]]:

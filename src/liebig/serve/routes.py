@@ -26,7 +26,14 @@ from liebig.search.embed import Embedding, Floats, unit_length
 from liebig.serve.engine import Engine, Question, frozen, words_of
 from liebig.serve.middleware import check_k, check_query, check_texts
 from liebig.serve.replies import Busy, Refusal, reply
-from liebig.serve.result_rows import document_view, row, side_by_side, why_nothing, with_snippets
+from liebig.serve.result_rows import (
+    document_rows,
+    document_view,
+    row,
+    side_by_side,
+    why_nothing,
+    with_snippets,
+)
 
 System = Literal["hybrid", "dense", "bm25"]
 Filters = dict[str, str | list[str]]
@@ -49,6 +56,9 @@ class SearchRequest(Own):
     )
     snippets: bool = Field(
         False, description="Add a snippet of each passage with the question's words marked."
+    )
+    group: bool = Field(
+        False, description="Answer with `documents`, each with its passages, instead of flat `results`."
     )
 
 
@@ -216,8 +226,10 @@ def search_routes(engine: Engine) -> APIRouter:
         q: Annotated[str, Query(description="The question.")],
         k: Annotated[int | None, Query(ge=1, description="Number of passages (default 10).")] = None,
         system: Annotated[System | None, Query(description="The system to use.")] = None,
+        group: Annotated[bool, Query(description="Passages of one document together.")] = False,
     ) -> Response:
-        return await _search(engine, SearchRequest(query=q, k=k, system=system, filters=None, snippets=False))
+        request = SearchRequest(query=q, k=k, system=system, filters=None, snippets=False, group=group)
+        return await _search(engine, request)
 
     @routes.post("/compare", summary="Compare two systems side by side")
     async def compare(request: CompareRequest) -> Response:
@@ -258,7 +270,7 @@ async def _search(engine: Engine, request: SearchRequest) -> Response:
             "system": request.system or retriever.system,
             "generation": retriever.generation,
             "took_ms": round(took * 1000, 2),
-            "results": rows,
+            **({"documents": document_rows(results, rows)} if request.group else {"results": rows}),
         }
     )
 

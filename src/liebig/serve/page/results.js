@@ -29,7 +29,8 @@ function standing() {
 
 function column(answer, list, other, actions) {
   const id = `list-${list.system}`;
-  const rows = list.results.map((result) => hit(answer, result, list.system, other, actions));
+  const rows = byDocument(list.results).flatMap((group) =>
+    group.map((result, place) => hit(answer, result, list.system, other, actions, place > 0)));
   const more = list.results.length >= actions.k && actions.k < actions.most
     ? make("button", { class: "more", type: "button", onclick: () => actions.more(list.system) }, "Show more")
     : null;
@@ -37,15 +38,25 @@ function column(answer, list, other, actions) {
   return make("section", { class: "column", "aria-labelledby": id }, make("h2", { id }, NAMES[list.system]), body);
 }
 
-function hit(answer, result, system, other, actions) {
-  const title = make("button", { class: "title", type: "button", onclick: () => actions.open(result.id) },
-    result.title ? marked(result.title_marks, breakable) : breakable(result.id));
+// Passages of one document stand together, below the title of its best passage.
+function byDocument(results) {
+  const groups = new Map();
+  for (const result of results) {
+    const key = result.doc || result.id;
+    groups.set(key, [...(groups.get(key) ?? []), result]);
+  }
+  return [...groups.values()];
+}
+
+function hit(answer, result, system, other, actions, again) {
+  const name = again ? [`Also in ${result.title || result.doc}`] : result.title ? marked(result.title_marks, breakable) : breakable(result.id);
+  const title = make("button", { class: "title", type: "button", onclick: () => actions.open(result.id) }, name);
   const why = make("button", { class: "why", type: "button", "aria-expanded": "false" }, "Why?");
-  const node = make("li", { class: "hit", "data-id": result.id },
+  const node = make("li", { class: again ? "hit again" : "hit", "data-id": result.id },
     make("span", { class: "rank" }, String(result.rank)),
     make("div", {}, title, make("p", { class: "text" }, marked(result.snippet)),
       make("div", { class: "facts" }, rankElsewhere(result, other, answer.depth),
-        result.doc ? make("span", { class: "id" }, breakable(result.doc)) : null, why, fields(result, actions))));
+        result.doc && !again ? make("span", { class: "id" }, breakable(result.doc)) : null, why, fields(result, actions))));
   why.addEventListener("click", () => toggle(node, why, answer.query, result.id, system, actions));
   for (const name of ["focusin", "mouseenter"]) node.addEventListener(name, () => twins(node, true));
   for (const name of ["focusout", "mouseleave"]) node.addEventListener(name, () => twins(node, false));
