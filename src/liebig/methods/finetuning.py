@@ -78,7 +78,7 @@ class FinetuneConfig(Config):
 
     model: BackboneConfig = Field(description="The encoder to start from.")
     tokenizer: ModelPath | None = Field(
-        default=None, description=("Folder of the tokenizer; only for a new model.")
+        default=None, description="Folder of the tokenizer; only for a new model."
     )
     collection: InputPath = Field(description="Collection with queries, passages and judgements or groups.")
     split: str = Field(default="train", description="Split to train on.")
@@ -102,14 +102,14 @@ class FinetuneConfig(Config):
         default=RandomBatching(), description="How examples are grouped into batches."
     )
     negatives: int = Field(
-        default=Choice.negatives, ge=0, description=("Number of negatives per query in a step.")
+        default=Choice.negatives, ge=0, description="Number of negatives per query in a step."
     )
     positives: int = Field(
-        default=Choice.positives, ge=1, description=("Maximum number of positives per query in a step.")
+        default=Choice.positives, ge=1, description="Maximum number of positives per query in a step."
     )
     rotate: bool = Field(
         default=Choice.rotate,
-        description=("Use different positives and negatives in every epoch, as Tevatron v1 does."),
+        description="Use different positives and negatives in every epoch, as Tevatron v1 does.",
     )
     hard: float = Field(
         default=Choice.hard,
@@ -131,10 +131,10 @@ class FinetuneConfig(Config):
         ),
     )
     query_length: int = Field(
-        default=32, ge=4, description=("Maximum length of a query in tokens, special tokens included.")
+        default=32, ge=4, description="Maximum length of a query in tokens, special tokens included."
     )
     passage_length: int = Field(
-        default=128, ge=4, description=("Maximum length of a passage in tokens, special tokens included.")
+        default=128, ge=4, description="Maximum length of a passage in tokens, special tokens included."
     )
     query_prompt: str = Field(default="", description="Prompt before every query [default: the model's own].")
     passage_prompt: str = Field(
@@ -150,7 +150,7 @@ class FinetuneConfig(Config):
     schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
     loop: LoopConfig = Field(
         default=LoopConfig(epochs=3, batch=8),
-        description=("Training length, batch, precision, checkpoints and logs."),
+        description="Training length, batch, precision, checkpoints and logs.",
     )
     evaluation: DevConfig = Field(default=DevConfig(), description="Evaluation during training.")
 
@@ -162,13 +162,15 @@ class FinetuneConfig(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> FinetuneConfig:
         if (self.model.source is None) != (self.tokenizer is not None):
-            raise ValueError("tokenizer is for a new model, which needs one; other models bring their own")
+            raise ValueError(
+                "tokenizer is required for a new model, and only for that: other models have their own"
+            )
         if self.objective.alone and self.batching.compares:
             raise ValueError(
-                f"{self.objective.alone} looks at each example alone, so adaptive batching changes nothing: "
+                f"{self.objective.alone} looks at each example alone, so adaptive batching has no effect: "
                 'set batching.kind = "random"'
             )
         if self.loop.patience is not None and self.evaluation.split is None:
-            raise ValueError("loop.patience stops by dev, and nothing is evaluated: set evaluation.split")
+            raise ValueError("loop.patience needs an evaluation: set evaluation.split")
         self.objective.check(self)
         return self
