@@ -1,5 +1,7 @@
 """BM25: equal to bm25s on the same text, and the same however the index came about."""
 
+import hashlib
+import json
 import math
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from liebig.base import workspace
+from liebig.base import npy, workspace
 from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
@@ -297,3 +299,48 @@ def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
     (tmp_path / "gone").write_bytes(b"p1\n\x81\n")
     with pytest.raises(DataError, match="line 2"):
         read_ids(tmp_path / "gone")
+
+
+def craft(folder, name, change):
+    """Change an array of a segment and its manifest, as a stranger who shares an index could."""
+    path = folder / "segments" / "00000" / f"{name}.npy"
+    npy.save(path, change(npy.load(path).copy()))
+    row = json.loads((folder / workspace.MANIFEST).read_text())
+    key = path.relative_to(folder).as_posix()
+    row["outputs"][key] = hashlib.sha256(path.read_bytes()).hexdigest()
+    row["sizes"][key] = path.stat().st_size
+    (folder / workspace.MANIFEST).write_text(json.dumps(row))
+
+
+def far(values):
+    values[len(values) // 2 :] = 1 << 30
+    return values
+
+
+def negative(values):
+    values[len(values) // 2 :] = -(1 << 30)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("docs", far),
+        ("docs", negative),
+        ("docs", lambda values: values.astype(np.int64)),
+        ("docs", lambda values: values[:-3]),
+        ("starts", lambda values: np.append(values[:-2] + (1 << 40), values[-2:])),
+        ("starts", lambda values: values[::-1].copy()),
+        ("starts", lambda values: values[:0]),
+        ("tf", lambda values: values[:-1]),
+        ("tf", lambda values: values.astype(np.float64)),
+        ("lengths", lambda values: values[:, :2]),
+    ],
+)
+def test_postings_that_point_outside_are_refused_before_a_kernel_runs(tmp_path, name, change):
+    build(tmp_path / "ix", passages(40))
+    craft(tmp_path / "ix", name, change)
+    with pytest.raises(CorruptError, match="do not match each other"):
+        BM25.open(tmp_path / "ix").search(QUERIES, 10)
+    with pytest.raises(CorruptError, match="do not match each other"):
+        build(tmp_path / "more", passages(3, seed=1), base=tmp_path / "ix", compact=True)

@@ -1,9 +1,13 @@
 """Exact search equals brute force, ties included, whatever the type, tiles, shards and threads."""
 
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from liebig.base.errors import DataError
+from liebig.base import npy
+from liebig.base.errors import CorruptError, DataError, ResourceError
 from liebig.indexes import exact_cpu as exact
 from liebig.indexes.exact import ExactIndex
 from liebig.vectors.quantise import encode, table
@@ -188,3 +192,61 @@ def test_an_id_is_that_of_its_shard_also_after_more_were_added():
         index.add(new, np.ones((len(new), 2), np.float32))
         ids += new
         assert [index.id(number) for number in range(len(ids))] == ids
+
+
+def test_shards_hold_no_file_open(tmp_path):
+    """A process may have 1,024 open files; an index of 12 million vectors has more shards' files than that."""
+    x = vectors(40, width=8)
+    several = shards(tmp_path, x, "int8", [1] * 40)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    again = [Shard.open(shard.path, "int8", 8) for shard in several]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 8, hard))
+    try:
+        again += [Shard.open(shard.path, "int8", 8) for shard in several]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert np.array_equal(exact.search(x, again[40:], 9).numbers, exact.search(x, several, 9).numbers)
+
+
+def test_too_many_open_files_get_the_right_advice(tmp_path):
+    (shard,) = shards(tmp_path, vectors(3, width=8), "fp32", [3])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(ResourceError, match=r"too many files are open.*ulimit -n"):
+            npy.load(shard.path / "vectors.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int16, np.uint8])
+def test_vectors_of_another_type_than_they_say_are_refused(tmp_path, kind):
+    (shard,) = shards(tmp_path, vectors(3, width=8), "fp16", [3])
+    npy.save(shard.path / "vectors.npy", np.zeros((3, 8), kind))
+    with pytest.raises(CorruptError, match="do not match each other"):
+        Shard.open(shard.path, "fp16", 8)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999, 8), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 8), }",
+        b"{'descr': '|O', 'fortran_order': False, 'shape': (3, 8), }",
+        b"{'descr': '<f4', 'fortran_order': True, 'shape': (3, 8), }",
+        b"{'descr': '<f4', 'shape': (",
+        b"(" * 118,
+        b"\xff" * 60,
+        b"",
+    ],
+)
+def test_a_header_of_nonsense_is_a_corrupt_file(tmp_path, header):
+    file = tmp_path / "a.npy"
+    file.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(118, b" ") + bytes(96))
+    with pytest.raises(CorruptError, match="cannot be mapped"):
+        npy.load(file)
+    file.write_bytes(b"\x93NUM")
+    with pytest.raises(CorruptError, match="cannot be mapped"):
+        npy.load(file)

@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from liebig.base.errors import ModelError
+from liebig.base import workspace
+from liebig.base.errors import CorruptError, ModelError
 from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
@@ -145,6 +146,7 @@ def test_the_oldest_layout_with_the_transformer_in_a_folder_of_its_own_loads(tmp
     encoder = saved(tmp_path / "new", pooling="mean", max_length=9)
     old = tmp_path / "old"
     (tmp_path / "new").rename(old)
+    (old / "layout.json").unlink()  # only Liebig writes it
     inner = old / "0_Transformer"
     inner.mkdir()
     for name in (
@@ -190,7 +192,8 @@ def test_a_malicious_pickle_of_a_dense_layer_is_refused_and_not_run(tmp_path: Pa
 
 def test_a_plain_transformers_folder_is_pooled_by_cls_unless_said_otherwise(tmp_path: Path) -> None:
     encoder = saved(tmp_path)
-    (tmp_path / "modules.json").unlink()
+    for name in ("modules.json", "layout.json"):
+        (tmp_path / name).unlink()
     assert np.array_equal(load_encoder(tmp_path).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
     assert load_encoder(tmp_path, pooling="mean").pooling == "mean"
 
@@ -296,3 +299,38 @@ def test_the_model_card_says_pooling_similarity_and_length(tmp_path: Path) -> No
         "fox: ",
     ):
         assert said in card
+
+
+OWN_FILES = ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"]
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_a_model_folder_that_lost_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    saved(tmp_path / "model", **FULL)
+    (tmp_path / "model" / name).unlink()
+    with pytest.raises(ModelError, match=f"{name} is missing"):
+        load_encoder(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", [*OWN_FILES, "layout.json"])
+@pytest.mark.parametrize("below", ["", "model"])
+def test_a_lost_or_changed_file_of_a_stage_is_noticed_when_its_model_is_loaded(
+    tmp_path: Path, name: str, below: str
+) -> None:
+    def stage(number: int) -> Path:
+        out = tmp_path / str(number)
+        with workspace.stage(out, kind="pretrain", recipe={}, inputs={}) as folder:
+            saved(folder.path / below, **FULL)
+        return out / below
+
+    load_encoder(stage(0))
+    model = stage(1)
+    (model / name).unlink()
+    with pytest.raises(CorruptError, match=f"{name} is missing"):
+        load_encoder(model)
+    if below:
+        with pytest.raises(CorruptError, match=f"{name} is missing"):
+            workspace.digest(model)
+    (model / name).write_text((tmp_path / "0" / below / name).read_text().replace("1", "2", 1) + " ")
+    with pytest.raises(CorruptError, match="does not match the manifest"):
+        load_encoder(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from liebig.base.records import Passage
 from liebig.collection.collection import Collection
 from liebig.commands import STAGES
 from liebig.commands.queries_generate import QueriesGenerateConfig, plan
-from liebig.queries.endpoint import Prompts, lines_of
+from liebig.queries.endpoint import Prompts, lines_of, read_journal
 from tests.worlds.queries import question
 
 STAGE = STAGES["queries generate"]
@@ -59,6 +60,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def do_GET(self) -> None:
+        with self.server.lock:
+            self.server.keys.append(self.headers.get("Authorization"))
+        self.send_error(404)
+
     def log_message(self, *_: object) -> None:
         pass
 
@@ -69,8 +75,8 @@ def answer(body: dict) -> bytes:
     return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def serving() -> Iterator[Server]:
     started = Server()
     thread = threading.Thread(target=started.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -78,6 +84,12 @@ def server() -> Iterator[Server]:
     started.shutdown()
     started.server_close()
     thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as started:
+        yield started
 
 
 def recipe(collection: Path, url: str, **told: object) -> QueriesGenerateConfig:
@@ -146,6 +158,55 @@ def test_trouble_that_stays_is_one_sentence_and_nothing_answered_is_asked_again(
     server.trouble, before = lambda number: None, len(server.asked)
     assert len(run(config, tmp_path / "out")) == 40
     assert len(server.asked) - before == 20 - 11
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_key_does_not_follow_a_redirect(server, collection, tmp_path, status):
+    (tmp_path / "key").write_text("secret\n")
+    config = recipe(collection, server.url, key_file=str(tmp_path / "key"))
+    with serving() as thief:
+        server.trouble = lambda number: (status, {"Location": thief.url + "/chat/completions"}, b"")
+        with pytest.raises(ResourceError, match=f"redirects to {thief.url}"):
+            run(config, tmp_path / "out")
+        assert thief.keys == []
+
+
+def test_half_a_character_in_an_answer_is_replaced(server, collection, tmp_path):
+    text = '{"choices": [{"message": {"content": "who built \\ud83d Oslo"}}]}'
+    server.trouble = lambda number: (200, {}, text.encode()) if number == 1 else None
+    found = run(recipe(collection, server.url), tmp_path / "out")
+    assert "who built \ufffd Oslo" in found
+
+
+def test_half_a_character_in_an_older_journal_is_replaced(tmp_path):
+    (tmp_path / "journal").write_text(r'{"passage": "p", "queries": ["a \udc00 b"]}' + "\n")
+    assert read_journal(tmp_path / "journal") == {"p": ["a \ufffd b"]}
+
+
+def test_a_server_cannot_ask_for_an_endless_wait(server, collection, tmp_path, monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr("threading.Event.wait", _waiting(waits, threading.Event.wait))
+    server.trouble = lambda number: (429, {"Retry-After": "999999999"}, b"") if number == 1 else None
+    run(recipe(collection, server.url, workers=1), tmp_path / "out")
+    assert [wait for wait in waits if wait > 100] == [300.0]
+
+
+def _waiting(waits, original):
+    """Waits of minutes are recorded and not waited."""
+
+    def wait(self, timeout=None):
+        if timeout is not None:
+            waits.append(timeout)
+        return original(self, timeout if timeout is None or timeout < 100 else 0)
+
+    return wait
+
+
+def test_an_answer_that_does_not_end_is_given_up(server, collection, tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.queries.endpoint.LARGEST_ANSWER", 1 << 16)
+    server.trouble = lambda number: (200, {}, b" " * (1 << 20))
+    with pytest.raises(ResourceError, match="the answer is larger than"):
+        run(recipe(collection, server.url, retries=0), tmp_path / "out")
 
 
 def test_a_server_that_is_not_there_is_said(collection, tmp_path):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import liebig
 from liebig.base import pipeline, workspace
-from liebig.base.errors import CorruptError, DataError, RecipeError
+from liebig.base.errors import CorruptError, DataError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands import STAGES
@@ -429,6 +429,42 @@ def test_what_is_no_retriever_is_said_in_a_sentence(folder, tmp_path):
     (copy / NAME).write_text(json.dumps(row | {"version": 9}))
     with pytest.raises(DataError, match="version 9"):
         Retriever.from_folder(copy)
+
+
+@pytest.mark.parametrize(
+    "name", ["model/model.safetensors", "model/1_Pooling/config.json", "texts/passages.jsonl"]
+)
+def test_a_flipped_byte_in_weights_and_texts_is_found_when_it_is_opened(folder, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("model"))
+    for part, source in (("model", folder / "model"), ("texts", folder / "collection")):
+        with workspace.stage(copy / part, kind=part, recipe={}, inputs={}) as made:
+            shutil.copytree(source, made.path, dirs_exist_ok=True)
+    write(copy, replace(read(copy), collection="texts"))
+    Retriever.from_folder(copy)
+    data = bytearray((copy / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(CorruptError, match=f"{name.partition('/')[2]} does not match the manifest"):
+        Retriever.from_folder(copy)
+    Retriever.from_folder(copy, verify=False)
+
+
+def test_the_relative_model_of_an_index_is_found_from_any_directory(folder, tmp_path, monkeypatch):
+    """Never as a name on the hub; an index and its model are found where they were moved to together."""
+    made, moved = tmp_path / "made", tmp_path / "moved"
+    (made / "org").mkdir(parents=True)
+    shutil.copytree(folder / "model", made / "org" / "model")
+    monkeypatch.chdir(made)
+    recipe = {"kind": "encode", "source": str(folder / "collection"), "model": "org/model"}
+    pipeline.run(pipeline.plan_stages(STAGES, {"index": recipe}, made / "runs"), lambda line: None)
+    made.rename(moved)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connects to the network"))
+    assert open_system(moved / "runs" / "index").ask("barley", 1)[0][0].startswith("barley")
+    shutil.rmtree(moved / "org")
+    with pytest.raises(ModelError, match="no such model folder"):
+        open_system(moved / "runs" / "index").ask("barley", 1)
 
 
 def test_a_flipped_byte_is_found_when_it_is_opened(folder, tmp_path):

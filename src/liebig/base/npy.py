@@ -1,12 +1,20 @@
 """`.npy` files written row by row and read as maps.
 
 A file is begun without knowing its length: the header is reserved and filled in at the end. Memory: one buffer.
-Reading maps the file; nothing is ever unpickled, and a file that is not what its header says is a CorruptError.
+Reading maps the file and closes it: Python's own maps keep a file descriptor each, of which a process may have 1,024,
+and an index of many shards has more files than that. Nothing is ever unpickled, and a file that is not what its header
+says is a CorruptError.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import io
+import mmap
+import os
+import tokenize
+import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -14,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from liebig.base.errors import CorruptError
+from liebig.base.errors import CorruptError, ResourceError
 
 HEADER = 128  # bytes of a version 1.0 header of one or two axes, which numpy pads to a multiple of 64
 
@@ -71,6 +79,42 @@ def save(path: Path, array: NDArray[Any]) -> None:
 def load(path: Path) -> NDArray[Any]:
     """A plain read-only array over the mapped file."""
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError) as error:
+        return _mapped(path)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise ResourceError(
+                "too many files are open", file=path, fix="raise the limit: ulimit -n 65536"
+            ) from None
         raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
+    # numpy parses the header as Python source, and lets the parser's errors through.
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, OverflowError) as error:
+        raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    with path.open("rb") as file:
+        major, _ = np.lib.format.read_magic(file)
+        if major != 1:
+            raise ValueError(f"version {major} of the format")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if fortran or dtype.hasobject or any(length < 0 for length in shape):
+            raise ValueError("not a plain array")
+        offset, count = file.tell(), int(np.prod(shape, dtype=object))
+        size = os.fstat(file.fileno()).st_size
+        if offset + count * dtype.itemsize > size:
+            raise ValueError(f"{size:,} bytes are fewer than the header says")
+        address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    buffer = (ctypes.c_ubyte * size).from_address(address)
+    # Not at the end of the process, where threads may still be reading.
+    weakref.finalize(buffer, _LIBC.munmap, address, size).atexit = False
+    array = np.frombuffer(buffer, dtype, count, offset).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)

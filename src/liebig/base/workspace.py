@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from liebig.base.errors import CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
@@ -187,16 +187,35 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def verify(folder: Path, *, hashes: bool = True) -> Manifest:
-    """Hold a folder's files against its manifest; `hashes=False` compares sizes only."""
+def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int | None = None) -> Manifest:
+    """Hold a folder's files, or those below a folder in it, against its manifest.
+
+    `hashes=False` compares sizes only; with `largest`, files of more bytes are compared by size.
+    """
     manifest = read_manifest(folder)
     for name, wanted in manifest.outputs.items():
-        path = folder / name
+        if not PurePosixPath(name).is_relative_to(below):
+            continue
+        path, size = folder / name, manifest.sizes[name]
         if not path.is_file():
             raise CorruptError(f"{name} is missing", file=folder, fix="run its stage again")
-        if path.stat().st_size != manifest.sizes[name] or (hashes and _hash_file(path) != wanted):
+        hashed = hashes and (largest is None or size <= largest)
+        if path.stat().st_size != size or (hashed and _hash_file(path) != wanted):
             raise CorruptError(f"{name} does not match the manifest", file=folder, fix="run its stage again")
     return manifest
+
+
+def verify_part(path: Path, *, hashes: bool = True, largest: int | None = None) -> None:
+    """Hold a folder that a stage wrote, or one inside of it, against the stage's manifest; others have none."""
+    path = Path(os.path.realpath(path))
+    home = _home(path)
+    if home is not None:
+        verify(home, hashes=hashes, below=path.relative_to(home).as_posix(), largest=largest)
+
+
+def _home(path: Path) -> Path | None:
+    """The stage folder that a path is or lies in."""
+    return next((folder for folder in (path, *path.parents) if _is_ours(folder)), None)
 
 
 def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
@@ -250,10 +269,14 @@ def _files(path: Path) -> list[tuple[str, Path]]:
 def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
     """A file or folder inside a stage folder is what the stage's manifest says of it."""
     path = Path(os.path.realpath(path))
-    home = next((parent for parent in path.parents if _is_ours(parent)), None)
+    home = _home(path.parent)
     if home is None:
         return
     outputs, base = read_manifest(home).outputs, path.relative_to(home)
+    inside = [PurePosixPath(name) for name in outputs if PurePosixPath(name).is_relative_to(base)]
+    missing = [name for name in inside if name.relative_to(base).as_posix() not in hashes]
+    if missing and path.is_dir():
+        raise CorruptError(f"{missing[0]} is missing", file=home, fix="run its stage again")
     for name, found in hashes.items():
         wanted = outputs.get((base / name).as_posix())
         if wanted is not None and wanted != found:

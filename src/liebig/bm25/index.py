@@ -32,6 +32,7 @@ from liebig.collection.ids import Ids, StringsWriter, index_ids, read_strings, w
 from liebig.ragged import Strings
 
 FIELDS = ("title", "body", "queries")
+TF_TYPES = (np.uint8, np.uint16, np.float32)
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,33 @@ class Segment:
             texts=read_strings(path, "texts") if has_texts else None,
             deleted=np.zeros(0, np.int64) if deleted is None else deleted,
         )
-        if len(segment.ids) != len(segment) or segment.starts[-1] != len(segment.docs):
-            raise CorruptError(
-                "the files of the segment do not match each other", file=path, fix="index again"
-            )
+        segment._check_shapes()
         return segment
+
+    def _check_shapes(self) -> None:
+        """Refuse files that do not match each other, or are not of the types that the kernels are compiled for."""
+        rows = (
+            (self.starts, 1, "i8"), (self.docs, 1, "i4"), (self.lengths, 2, "i4"), (self.deleted, 1, "i8"),
+            (self.tf, 1, self.tf.dtype if self.tf.dtype in TF_TYPES else "u1"),
+        )  # fmt: skip
+        fits = all(row.ndim == axes and row.dtype == kind for row, axes, kind in rows)
+        fits = fits and self.lengths.shape[1] == len(FIELDS) and len(self.starts) > 0
+        fits = fits and len(self.ids) == len(self) and len(self.tf) == len(self.docs) == self.starts[-1]
+        if not fits or (len(self.deleted) and not _within(self.deleted, len(self))):
+            raise self._corrupt()
+
+    def check(self, first: int = 0, end: int | None = None) -> None:
+        """Refuse postings of the terms from `first` to `end` that point outside: compiled loops trust them."""
+        starts = self.starts[first : len(self.starts) if end is None else end + 1]
+        rises = len(starts) > 0 and starts[0] >= 0 and (np.diff(starts) >= 0).all()
+        fits = rises and starts[-1] <= len(self.docs)
+        if not fits or not _within(self.docs[starts[0] : starts[-1]], len(self)):
+            raise self._corrupt()
+
+    def _corrupt(self) -> CorruptError:
+        return CorruptError(
+            "the files of the segment do not match each other", file=self.path, fix="index again"
+        )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -75,7 +98,10 @@ class Segment:
     @cached_property
     def terms(self) -> dict[str, int]:
         """Term -> its number in this segment."""
-        return {term: number for number, term in enumerate(read_strings(self.path, "terms").to_list())}
+        terms = read_strings(self.path, "terms").to_list()
+        if len(terms) != len(self.starts) - 1:
+            raise self._corrupt()
+        return {term: number for number, term in enumerate(terms)}
 
     @cached_property
     def live(self) -> NDArray[np.bool_]:
@@ -94,6 +120,11 @@ class Segment:
         """The number of live passages with a term."""
         documents = self.docs[self.starts[term] : self.starts[term + 1]]
         return int(self.live[documents].sum()) if len(self.deleted) else len(documents)
+
+
+def _within(numbers: NDArray[Any], size: int) -> bool:
+    """Whether all numbers are below `size` and none is negative."""
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
 
 
 SEGMENT_WORDS = 16_000_000

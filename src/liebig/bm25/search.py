@@ -70,7 +70,10 @@ class SegmentCache:
         number = self.segment.terms.get(term, -1)
         self.numbers.append(number)
         self.cached.append(-1)
-        return self.segment.frequency(number) if number >= 0 else 0
+        if number < 0:
+            return 0
+        self.segment.check(number, number + 1)
+        return self.segment.frequency(number)
 
     def keep(self, place: int, idf: float) -> None:
         """Cache the scores of a term, if there is room."""

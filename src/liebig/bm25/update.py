@@ -185,6 +185,7 @@ def _write_starts(
     terms = max((int(target[-1]) + 1 for target in targets if len(target)), default=0)
     counts = np.zeros(terms, np.int64)
     for segment, numbers, target in zip(segments, renumber, targets):
+        segment.check()
         counts[target] += count_live(segment.starts, segment.docs, numbers)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     npy.save(path / "starts.npy", starts)

@@ -114,12 +114,11 @@ def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding
     if not finding.good:
         return
     index = open_index(path, hashes=False)
-    named = model or index.about.get("model")
-    if named is None:
+    chosen = model or index.model
+    if chosen is None:
         raise LiebigError(
             "the index does not say which model made it", file=path, fix="name one with --model"
         )
-    chosen = Path(str(named))
     if not chosen.is_dir():
         raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
     yield _compared(index, Collection(texts), chosen)

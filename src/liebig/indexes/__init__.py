@@ -57,4 +57,6 @@ def open_index(
             fix=f"install the package that adds it, or index again as {', '.join(table)}",
         )
     back_end: type[Index] = load(table, kind)
-    return back_end.open(path, threads=threads, device=device)
+    index = back_end.open(path, threads=threads, device=device)
+    index.folder = path
+    return index

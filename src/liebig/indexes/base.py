@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
+from liebig import encoders
 from liebig.base import config
 from liebig.indexes import recall
 from liebig.indexes.recall import Recall, RecallGoal
@@ -50,6 +51,7 @@ class Index(ABC):
     kind: ClassVar[str]
     width: int
     about: Mapping[str, Any]  # how the vectors were made: model, role, prompts
+    folder: Path | None = None  # where it was opened
     recall: Recall | None = None
 
     @classmethod
@@ -110,6 +112,20 @@ class Index(ABC):
     @abstractmethod
     def info(self) -> dict[str, Any]:
         """What is in the index, for people."""
+
+    @property
+    def model(self) -> Path | None:
+        """The model of its queries: a folder, or `liebig:NAME`; None where nothing says.
+
+        A relative path was right in some directory above the index when it was made, so that is where it is looked
+        for first, wherever the process runs: an index and its model can be moved together. It is never a name on
+        the hub.
+        """
+        name = self.about.get("query_model", self.about.get("model"))
+        if name is None or self.folder is None or str(name).startswith(encoders.PREFIX):
+            return None if name is None else Path(name)
+        places = (*self.folder.resolve().parents, Path.cwd())
+        return next((folder / name for folder in places if (folder / name).is_dir()), places[0] / name)
 
     def stored(self) -> Sequence[Shard] | None:
         """The vectors as they are stored; None where the back end does not keep them on disk."""

@@ -24,12 +24,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from liebig.base import workspace
 from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize, Similarity
 from liebig.model.loading import quiet, read_json, readable
-from liebig.text.layout import Layout
+from liebig.text.layout import FILE as LAYOUT, Layout
 from liebig.text.tokenizer import Tokenizer
 
 HEADS = "heads.safetensors"
@@ -88,6 +89,9 @@ POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# What `save_encoder` writes beside weights and tokenizer; other libraries do without some of them.
+OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
@@ -226,6 +230,7 @@ def move_into(beside: Path, folder: Path) -> None:
 def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
     """An encoder from a folder or hub name; without `modules.json` it is pooled by CLS unless said otherwise."""
     folder = model_folder(source)
+    check_files(folder)
     if not (folder / "modules.json").exists():
         backbone = Backbone.load(folder)
         return Encoder(
@@ -252,6 +257,14 @@ def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
         pool_prompt=pool_prompt,
         layout=Layout.load(folder),
     )
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder that has lost a file: without one of these, vectors would be others, and nothing would say so."""
+    workspace.verify_part(folder, largest=SMALL)
+    lost = [name for name in OWN_FILES if not (folder / name).is_file()]
+    if (folder / LAYOUT).is_file() and lost:
+        raise ModelError(f"{lost[0]} is missing", file=folder, fix="restore the file, or train again")
 
 
 def length_of_use(folder: Path) -> int | None:

@@ -74,7 +74,9 @@ class Generation:
         self.folder, self.description = folder, description
         self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
-            workspace.verify(self.collection.path, hashes=False)
+            workspace.verify(self.collection.path, hashes=verify)
+        if description.model is not None:
+            workspace.verify_part(folder / description.model, hashes=verify)
         self.collection.open()
         self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
         self.index = open_index(folder / description.index, hashes=verify) if description.index else None
@@ -84,8 +86,8 @@ class Generation:
         self._owners: Owners | None = None
 
     def _query_encoder(self, index: Index, device: str | None) -> QueryEncoder:
-        name = self.description.model or index.about.get("query_model", index.about.get("model"))
-        return QueryEncoder(index, None if name is None else self.folder / str(name), device)
+        named = self.description.model
+        return QueryEncoder(index, index.model if named is None else self.folder / named, device)
 
     @property
     def embedder(self) -> Embedder:

@@ -132,7 +132,7 @@ class QueryEncoder:
         device: str | None = None,
         query_length: int | None = None,
     ) -> None:
-        self._model = model if model is not None else index.about.get("query_model", index.about.get("model"))
+        self._model = model if model is not None else index.model
         self._width, self._about, self._device = index.width, index.about, device
         self._query_length = query_length
         self._embedder: Embedder | None = None

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from liebig.base import npy, workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.collection.ids import Ids, memory_ids, write_ids
-from liebig.vectors.quantise import Coded, Floats, Type, columns, encode
+from liebig.vectors.quantise import DTYPES, Coded, Floats, Type, columns, encode
 
 FORMAT = 1
 SUMMARY = "vectors.json"
@@ -51,8 +51,10 @@ class Shard:
         codes = npy.load(path / "vectors.npy")
         scales = npy.load(path / "scales.npy") if kind == "int8" else None
         ids = Ids.open(path)
-        fits = codes.ndim == 2 and codes.shape == (len(ids), columns(kind, width))
-        if not fits or (scales is not None and len(scales) != len(ids)):
+        fits = codes.dtype == DTYPES[kind] and codes.shape == (len(ids), columns(kind, width))
+        if scales is not None:
+            fits = fits and scales.dtype == np.float32 and scales.shape == (len(ids),)
+        if not fits:
             raise CorruptError(
                 "the files of the shard do not match each other", file=path, fix="encode again"
             )
