@@ -376,6 +376,9 @@ def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
         main()
     assert ended.value.code == 0
     assert capsys.readouterr().err.rstrip().endswith(f"Next: liebig serve {tmp_path / 'out'}")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.index("What was run") < page.index("<h2")  # linked from the top
+    assert "collection-1" in page
 
 
 def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):

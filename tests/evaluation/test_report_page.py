@@ -13,7 +13,15 @@ import pytest
 
 from liebig.base.config import Config, load
 from liebig.base.errors import CorruptError, DataError
-from liebig.evaluation.report import _plots, _single_evaluation, _word, find_stages, inline_svg, mark
+from liebig.evaluation.report import (
+    _few_losses,
+    _plots,
+    _single_evaluation,
+    _word,
+    find_stages,
+    inline_svg,
+    mark,
+)
 from tests.worlds.report import NASTY, make_report, make_stage, make_world
 
 
@@ -118,7 +126,7 @@ def test_plots_are_inline_and_saved_as_files(report: Path, html: str) -> None:
     files = sorted(path.name for path in (report / "plots").iterdir())
     expected = ["attention-attention.svg", "errors-errors.svg", "recall-cities-test.svg"]
     assert set(expected) <= set(files)
-    assert html.count('role="img"') == len(files) == 5
+    assert html.count('role="img"') == len(files) == 6
     for path in (report / "plots").iterdir():
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
@@ -223,6 +231,51 @@ def test_a_difference_counts_only_with_a_small_p() -> None:
         "no significant difference",
         "no significant difference",
     ]
+
+
+def test_the_verdict_comes_first_and_stages_last(html: str) -> None:
+    assert "It is better than BM25 (+0.300) beyond chance" in html
+    places = [
+        html.index(mark)
+        for mark in ('class="verdict"', 'id="results"', 'id="data"', 'id="costs"', 'id="runs"')
+    ]
+    assert places == sorted(places)
+    assert html[html.index('id="runs"') :].count("<details>") >= 3
+
+
+def test_a_lead_that_may_be_chance_is_said(tmp_path: Path) -> None:
+    for name, values in (("a", np.linspace(0, 1, 9)), ("b", np.linspace(0.01, 1, 9)[::-1])):
+        make_stage(tmp_path / "in" / name, "evaluate", {}, values=values, system=name)
+    page = (make_report([tmp_path / "in"], tmp_path / "out") / "report.html").read_text(encoding="utf-8")
+    assert "Its lead over a (+0.005) may be chance." in page
+
+
+def test_a_build_says_what_answers_and_why(tmp_path: Path) -> None:
+    difference = {"mean": 0.02, "low": 0.01, "high": 0.03, "p": 0.001}
+    rows = [
+        {"name": name, "value": value, "low": value - 0.1, "high": value + 0.1, "difference": difference,
+         "kinds": {"title": value}}
+        for name, value in (("BM25", 0.5), ("BM25 + encoder", 0.6))
+    ]  # fmt: skip
+    checks = {
+        "questions": {"title": 40}, "measure": "nDCG@10", "chosen": "BM25 + encoder", "baseline": "BM25",
+        "rows": rows, "predicted": rows[1], "why": [f"It is better. {NASTY}"],
+    }  # fmt: skip
+    make_stage(tmp_path / "in" / "checks-1", "check", {"checks.json": checks})
+    report = make_report([tmp_path / "in"], tmp_path / "out")
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert "BM25 + encoder answers. On questions of this corpus it has nDCG@10 0.600 (0.500 to 0.700)" in page
+    assert "+0.020 (+0.010 to +0.030) to the untrained hybrid" in page
+    assert "BM25 + encoder (chosen)" in page
+    assert "It is better. &lt;script&gt;" in page
+    assert (report / "plots" / "check.svg").is_file()
+
+
+def test_a_curve_of_few_points_is_a_sentence() -> None:
+    log = [{"step": step, "loss": 1.5} for step in (1, 2)]
+    assert _few_losses(log) == ["step 1: loss 1.5", "step 2: loss 1.5"]
+    assert _plots("x", log) == []
+    assert _few_losses([*log, {"step": 3, "loss": 1.0}]) == []
 
 
 def test_a_single_evaluation_is_said_and_two_are_drawn() -> None:

@@ -10,7 +10,9 @@ import typer
 from liebig.base.progress import say
 from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES
+from liebig.evaluation.report import assemble, find_stages, render
 
+SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
 
 
@@ -43,4 +45,12 @@ def command(
         sources=tuple(sources), model=model, minutes=minutes, language=language, seed=seed, strict=strict
     )
     build(STAGES, config, out, say)
-    say(f"\nNext: liebig serve {out}")
+    say(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
+
+
+def write_report(out: Path) -> Path:
+    """The page that shows what was built, what answers, and why."""
+    report = out / "report.html"
+    page = assemble(find_stages([out]), title=f"The retriever {out.name}", about="", samples=SAMPLES, seed=0)
+    report.write_text(render(page), encoding="utf-8")
+    return report

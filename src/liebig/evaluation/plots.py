@@ -20,6 +20,7 @@ INK = "#1a2b3c"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7f7f7f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH, HEIGHT = 6.4, 3.6
+LABEL = 44  # characters of a row's name that are drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,24 @@ def bars(name: str, labels: Sequence[str], values: Sequence[float], axes: Axes) 
     plot.barh(places, values, color=colours, height=0.65)
     plot.set_yticks(places, labels)
     plot.axvline(0, color=INK, linewidth=0.8)
+    return _finish(name, figure, plot, axes, legend=False)
+
+
+def intervals(name: str, rows: Sequence[tuple[str, float, float, float]], axes: Axes) -> str:
+    """Means with their intervals, one row each, the first on top: `rows` are name, mean, low and high."""
+    figure, plot = _figure(height=max(1.6, 0.36 * len(rows) + 0.9))
+    places = np.arange(len(rows))[::-1]
+    for place, (_, mean, low, high) in zip(places, rows):
+        plot.plot([low, high], [place, place], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
+        plot.plot([mean], [place], color=COLOURS[0], marker="o", markersize=7)
+        plot.annotate(
+            f"{mean:.3f}", (mean, place), xytext=(0, 7), textcoords="offset points", ha="center", color=INK,
+            fontsize=8.5,
+        )  # fmt: skip
+    plot.set_yticks(
+        places, [label if len(label) <= LABEL else f"{label[: LABEL - 1]}…" for label, *_ in rows]
+    )
+    plot.set_ylim(-0.6, len(rows) - 0.3)
     return _finish(name, figure, plot, axes, legend=False)
 
 

@@ -1,8 +1,9 @@
 """The report: find the finished stages below some folders, read their files, and render one HTML page.
 
-In this order: stages and their commands, a table per task, significance tests between systems, training curves, and the
-page. The page has no script, no font and makes no request; plots are inline SVG. Cost: about a second, most of it for
-the plots and the randomisation tests.
+The page answers first: a verdict in a sentence or two, the systems with their intervals, the most telling questions won
+and lost. Then come data, training and costs; stages, commands and hashes are folded away at the end. The page has no
+script, no font and makes no request; plots are inline SVG. Cost: about a second, most of it for the plots and the
+randomisation tests.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from liebig.base.errors import DataError
 from liebig.base.progress import duration, quantity
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
 from liebig.evaluation.comparison import Compared, compare_systems, gather
-from liebig.evaluation.plots import Axes, Series, bars, lines
+from liebig.evaluation.plots import Axes, Series, bars, intervals, lines
 from liebig.evaluation.scoring import RESULTS, Results, TaskResult, read_per_query, read_results
 from liebig.evaluation.tables import beside, published_notes, published_rows
 
@@ -154,6 +155,7 @@ class TaskTable:
     entries: Sequence[Entry]
     published: Sequence[Sequence[str]]
     notes: Sequence[str]
+    intervals: str
     plot: str | None
 
     @property
@@ -222,8 +224,18 @@ def _table(label: str, entries: Sequence[Entry]) -> TaskTable:
         entries=entries,
         published=published,
         notes=list(notes),
+        intervals=_interval_plot(label, measures[0], entries),
         plot=_recall_plot(label, entries),
     )
+
+
+def _interval_plot(label: str, measure: str, entries: Sequence[Entry]) -> str:
+    """The systems on the first measure of a task, best first."""
+    values = [
+        (entry.system, entry.task.measures[measure]) for entry in entries if measure in entry.task.measures
+    ]
+    rows = [(system, value.mean, value.low, value.high) for system, value in values]
+    return intervals(f"systems-{label}", sorted(rows, key=lambda row: -row[1]), Axes(measure, ""))
 
 
 def _recall_plot(label: str, entries: Sequence[Entry]) -> str | None:
@@ -287,7 +299,90 @@ def _word(difference: float, p: float) -> str:
     return "better" if difference > 0 else "worse"
 
 
+def verdict(table: TaskTable, matrices: Sequence[Matrix]) -> str:
+    """Which system of a task is best by its first measure, and whom it beats beyond chance, as a sentence."""
+    measure = table.measures[0]
+    ranked = [entry for entry in table.entries if measure in entry.task.measures]
+    ranked.sort(key=lambda entry: -entry.task.measures[measure].mean)
+    first = ranked[0]
+    value = first.task.measures[measure]
+    said = f"{table.label}: {first.system} has {measure} {value.mean:.3f} ({value.low:.3f} to {value.high:.3f}) on "
+    said += f"{table.queries:,} queries"
+    if len(ranked) == 1:
+        return said + "."
+    tested = next((m for m in matrices if m.measure == measure and first.system in m.systems), None)
+    words: dict[str, list[str]] = {"better": [], "no significant difference": []}
+    for entry in ranked[1:]:
+        cell = tested.cells.get((first.system, entry.system)) if tested else None
+        if cell is not None:
+            words.setdefault(cell.word, []).append(f"{entry.system} ({cell.difference:+.3f})")
+    beaten, equal = words["better"], words["no significant difference"]
+    if beaten:
+        said += f". It is better than {_listed(beaten)} beyond chance"
+    if equal:
+        said += (
+            f"; its lead over {_listed(equal)} may be chance"
+            if beaten
+            else f". Its lead over {_listed(equal)} may be chance"
+        )
+    if not beaten and not equal:
+        said += f", the highest of {len(ranked)}; the differences were not tested"
+    return said + "."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a build chose, and what every system was worth on the questions of its check."""
+
+    verdict: str
+    why: Sequence[str]
+    measure: str
+    questions: str
+    kinds: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    chosen: str
+    plot: str
+
+
+def check_of(stages: Sequence[StageRun]) -> Check | None:
+    """The check behind the newest choice of a build; None if there is no build, or if it had too few questions."""
+    found = [tree for stage in stages if stage.manifest.kind == CHECK and (tree := stage.json("checks.json"))]
+    if not found or not found[-1]["rows"]:
+        return None
+    tree = found[-1]
+    rows, chosen, measure = tree["rows"], tree["chosen"], tree["measure"]
+    kinds = [f"{count:,} by {kind}" for kind, count in tree["questions"].items()]
+    told = tree.get("predicted") or next(row for row in rows if row["name"] == chosen)
+    said = (
+        f"{chosen} answers. On questions of this corpus it has {measure} {told['value']:.3f} "
+        f"({told['low']:.3f} to {told['high']:.3f})"
+    )
+    change = told.get("difference")
+    if change and chosen != tree.get("baseline"):
+        said += (
+            f", {change['mean']:+.3f} ({change['low']:+.3f} to {change['high']:+.3f}) to the untrained hybrid"
+        )
+    shown = sorted(rows, key=lambda row: -row["value"])
+    svg = intervals("check", [(r["name"], r["value"], r["low"], r["high"]) for r in shown], Axes(measure, ""))
+    return Check(
+        said + ".",
+        tree.get("why", []),
+        measure,
+        _listed(kinds),
+        list(rows[0].get("kinds", {})),
+        rows,
+        chosen,
+        svg,
+    )
+
+
 POINTS = 400  # most points of a training curve
+FEWEST = 3  # with fewer, a curve is a sentence
 
 
 @dataclass(frozen=True)
@@ -305,9 +400,16 @@ def training_of(stage: StageRun) -> Training | None:
     log = stage.lines("log.jsonl")
     if not log:
         return None
-    events = [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
+    events = _few_losses(log)
+    events += [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
     events += _single_evaluation(log)
     return Training(stage.name, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
+
+
+def _few_losses(log: Sequence[dict[str, Any]]) -> list[str]:
+    """One or two logged losses as sentences, because they make no curve."""
+    steps = [line for line in log if "loss" in line]
+    return [f"step {line['step']}: loss {line['loss']:.4g}" for line in steps] if len(steps) < FEWEST else []
 
 
 def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
@@ -323,7 +425,7 @@ def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     steps = [line for line in log if "loss" in line]
     measured = [line for line in log if "evaluation" in line]
     found = []
-    if steps:
+    if len(steps) >= FEWEST:
         terms = _columns(steps, "losses")
         series = [_thin("loss", [line["step"] for line in steps], [line["loss"] for line in steps])]
         series += [_thin(term, x, y) for term, (x, y) in terms.items() if len(terms) > 1]
@@ -377,7 +479,8 @@ def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:
 
 
 FOREIGN = re.compile(r"<script|<image|<foreignObject|\son\w+=|href=\"(?!#)", re.IGNORECASE)
-INSPECT = "queries inspect"
+INSPECT, CHECK = "queries inspect", "check"
+TELLING = 3  # wins and losses shown at the top
 CAPTIONS = {
     "attention": "Entropy of the attention from CLS by layer, averaged over heads and texts. Higher is broader; "
     "dashed lines are models after fine-tuning.",
@@ -410,11 +513,25 @@ class Errors:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """A stage's share of the time and of the disk."""
+
+    name: str
+    what: str
+    took: str
+    size: str
+
+
+@dataclass(frozen=True)
 class Page:
     """Everything the template shows."""
 
     title: str
     about: str
+    verdicts: Sequence[str]
+    check: Check | None
+    costs: Sequence[Cost]
+    total: str
     stages: Sequence[StageRun]
     data: Sequence[tuple[str, Mapping[str, Any]]]
     training: Sequence[Training]
@@ -433,9 +550,16 @@ def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int
     matrices = [matrix for stage in stages for matrix in stored_matrices(stage)]
     if not matrices:
         matrices = [matrix for table in tables for matrix in matrices_of(table, samples, seed)]
+    check = check_of(stages)
+    tested = {table.label: [m for m in matrices if m.label == table.label] or matrices for table in tables}
+    verdicts = [check.verdict] if check else []
     return Page(
         title=title,
         about=about,
+        verdicts=[*verdicts, *(verdict(table, tested[table.label]) for table in tables)],
+        check=check,
+        costs=[_cost(stage) for stage in sorted(stages, key=lambda stage: -stage.seconds)],
+        total=duration(sum(stage.seconds for stage in stages)),
         stages=stages,
         data=_json(stages, "summary.json"),
         training=[found for found in map(training_of, stages) if found is not None],
@@ -449,6 +573,11 @@ def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int
     )
 
 
+def _cost(stage: StageRun) -> Cost:
+    size = sum(path.stat().st_size for path in stage.path.rglob("*") if path.is_file())
+    return Cost(stage.name, stage.by, stage.took, f"{quantity(size)}{'' if size >= 1000 else ' '}B")
+
+
 def render(page: Page) -> str:
     """Render the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -460,6 +589,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["telling"] = TELLING
     environment.filters |= {"svg": inline_svg, "mark": mark, "thousands": "{:,}".format}
     style = (resources.files("liebig.evaluation") / "report.css").read_text(encoding="utf-8")
     return environment.get_template("report.html.jinja").render(page=page, style=Markup(style))
@@ -469,6 +599,10 @@ def all_plots(page: Page) -> list[Plot]:
     """Every plot of the page, to be saved as files."""
     found = [
         Plot(_slug(f"{t.name}-{title}"), title, "", svg) for t in page.training for title, svg in t.plots
+    ]
+    found += [Plot("check", "Systems of the check", "", page.check.plot)] if page.check else []
+    found += [
+        Plot(_slug(f"systems-{t.label}"), f"Systems on {t.label}", "", t.intervals) for t in page.tables
     ]
     found += [
         Plot(_slug(f"recall-{t.label}"), f"Recall on {t.label}", "", t.plot) for t in page.tables if t.plot
