@@ -31,6 +31,8 @@ from liebig.commands import GROUPS, Command, commands, run_stage
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
+_MEMORY = "use a smaller batch or fewer workers, or a machine with more memory; the same command resumes"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 FIXES = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
@@ -55,12 +57,33 @@ def reported() -> Iterator[None]:
     except KeyboardInterrupt:
         say("liebig: interrupted. What was finished is kept: run the same command again to resume.")
         raise typer.Exit(130) from None
-    except OSError as error:
-        if error.errno not in FIXES:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        say(f"liebig: {where}{os.strerror(error.errno)}. To fix it: {FIXES[error.errno]}.")
+    except MemoryError:
+        say(f"liebig: there is not enough memory. To fix it: {_MEMORY}.")
         raise typer.Exit(2) from None
+    except Exception as error:
+        sentence = system_error(error)
+        if sentence is None:
+            raise
+        say(f"liebig: {sentence}")
+        raise typer.Exit(2) from None
+
+
+def system_error(error: BaseException | None) -> str | None:
+    """A full disk and its like as a sentence, where an error or what led to it says so; None where nothing does.
+
+    Libraries in other languages (safetensors, FAISS, ONNX, Arrow) raise errors of their own, with the system's words.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        said = str(error)
+        for number, fix in FIXES.items():
+            system = isinstance(error, OSError) and error.errno == number
+            if system or (number in FULL and os.strerror(number) in said):
+                where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+                return f"{where}{os.strerror(number)}. To fix it: {fix}."
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:

@@ -256,6 +256,7 @@ def load(
     merge(tree, values or {})
     for override in overrides:
         assign(tree, override)
+    check_values(tree)
     return parse(model, tree, file=path)
 
 
@@ -373,10 +374,14 @@ def _booleans(model: type[BaseModel], tree: Mapping[str, Any], prefix: str) -> I
                 yield from _booleans(chosen, value, path)
 
 
+DEEPEST = 32  # tables in tables
+TOO_DEEP = "the recipe is nested too deeply to be read"
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The tree of a TOML file, with its errors as sentences."""
     try:
-        return tomllib.loads(packaged(path).read_text(encoding="utf-8"))
+        tree = tomllib.loads(packaged(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         fix = f"check the path, or name one that comes with the package, of {recipes_home()}"
         raise RecipeError("there is no such recipe", file=path, fix=fix) from None
@@ -387,7 +392,26 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"the recipe is not valid TOML: {error}", file=path) from None
     except RecursionError:
-        raise RecipeError("the recipe is nested too deeply to be read", file=path) from None
+        raise RecipeError(TOO_DEEP, file=path) from None
+    check_values(tree, path)
+    return tree
+
+
+def check_values(tree: Mapping[str, Any], path: Path | None = None) -> None:
+    """Refuse values that no later step can handle: tables in tables without end, and text with a NUL in it."""
+    values: list[tuple[str, Any, int]] = [("", tree, 0)]
+    while values:  # without recursion, which is what they would break
+        where, value, depth = values.pop()
+        if depth > DEEPEST:
+            raise RecipeError(TOO_DEEP, file=path)
+        if isinstance(value, str) and "\0" in where + value:
+            raise RecipeError(f"{where!r} contains a NUL character", file=path, fix="remove it")
+        if isinstance(value, Mapping):
+            values += [
+                (f"{where}.{name}" if where else str(name), one, depth + 1) for name, one in value.items()
+            ]
+        elif isinstance(value, list):
+            values += [(where, one, depth + 1) for one in value]
 
 
 def merge(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
@@ -407,6 +431,8 @@ def assign(tree: dict[str, Any], override: str) -> None:
             f"the override {override!r} has no value", fix="write it as name=value, e.g. optim.lr=3e-4"
         )
     *parents, name = path.strip().split(".")
+    if len(parents) > DEEPEST:
+        raise RecipeError(TOO_DEEP)
     for parent in parents:
         node = tree.setdefault(parent, {})
         if not isinstance(node, dict):

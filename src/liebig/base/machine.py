@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections import deque
@@ -14,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from math import exp
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from liebig.base.errors import RecipeError, ResourceError
 
@@ -183,3 +187,25 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+OWNED = ".owned"  # in a scratch folder; locked as long as its process lives
+
+
+def scratch_folder(prefix: str) -> Path:
+    """A new folder for temporary files; those of the same prefix whose processes were killed are removed first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            file = (left / OWNED).open("r+")
+            with file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    mark = (folder / f"{OWNED}.new").open("w")
+    fcntl.flock(mark, fcntl.LOCK_EX)
+    Path(mark.name).rename(folder / OWNED)  # it never has this name without the lock
+    _held.append(mark)
+    return folder
+
+
+_held: list[IO[str]] = []  # the locks of this process's scratch folders, which go with it

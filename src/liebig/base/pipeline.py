@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from liebig.base import hub, workspace
@@ -100,6 +100,17 @@ def plan_stages(
 def _planned(
     table: Mapping[str, Stage], path: Path | None, name: str, fields: Any, done: Mapping[str, Path], out: Path
 ) -> Planned:
+    if (
+        not name
+        or PurePath(name).name != name
+        or name.startswith(".")
+        or any(sign in name for sign in "/\\\0")
+    ):
+        raise RecipeError(
+            f"the stage name {name!r} is not a plain name; a stage writes the folder of its name in --out",
+            file=path,
+            fix="use letters, digits and hyphens",
+        )
     if not isinstance(fields, dict):
         raise RecipeError(f"stages.{name} is not a table", file=path, fix=f"write [stages.{name}]")
     fields = dict(fields)

@@ -6,6 +6,7 @@ every few seconds at the most.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -65,9 +66,9 @@ class Progress:
     def say(self, text: str) -> None:
         """A line of its own, above the bar."""
         if self._rich is not None:
-            self._rich.console.print(text, markup=False, highlight=False)
+            self._rich.console.print(visible(text), markup=False, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201  plain progress is lines on standard error
+            print(visible(text), file=sys.stderr, flush=True)  # noqa: T201  plain progress is lines on standard error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -97,7 +98,15 @@ class Progress:
 
 def say(text: str) -> None:
     """A line for the user on standard error, beside the results."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(visible(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Text from documents and names for a terminal: controls, which could move the cursor or retitle it, as U+FFFD."""
+    return CONTROL.sub("\ufffd", text)
 
 
 def track(items: Iterable[T], label: str, total: float | None = None, unit: str = "items") -> Iterator[T]:

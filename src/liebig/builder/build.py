@@ -72,7 +72,7 @@ class BuildConfig(Config):
         default=30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
     )
     language: str = Field(default="en", description="Language of the texts, by name or code.")
-    seed: int = Field(default=0, description="Seed of all random choices.")
+    seed: int = Field(default=0, ge=0, description="Seed of all random choices.")
     strict: bool = Field(
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
     )

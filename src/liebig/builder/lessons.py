@@ -59,7 +59,7 @@ class PhrasesConfig(Config):
     passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
     language: str = Field("en", description="Language of the texts.")
     most: int = Field(PHRASES, ge=1, description="Maximum number of texts.")
-    seed: int = Field(0, description="Draws them.")
+    seed: int = Field(0, ge=0, description="Draws them.")
 
 
 def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
@@ -108,7 +108,7 @@ class LessonsConfig(Config):
     phrase_vectors: InputPath = Field(description="The teacher's vectors of the phrases.")
     student: InputPath = Field(description="The model that will read them.")
     most: int = Field(PASSAGES, ge=1, description="Maximum number of passages.")
-    seed: int = Field(0, description="Draws them.")
+    seed: int = Field(0, ge=0, description="Draws them.")
 
 
 def write_lessons(config: LessonsConfig, folder: Folder) -> None:

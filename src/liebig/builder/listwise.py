@@ -54,7 +54,7 @@ class DrillsConfig(Config):
     passages: InputPath = Field(description="A collection of the passages that may be trained on.")
     language: str = Field("en", description="Language of the texts.")
     most: int = Field(QUERIES, ge=1, description="Maximum number of queries.")
-    seed: int = Field(0, description="Draws them.")
+    seed: int = Field(0, ge=0, description="Draws them.")
 
 
 def write_drills(config: DrillsConfig, folder: Folder) -> None:

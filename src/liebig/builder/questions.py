@@ -65,7 +65,7 @@ class QuestionsConfig(Config):
     collection: InputPath = Field(description="Collection with passages.")
     each: int = Field(100, ge=0, description="Maximum number of questions of a kind.")
     pool: int = Field(3000, ge=1, description="Maximum number of passages they are asked against.")
-    seed: int = Field(0, description="Draws documents, questions and pool.")
+    seed: int = Field(0, ge=0, description="Draws documents, questions and pool.")
 
 
 @dataclass(frozen=True)

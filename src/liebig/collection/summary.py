@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from liebig.base.progress import visible
 from liebig.base.records import Document, Passage, Query, ScoredPair, Tuple
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import Hashes, hash64, hash_all
@@ -385,7 +386,9 @@ def bar(share: float) -> str:
 def _samples(kind: str, samples: list[dict[str, Any]], console: Console) -> None:
     console.print(f"[bold]Samples of {kind}[/bold]")
     for sample in samples:
-        parts = [f"[dim]{name}[/dim] {escape(_plain(value))}" for name, value in sample.items() if value]
+        parts = [
+            f"[dim]{name}[/dim] {escape(visible(_plain(value)))}" for name, value in sample.items() if value
+        ]
         console.print("  " + "\n  ".join(parts))
         console.print()
 

@@ -32,7 +32,7 @@ class AttentionConfig(Config):
     count: int = Field(1000, ge=1, description="Number of texts, drawn at random.")
     max_length: int = Field(128, ge=4, description="Maximum length of a text in tokens.")
     device: str = Field("auto", description="auto, cpu or cuda.")
-    seed: int = Field(0, description="Seed of the random sample.")
+    seed: int = Field(0, ge=0, description="Seed of the random sample.")
 
 
 def run(config: AttentionConfig, folder: Folder) -> None:

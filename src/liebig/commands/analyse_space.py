@@ -26,7 +26,7 @@ class SpaceConfig(Config):
     count: int = Field(10_000, ge=10, description="Number of passages, drawn at random.")
     k: int = Field(10, ge=1, description="Number of neighbours per passage for hubness.")
     device: str = Field("auto", description="auto, cpu or cuda.")
-    seed: int = Field(0, description="Seed of the random sample.")
+    seed: int = Field(0, ge=0, description="Seed of the random sample.")
 
 
 def run(config: SpaceConfig, folder: Folder) -> None:

@@ -30,7 +30,7 @@ def command(
     minutes: Annotated[float, option("minutes", min=0)] = DEFAULTS.minutes,
     model: Annotated[str | None, option("model")] = DEFAULTS.model,
     language: Annotated[str, option("language")] = DEFAULTS.language,
-    seed: Annotated[int, option("seed")] = DEFAULTS.seed,
+    seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
 ) -> None:
     """Build a retriever from documents without labels: passages, BM25, training, vectors, and a check of what is best.

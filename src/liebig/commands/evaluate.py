@@ -114,7 +114,7 @@ class EvaluateConfig(Config):
     device: str = Field("auto", description="Device of a model: auto, cpu or cuda.")
     level: float = Field(0.95, gt=0, lt=1, description="Confidence level of the intervals.")
     samples: int = Field(10_000, ge=100, description="Number of bootstrap samples for the intervals.")
-    seed: int = Field(0, description="Seed of the bootstrap and of the triplets.")
+    seed: int = Field(0, ge=0, description="Seed of the bootstrap and of the triplets.")
 
     @model_validator(mode="before")
     @classmethod

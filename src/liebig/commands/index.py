@@ -43,7 +43,7 @@ class IndexConfig(Config):
     index: Annotated[BackEndConfig, Field(discriminator="kind")] = Field(
         ExactIndex.Config(), description="Kind of the back end, and its options."
     )
-    seed: int = Field(0, description="Seed of the training and recall samples.")
+    seed: int = Field(0, ge=0, description="Seed of the training and recall samples.")
     rebuild: bool = Field(False, description="Build from the vectors alone; `base` is ignored.")
 
     @model_validator(mode="before")

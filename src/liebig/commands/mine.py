@@ -73,7 +73,7 @@ class MineConfig(Config):
         None, description="With scores: a candidate that scores above this becomes a positive."
     )
     pad: int = Field(0, ge=0, description="Add random passages up to this many negatives.")
-    seed: int = Field(0, description="Seed of the random sample.")
+    seed: int = Field(0, ge=0, description="Seed of the random sample.")
 
     @model_validator(mode="after")
     def _thresholds_fit(self) -> MineConfig:

@@ -21,7 +21,7 @@ class ReportConfig(Config):
     title: str = Field("Liebig report", description="Title of the page.")
     about: str = Field("", description="A few sentences about the work, shown at the top.")
     samples: int = Field(2000, ge=100, description="Number of samples in the randomisation tests.")
-    seed: int = Field(0, description="Seed of the randomisation tests.")
+    seed: int = Field(0, ge=0, description="Seed of the randomisation tests.")
 
 
 def run(config: ReportConfig, folder: Folder) -> None:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from liebig.base import workspace
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.progress import visible
 from liebig.base.records import Passage
 from liebig.bm25 import search as bm25
 from liebig.bm25.analysis import Analyzer
@@ -120,7 +121,7 @@ def check_question(question: str) -> None:
 
 def new_table(question: str) -> Table:
     """A table under the question, a column to be added for each system."""
-    return Table(show_lines=True, expand=True, title=Text(question), title_justify="left")
+    return Table(show_lines=True, expand=True, title=Text(visible(question)), title_justify="left")
 
 
 def _others(answers: Sequence[Hits], mine: int) -> dict[str, int] | None:
@@ -139,7 +140,7 @@ def _cell(
     try:
         passage = lookup(id)
     except LiebigError:
-        return Text(f"{place + 1}. ", style="bold").append(id)
+        return Text(f"{place + 1}. ", style="bold").append(visible(id))
     rank = "" if others is None else f", other {others[id]}" if id in others else f", other > {DEPTH}"
     return hit(place + 1, replace(passage, id=id), score, rank, question, analyzer)
 
@@ -147,15 +148,15 @@ def _cell(
 def hit(rank: int, passage: Passage, score: float, note: str, question: str, analyzer: Analyzer) -> Text:
     """A passage as it is shown: its title, where it stands, and its text with the question's words marked."""
     cell = Text(f"{rank}. ", style="bold")
-    cell.append(passage.title or passage.id, style="bold")
-    cell.append(f"  {score:.3f}  {passage.id}{note}\n", style="dim")
+    cell.append(visible(passage.title or passage.id), style="bold")
+    cell.append(f"  {score:.3f}  {visible(passage.id)}{note}\n", style="dim")
     return cell.append_text(marked(passage.text, question, analyzer))
 
 
 def marked(text: str, question: str, analyzer: Analyzer) -> Text:
     """The part of a text that answers, with the question's words marked."""
     pieces = snippet(text, question, analyzer)
-    return Text.assemble(*((piece.text, "bold yellow" if piece.marked else "") for piece in pieces))
+    return Text.assemble(*((visible(piece.text), "bold yellow" if piece.marked else "") for piece in pieces))
 
 
 def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
@@ -200,11 +201,11 @@ def search_retriever(
 
 def _document_cell(document: DocumentResults, question: str, analyzer: Analyzer) -> Text:
     """Title and path of a document, and below them its passages, each with its rank, score and ranks elsewhere."""
-    cell = Text(document.title or document.doc, style="bold")
-    cell.append(f"  {document.doc}" if document.title else "", style="dim")
+    cell = Text(visible(document.title or document.doc), style="bold")
+    cell.append(f"  {visible(document.doc)}" if document.title else "", style="dim")
     for result in document.results:
         cell.append(f"\n{result.rank}.", style="bold")
-        cell.append(f"  {result.score:.3f}  {result.id}{_ranks(result)}\n", style="dim")
+        cell.append(f"  {result.score:.3f}  {visible(result.id)}{_ranks(result)}\n", style="dim")
         cell.append_text(marked(result.text, question, analyzer))
     return cell
 

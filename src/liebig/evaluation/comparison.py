@@ -60,7 +60,7 @@ class CompareConfig(Config):
     samples: int = Field(
         10_000, ge=100, description="Number of samples for the bootstrap and the randomisation test."
     )
-    seed: int = Field(0, description="Seed of the bootstrap and the randomisation test.")
+    seed: int = Field(0, ge=0, description="Seed of the bootstrap and the randomisation test.")
 
 
 Test = Literal["randomisation", "t"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pydantic import Field
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
+from liebig.base.machine import scratch_folder
 from liebig.indexes.base import INDEX, ApproximateConfig, Index, ignore
 from liebig.indexes.recall import Recall
 from liebig.vectors.quantise import Floats
@@ -81,7 +81,7 @@ class MilvusIndex(Index):
     def __init__(self, setting: Setting, about: Mapping[str, Any], files: Path | None = None) -> None:
         self.setting, self.about, self.width = setting, about, setting.width
         self._names: dict[int, str] = {}
-        self._home = Path(tempfile.mkdtemp(prefix="liebig-milvus-")) if setting.uri is None else None
+        self._home = scratch_folder("liebig-milvus-") if setting.uri is None else None
         if self._home is not None and files is not None:
             shutil.copytree(files, self._home / FILES)
         self._client = _connect(setting.uri or str(self._home / FILES))  # type: ignore[operator]  # one of them is there

@@ -178,9 +178,15 @@ class OnnxModel:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(
-            str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(folder / GRAPH), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's errors have no common base beside this one
+            said = str(error).partition("\n")[0]
+            raise ModelError(
+                f"the graph cannot be loaded: {said}", file=folder / GRAPH, fix="run liebig onnx again"
+            ) from None
         self._pad, self._unit, self.width = encoder.tokenizer.pad, unit, encoder.width
         self._threads = threads or free_threads()
 

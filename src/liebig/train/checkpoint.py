@@ -73,7 +73,7 @@ def read(folder: Path) -> Snapshot:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         digest = state.pop("digest")
         whole = _digest(state) == digest
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         whole = False
     if not whole:
         raise CorruptError("state.json of this checkpoint is damaged", file=folder, fix=AGAIN)
@@ -108,7 +108,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
-        return sorted(int(p.name[len(PREFIX) :]) for p in self.folder.glob(f"{PREFIX}*") if p.is_dir())
+        names = (p.name.removeprefix(PREFIX) for p in self.folder.glob(f"{PREFIX}*") if p.is_dir())
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def read(self, step: int) -> Snapshot:
         """The checkpoint of a step."""
@@ -124,9 +125,10 @@ class Checkpoints:
         if self._writing is not None:
             try:
                 self._writing.result()
-            except OSError as error:
+            except (OSError, SafetensorError) as error:
+                why = getattr(error, "strerror", None) or error
                 raise WorkspaceError(
-                    f"a checkpoint could not be written: {error.strerror or error}",
+                    f"a checkpoint could not be written: {why}",
                     file=self.folder,
                     fix="make room on the disk and run the same command again",
                 ) from error
@@ -157,7 +159,7 @@ class Checkpoints:
         """The step of the best checkpoint."""
         try:
             return int(json.loads((self.folder / BEST).read_text(encoding="utf-8"))["step"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def mark(self, best: Best | None) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from liebig.base.errors import MissingDependency
+from liebig.base.errors import CorruptError, MissingDependency
 from liebig.base.progress import Progress, quantity
 from liebig.base.workspace import atomic_write
 from liebig.train.distributed import World
@@ -104,16 +104,23 @@ class Means:
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's log; a last line cut off by a kill is left out."""
     path = folder / LOG
-    return _lines(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return _lines(path) if path.is_file() else []
 
 
-def _lines(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+def _lines(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")[:-1]
+    try:
+        rows = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        rows = [None]
+    if not all(isinstance(row, dict) and isinstance(row.get("step"), int) for row in rows):
+        raise CorruptError("is damaged: a line is not a record of a step", file=path, fix="train again")
+    return rows
 
 
 def _cut(path: Path, step: int) -> None:
     if path.is_file():
-        kept = [line for line in _lines(path.read_text(encoding="utf-8")) if line["step"] <= step]
+        kept = [line for line in _lines(path) if line["step"] <= step]
         atomic_write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 

@@ -1,0 +1,171 @@
+"""What goes wrong outside of our code ends in one sentence and exit code 2: full disks, recipes, damaged files."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from liebig.base import machine, pipeline
+from liebig.base.config import load
+from liebig.base.errors import CorruptError, ModelError, RecipeError
+from liebig.base.progress import say, visible
+from liebig.builder.build import BuildConfig
+from liebig.cli import make_app, reported
+from liebig.commands import STAGES
+from liebig.train.checkpoint import Checkpoints, read
+from liebig.train.log import read_log
+
+
+class LibraryError(Exception):
+    """Stands for safetensors' and ONNX' own errors, which know no error numbers."""
+
+
+def wrapped():
+    try:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
+    except OSError as error:
+        raise LibraryError("the writer failed") from error
+
+
+FULL = [
+    lambda: (_ for _ in ()).throw(LibraryError("I/O error: No space left on device (os error 28)")),
+    lambda: (_ for _ in ()).throw(RuntimeError("Error in write: 0 != 100 (No space left on device)")),
+    lambda: (_ for _ in ()).throw(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))),
+    wrapped,
+]
+
+
+@pytest.mark.parametrize("fail", FULL)
+def test_a_full_disk_is_one_sentence_whoever_notices_it(fail, capsys):
+    with pytest.raises(typer.Exit) as caught, reported():
+        fail()
+    assert caught.value.exit_code == 2
+    said = capsys.readouterr().err
+    assert "free some space and run the same command again" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_mistake_of_ours_keeps_its_traceback():
+    with pytest.raises(LibraryError), reported():
+        raise LibraryError("nothing that a user could fix")
+
+
+def test_too_little_memory_is_one_sentence(capsys):
+    with pytest.raises(typer.Exit), reported():
+        raise MemoryError
+    assert "not enough memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".", "", ".hidden", "a\\b", "a\0b"])
+def test_a_stage_writes_nowhere_but_in_out(tmp_path, name):
+    with pytest.raises(RecipeError, match="is not a plain name"):
+        pipeline.plan_stages(STAGES, {name: {"kind": "bm25", "collection": "x"}}, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" + ".".join("a" * 3000) + "]\nb = 1\n", "a = " + "[" * 400 + "]" * 400, 'sources = ["a\\u0000b"]\n'],
+    ids=["tables", "lists", "NUL"],
+)
+def test_a_recipe_that_no_step_can_handle_is_one_sentence(tmp_path, text):
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(RecipeError, match=r"nested too deeply|NUL character"):
+        load(BuildConfig, tmp_path / "r.toml")
+
+
+@pytest.mark.parametrize("override", [".".join("a" * 3000) + "=1", "language=a\0b"])
+def test_an_override_that_no_step_can_handle_is_one_sentence(override):
+    with pytest.raises(RecipeError, match=r"nested too deeply|NUL character"):
+        load(BuildConfig, None, [override], {"sources": ["x"]})
+
+
+def test_a_negative_seed_is_refused_by_every_stage():
+    for stage in STAGES.values():
+        field = stage.config.model_fields.get("seed")
+        if field is not None:
+            assert any(getattr(rule, "ge", None) == 0 for rule in field.metadata), stage.name
+    result = CliRunner().invoke(make_app(), ["build", "x", "--out", "y", "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_text_cannot_steer_the_terminal(capsys):
+    hostile = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\u202ee\x7f\r"
+    assert "\x1b" not in visible(hostile)
+    assert visible("plain\ttext\nand ümlaut") == "plain\ttext\nand ümlaut"
+    say(hostile)
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & set(capsys.readouterr().err)
+
+
+def test_a_search_prints_no_terminal_escapes():
+    from liebig.base.records import Passage
+    from liebig.bm25.analysis import Analyzer
+    from liebig.commands.search import hit
+
+    passage = Passage("id\x1b[1m", "a comet\x1b]0;gotcha\x07 passes", "title\x1b[2J")
+    assert "\x1b" not in hit(1, passage, 0.5, "", "comet", Analyzer()).plain
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"[]", b"null", b"{}", b'{"digest": 1}', b"[" * 100_000, b"\xff\xfe", b'{"step": "x"}']
+)
+def test_a_damaged_checkpoint_is_a_sentence(tmp_path, damage):
+    folder = tmp_path / "checkpoints" / "step-00000001"
+    folder.mkdir(parents=True)
+    (folder.parent / "step-of-mine").mkdir()
+    (folder / "state.json").write_bytes(damage)
+    (folder.parent / "best.json").write_bytes(damage)
+    with pytest.raises(CorruptError, match="damaged"):
+        read(folder)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.steps() == [1]
+    assert checkpoints.best() is None
+    with pytest.raises(CorruptError):
+        checkpoints.newest(lambda line: None)
+
+
+@pytest.mark.parametrize("damage", [b"{\n", b"null\n", b'{"loss": 1}\n', b"\xff\n", b"[" * 100_000 + b"\n"])
+def test_a_damaged_log_is_a_sentence(tmp_path, damage):
+    (tmp_path / "log.jsonl").write_bytes(json.dumps({"step": 1}).encode() + b"\n" + damage)
+    with pytest.raises(CorruptError, match=r"log\.jsonl: is damaged"):
+        read_log(tmp_path)
+    (tmp_path / "log.jsonl").write_bytes(b'{"step": 1}\n{"ste')
+    assert read_log(tmp_path) == [{"step": 1}]
+
+
+def test_a_graph_that_is_none_is_a_sentence(tmp_path):
+    pytest.importorskip("onnxruntime")
+    from liebig.search.embed_onnx import GRAPH, OnnxModel
+
+    (tmp_path / GRAPH).write_bytes(b"no graph")
+    with pytest.raises(ModelError, match="the graph cannot be loaded"):
+        OnnxModel(tmp_path, None)
+
+
+def test_scratch_folders_of_killed_processes_are_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    code = "import os, sys; from liebig.base.machine import scratch_folder as s; print(s('liebig-x-'), flush=True); "
+    killed = subprocess.run(
+        [sys.executable, "-c", code + "os.kill(os.getpid(), 9)"], capture_output=True, text=True
+    )
+    left = Path(killed.stdout.strip())
+    assert left.is_dir()
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as living:
+        other = Path(living.stdout.readline().strip())
+        mine = machine.scratch_folder("liebig-x-")
+        assert not left.exists()
+        assert other.is_dir()
+        assert mine.is_dir()
+        living.stdin.close()
