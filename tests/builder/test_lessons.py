@@ -7,15 +7,18 @@ import pytest
 import torch
 
 from liebig.base import pipeline
+from liebig.base.errors import RecipeError
 from liebig.base.records import Passage, Query
-from liebig.builder import lessons as taught_texts, training
-from liebig.builder.build import STAGES as OWN
+from liebig.builder import check, lessons as taught_texts, training
+from liebig.builder.build import STAGES as OWN, BuildConfig, build
+from liebig.builder.questions import Question
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.embed import Embedder
+from liebig.search.retriever_folder import read
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.vector_folder import Vectors
 from tests.worlds.models import tiny
@@ -72,7 +75,7 @@ def world(tmp_path_factory):
     (judged / "generated.tsv").write_text("g1\tbarley-0\t1\ng2\tquince-0\t1\n")
     model(home / "start", 32, 1)
     model(home / "master", 48, 2, {"query": "children learn ", "passage": "every house of the north "})
-    table = {**STAGES, **{stage.name: stage for stage in (*OWN, *taught_texts.STAGES)}}
+    table = {**STAGES, **{stage.name: stage for stage in OWN}}
 
     def run(name, kind, **fields):
         planned = pipeline.plan_stages(table, {name: {"kind": kind, **fields}}, home)[0]
@@ -165,3 +168,56 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
     parts = [dict(Encoder.load(f).named_parameters()) for f in (start, end, home / "between" / "model")]
     for name, value in parts[2].items():
         torch.testing.assert_close(value, 0.75 * parts[0][name] + 0.25 * parts[1][name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def built(world, tmp_path_factory):
+    """A retriever whose passages are encoded by the teacher and whose questions by the student, taught in few steps."""
+    home, _ = world
+    out = tmp_path_factory.mktemp("built")
+    write_source(out, TOPICS)
+    lines = []
+    config = BuildConfig(
+        sources=(str(out / "source.jsonl"),),
+        model=str(home / "start"),
+        teacher=str(home / "master"),
+        minutes=0.05,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "FEWEST", 2)
+        patch.setattr(check.Judge, "choose", lambda self, numbers: check.Choice(check.ASYMMETRIC))
+        build(STAGES, config, out / "retriever", lines.append)
+    return home, out, lines
+
+
+def write_source(folder, topics):
+    rows = [{"_id": p.id, "title": p.title, "text": p.text} for p in passages(topics)]
+    (folder / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_build_shows_the_quality_and_speed_of_teacher_student_and_both(built):
+    _, out, lines = built
+    checks = json.loads((out / "retriever" / read(out / "retriever").checks / "checks.json").read_text())
+    names = {row["name"] for row in checks["rows"]}
+    for name in ("teacher", "student", "student, half way", "teacher's passages, student's questions"):
+        assert {name, f"BM25 + {name}"} <= names
+    assert all(row["per_second"] > 0 for row in checks["rows"])
+    assert any("/s" in line for line in lines)
+    assert any(line.startswith("The teacher is there to compare with") for line in lines)
+
+
+def test_a_teacher_is_shown_and_never_chosen():
+    asked = [Question(f"q{i}", (f"p{i}",), "title") for i in range(100)]
+    right = [[(f"p{i}", 1.0), ("other", 0.0)] for i in range(100)]
+    wrong = [[("other", 1.0)] for _ in range(100)]
+    hits = {"bm25": wrong, check.START: wrong, check.TEACHER: right}
+    for shown, encoder in (((), check.TEACHER), ((check.TEACHER,), check.START)):
+        judge = check.Judge(asked, dict(hits), frozenset(shown))
+        assert judge.choose(judge.every).encoder == encoder
+
+
+def test_a_teacher_without_time_is_refused(world, tmp_path):
+    home, _ = world
+    config = BuildConfig(sources=(str(home),), teacher=str(home / "master"), minutes=0)
+    with pytest.raises(RecipeError, match="a teacher needs time"):
+        build(STAGES, config, tmp_path / "out", print)

@@ -6,6 +6,8 @@
     work/store       their tokens, for training
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
+    work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
+                     is the student, where the teacher encodes the passages
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
 
 Stages that are up to date are skipped, so an interrupted build resumes, and a repeated one changes nothing. The corpus
@@ -28,12 +30,12 @@ from pydantic import BeforeValidator, Field
 from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.config import Config, InputPath
-from liebig.base.errors import WorkspaceError
+from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, questions, training
+from liebig.builder import check, lessons, questions, training
 from liebig.builder.cutting import LENGTH
 from liebig.collection.collection import Collection
 from liebig.formats.documents import document_lines
@@ -45,6 +47,7 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK, RetrieverDescription
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
+from liebig.vectors.vector_folder import Vectors
 
 EXACT = 2_000_000  # up to this many vectors, every one is scored
 SAMPLE = 2000  # passages looked at to see whether they fit the model
@@ -68,6 +71,10 @@ class BuildConfig(Config):
         default=None,
         description="The encoder: a folder, liebig:NAME, or org/name of the hub [default: the bundled one].",
     )
+    teacher: str | None = Field(
+        default=None,
+        description="A larger encoder whose vectors and rankings the encoder learns on the corpus; named like --model.",
+    )
     minutes: float = Field(
         default=30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
     )
@@ -81,6 +88,15 @@ class BuildConfig(Config):
     def start(self) -> Path:
         """The folder of the starting encoder: the one named, or the one that comes with the package."""
         return encoders.folder() if self.model is None else model_folder(self.model)
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """What a system may encode with: the model of passages, that of questions if it is another, vectors made before."""
+
+    model: Path
+    query: Path | None = None
+    vectors: Path | None = None
 
 
 class ModelConfig(Config):
@@ -100,6 +116,7 @@ STAGES = (
     questions.REST,
     check.STAGE,
     training.MEAN,
+    *lessons.STAGES,
     Stage("model", ModelConfig, copy_model, part_of="build"),
 )
 
@@ -212,13 +229,19 @@ def build(
 def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     out, say = builder.out, builder.say
     start = config.start
+    if config.teacher is not None and config.minutes <= 0:
+        raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
     collection = read_collection(builder, config, start)
     bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
     checked, models = _check(builder, config, start, collection)
     checks = check.read(checked)
     choice = checks["choice"]
-    model = builder.part("model", {"model": str(models[choice["encoder"]])})
-    index = index_vectors(builder, collection, model)
+    chosen = models[choice["encoder"]]
+    model = builder.part("model", {"model": str(chosen.model)})
+    query = (
+        None if chosen.query is None else builder.part("query", {"kind": "model", "model": str(chosen.query)})
+    )
+    index = index_vectors(builder, collection, model, chosen.vectors)
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
@@ -228,6 +251,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         bm25=bm25.name,
         index=index.name,
         model=model.name,
+        query=None if query is None else query.name,
         checks=checked.name,
         more={"sources": [absolute(source) for source in config.sources], "language": config.language},
     )
@@ -235,9 +259,9 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
         description.write(out, now)
         description.remove_old(out, now)
-    folder_of_training = out / WORK / "trained"
+    folder_of_training = out / WORK / ("trained" if config.teacher is None else "taught")
     short = warnings_of(folder_of_training) if config.minutes > 0 and folder_of_training.is_dir() else []
-    advice = [encoders.ADVICE] if config.model is None else []
+    advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []
     for line in ["", *check.sentences(checks), *short, *advice]:
         say(line)
     return BuildResult(out, choice["system"], checks)
@@ -284,21 +308,31 @@ def passage_fields(config: BuildConfig, model: Path) -> dict[str, Any]:
 
 def _check(
     builder: Builder, config: BuildConfig, start: Path, collection: Path
-) -> tuple[Path, dict[str, Path]]:
-    """The folder of the check, and the models it compared by the names it has for them.
+) -> tuple[Path, dict[str, Encoders]]:
+    """The folder of the check, and the encoders it compared by the names it has for them.
 
     Of an encoder that is a good retriever already, the mean of before and after is what training gives.
     """
     asked = builder.work("questions", {"collection": str(collection), "seed": config.seed})
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
-    models = {check.START: start}
+    models = {check.START: Encoders(start)}
     vectors = {check.START: str(_encode(builder, "pool-start", asked, start))}
-    fields = {"kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors}
-    if _train(builder, config, start, collection, asked):
+    fields: dict[str, Any] = {
+        "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
+    }  # fmt: skip
+    if config.teacher is not None:
+        models |= _teach(builder, config, model_folder(config.teacher), start, collection, asked)
+        for name, one in models.items():
+            if name not in vectors:
+                pool = "pool-teacher" if one.vectors is not None else f"pool-{name}"
+                vectors[name] = str(_encode(builder, pool, asked, one.model))
+        fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
+        fields["shown"] = [name for name in models if name == check.TEACHER]
+    elif _train(builder, config, start, collection, asked):
         trained = builder.out / WORK / "trained" / "model"
         if check.read(builder.work("check-start", fields))["fair"]:
             trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
-        models["trained"] = trained
+        models["trained"] = Encoders(trained)
         vectors["trained"] = str(_encode(builder, "pool-trained", asked, trained))
     return builder.part("checks", fields), models
 
@@ -320,6 +354,38 @@ def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path,
     return True
 
 
+def _teach(
+    builder: Builder, config: BuildConfig, teacher: Path, start: Path, collection: Path, asked: Path
+) -> dict[str, Encoders]:
+    """Let the start learn from a teacher: the teacher itself, the student, and both together (`lessons.py`)."""
+    whole = _encode(builder, "vectors-teacher", collection, teacher)
+    rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
+    cut = {"collection": str(collection), "passages": str(rest)}
+    phrases = builder.work("phrases", {**cut, "language": config.language, "seed": config.seed})
+    spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
+    texts = builder.work("lessons", {
+        "passages": str(rest), "phrases": str(phrases), "vectors": str(whole), "phrase_vectors": str(spoken),
+        "student": str(start), "seed": config.seed,
+    })  # fmt: skip
+    found = {check.TEACHER: Encoders(teacher, vectors=whole)}
+    traits = training.Start.of(start)
+    reason = training.why_not_taught(traits, len(Vectors.open(texts, hashes=False)))
+    if reason is not None:
+        builder.say(f"teaching: skipped, because {reason}")
+        return found
+    store = {"kind": "prepare", "collection": str(texts), "tokenizer": str(start)}
+    tokens = builder.work("lessons-store", store)
+    before = builder.work("student", {"start": str(start), "lessons": str(texts)}) / "model"
+    recipe = training.teacher_recipe(before, traits, tokens, texts, whole, config.minutes)
+    after = builder.work("taught", {"kind": "pretrain", **recipe}) / "model"
+    for share in training.SHARES:
+        name = f"student-{round(100 * share)}"
+        between = {"kind": "mean", "start": str(before), "trained": str(after), "share": share}
+        found[name] = Encoders(builder.work(name, between) / "model")
+    last = found[f"student-{round(100 * training.SHARES[-1])}"]
+    return {**found, check.ASYMMETRIC: Encoders(teacher, last.model, whole)}
+
+
 def _encode(builder: Builder, name: str, source: Path, model: Path) -> Path:
     """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model."""
     layout = Encoder.load(model).layout_for("passage")
@@ -337,9 +403,9 @@ def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def index_vectors(builder: Builder, collection: Path, model: Path) -> Path:
-    """Vectors of all passages, searched exactly where there are not too many."""
-    vectors = _encode(builder, "vectors", collection, model)
+def index_vectors(builder: Builder, collection: Path, model: Path, vectors: Path | None = None) -> Path:
+    """Vectors of all passages, searched exactly where there are not too many; made here unless they are there."""
+    vectors = vectors or _encode(builder, "vectors", collection, model)
     exact = Collection(collection).count("passages") <= EXACT
     kind = {"kind": "exact"} if exact else {"kind": "faiss"}
     return builder.part("index", {"vectors": str(vectors), "index": kind})

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, assert_never
 
 import numpy as np
@@ -53,9 +54,18 @@ DOUBT = 0.01  # advantage that questions made from a corpus may give to one part
 PLAIN = 0.5  # weight where the questions do not decide
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 ALPHA = 0.05  # significance level
+TIMED, TIMED_SECONDS = 50, 2.0  # questions that are timed at most, and for how long
 SAMPLES = 2000  # resamples of an interval and of a test
 START = "start"
-LABELS = {START: "encoder before training", "trained": "encoder after training"}
+TEACHER, ASYMMETRIC = "teacher", "asymmetric"
+LABELS = {
+    START: "encoder before training",
+    "trained": "encoder after training",
+    TEACHER: "teacher",
+    "student-50": "student, half way",
+    "student-100": "student",
+    ASYMMETRIC: "teacher's passages, student's questions",
+}
 Values = NDArray[np.float64]
 Numbers = NDArray[np.int64]  # which questions
 
@@ -71,6 +81,7 @@ class CheckConfig(Config):
     asked_by: dict[str, InputPath] = Field(
         {}, description="Models that encode the questions, where they are not those that made the vectors."
     )
+    shown: tuple[str, ...] = Field((), description="Encoders that are compared and never chosen.")
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,8 @@ class Judge:
 
     questions: Sequence[Question]
     hits: dict[str, list[Hits]] = field(default_factory=dict)
+    shown: frozenset[str] = frozenset()  # encoders that are never chosen
+    speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
     _values: dict[Choice, Values] = field(default_factory=dict)
 
     @cached_property
@@ -149,6 +162,12 @@ class Judge:
     def ask(self, name: str, system: System) -> None:
         """Let BM25 or an encoder answer all questions."""
         self.hits[name] = system.search(self._queries, DEPTH)
+        self.speeds[name] = per_second(system, self._queries)
+
+    def speed(self, choice: Choice) -> float:
+        """Questions that a system answers in a second."""
+        parts = {"bm25": ["bm25"], "dense": [choice.encoder], "hybrid": ["bm25", choice.encoder]}
+        return 1 / sum(1 / self.speeds[name] for name in parts[choice.system])
 
     def values(self, choice: Choice) -> Values:
         """The measure of every question."""
@@ -211,7 +230,7 @@ class Judge:
 
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
-        hybrids = [Choice(encoder) for encoder in self.encoders]
+        hybrids = [Choice(encoder) for encoder in self.encoders if encoder not in self.shown]
         best = self._best(BASELINE, hybrids, numbers)
         parts: list[SystemName] = ["bm25", "dense"]
         chosen = self._best(best, [replace(best, system=part) for part in parts], numbers, DOUBT)
@@ -251,6 +270,17 @@ class Judge:
         return found
 
 
+def per_second(system: System, queries: Sequence[Query]) -> float:
+    """Questions that a system answers in a second, one after the other, after one that loads what it needs."""
+    system.ask(queries[0].text, DEPTH)
+    began, count = perf_counter(), 0
+    for count, query in enumerate(queries[:TIMED], 1):  # noqa: B007, the last number is the count
+        system.ask(query.text, DEPTH)
+        if perf_counter() - began > TIMED_SECONDS:
+            break
+    return count / max(perf_counter() - began, 1e-9)
+
+
 def is_fair(dense: float, words: float) -> bool:
     """Whether an encoder alone is good enough to be called a retriever."""
     return dense >= FAIR * words
@@ -258,7 +288,7 @@ def is_fair(dense: float, words: float) -> bool:
 
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
-    judge = Judge(enough(read_questions(config.questions)))
+    judge = Judge(enough(read_questions(config.questions)), shown=frozenset(config.shown))
     if judge.questions:
         judge.ask("bm25", open_system(config.bm25))
         for name, path in config.encoders.items():
@@ -307,7 +337,10 @@ def judged(judge: Judge) -> dict[str, Any]:
         "chosen": choice.name,
         "baseline": BASELINE.name,
         "fair": is_fair(*(judge.mean(values[Choice(system=part)], every) for part in ("dense", "bm25"))),
-        "rows": [row(judge, system.name, of_system, baseline) for system, of_system in values.items()],
+        "rows": [
+            {**row(judge, system.name, of_system, baseline), "per_second": judge.speed(system)}
+            for system, of_system in values.items()
+        ],
         "predicted": row(judge, choice.name, predicted, baseline),
         "why": why(judge, choice),
     }
@@ -342,6 +375,8 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     says = f"{hybrid.name} has {shown(found)} to the untrained hybrid"
     label = "training" if encoder == "trained" else f"the encoder {encoder!r}"
     label = label[0].upper() + label[1:]
+    if encoder in judge.shown:
+        return f"The teacher is there to compare with: {says}. To search with it: --model."
     if choice.encoder == encoder:
         return f"{label} is kept: {says}, which chance does not explain."
     if judge.better(values, baseline, judge.every):
@@ -401,7 +436,7 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
     lines = []
     if len(of_kinds) > 1:
         head = "  ".join(f"{kind:>9}" for kind in of_kinds)
-        lines.append(f"  {'':<{width}}  value  95 %            to baseline  {head}")
+        lines.append(f"  {'':<{width}}  value  95 %            to baseline  questions  {head}")
     for row in rows:
         line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
         if "difference" in row:
@@ -410,6 +445,8 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
                 if row["name"] == checks["baseline"]
                 else f"{row['difference']['mean']:>+12.3f}"
             )
+        if "per_second" in row:
+            line += f"{row['per_second']:>9,.0f}/s"
         if len(of_kinds) > 1:
             line += "   " + "  ".join(f"{row['kinds'][kind]:>9.3f}" for kind in of_kinds)
         lines.append(line + ("  <- chosen" if row["name"] == checks["chosen"] else ""))

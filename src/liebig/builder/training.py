@@ -80,9 +80,19 @@ def why_not(start: Start, store: Path) -> str | None:
     opened = TokenStore.open(store)
     if len(opened.tokens) < FEWEST_TOKENS or _blocks(opened, start) < FEWEST_EXAMPLES:
         return f"{len(opened):,} documents with {len(opened.tokens):,} tokens are too little to train on"
-    if start.pooling not in ("mean", "cls"):
-        return f"training an encoder with {start.pooling} pooling is not supported"
-    return None
+    return _pooled_otherwise(start)
+
+
+def why_not_taught(start: Start, texts: int) -> str | None:
+    """Why the encoder cannot learn a teacher's vectors of that many texts; None if it can."""
+    if texts < FEWEST_EXAMPLES:
+        return f"{texts:,} texts are too few to learn from"
+    return _pooled_otherwise(start)
+
+
+def _pooled_otherwise(start: Start) -> str | None:
+    supported = start.pooling in ("mean", "cls")
+    return None if supported else f"training an encoder with {start.pooling} pooling is not supported"
 
 
 def batch_size(cuda: bool) -> int:

@@ -207,7 +207,8 @@ def update(
 def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[str], strict: bool) -> Counts:
     out, say = builder.out, builder.say
     config = built_with(before, out, sources, strict)
-    collection = read_collection(builder, config, out / str(before.model))
+    # Passages were cut for the model that was trained, or is: of two it is the one of questions.
+    collection = read_collection(builder, config, out / str(before.query or before.model))
     changes = builder.work("changes", {
         "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index))
     })  # fmt: skip

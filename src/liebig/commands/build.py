@@ -29,6 +29,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder of the retriever.")],
     minutes: Annotated[float, option("minutes", min=0)] = DEFAULTS.minutes,
     model: Annotated[str | None, option("model")] = DEFAULTS.model,
+    teacher: Annotated[str | None, option("teacher")] = DEFAULTS.teacher,
     language: Annotated[str, option("language")] = DEFAULTS.language,
     seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
@@ -42,7 +43,13 @@ def command(
         liebig build ~/articles --minutes 10 --out runs/articles
     """
     config = BuildConfig(
-        sources=tuple(sources), model=model, minutes=minutes, language=language, seed=seed, strict=strict
+        sources=tuple(sources),
+        model=model,
+        teacher=teacher,
+        minutes=minutes,
+        language=language,
+        seed=seed,
+        strict=strict,
     )
     build(STAGES, config, out, say)
     say(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")

@@ -23,7 +23,7 @@ WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
-PARTS = ("collection", "bm25", "index", "model", "checks")
+PARTS = ("collection", "bm25", "index", "model", "query", "checks")
 _KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)
 
 
@@ -38,6 +38,7 @@ class RetrieverDescription:
     index: str | None = None
     model: str | None = None
     checks: str | None = None
+    query: str | None = None  # the model of questions, where it is another than that of passages
     weight: float = 0.5
     norm: Norm = "minmax"
     more: Mapping[str, Any] = field(default_factory=dict)
