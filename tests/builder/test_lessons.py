@@ -1,6 +1,7 @@
 """A teacher for a corpus: what is taught, the projection a student starts with, and both roles in a search."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from liebig.base.records import Passage, Query
 from liebig.builder import check, lessons as taught_texts, training
 from liebig.builder.build import STAGES as OWN, BuildConfig, build
 from liebig.builder.questions import Question
+from liebig.builder.update import update
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder, Normalize
-from liebig.search.embed import Embedder
+from liebig.search.embed import Embedder, TextRequest
+from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
+from liebig.serve.engine import Engine
+from liebig.serve.middleware import Limits
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.vector_folder import Vectors
 from tests.worlds.models import tiny
@@ -204,6 +209,97 @@ def test_a_build_shows_the_quality_and_speed_of_teacher_student_and_both(built):
     assert all(row["per_second"] > 0 for row in checks["rows"])
     assert any("/s" in line for line in lines)
     assert any(line.startswith("The teacher is there to compare with") for line in lines)
+
+
+def models_of(folder):
+    """Teacher and student of a retriever's folder, by hand."""
+    description = read(folder)
+    return Embedder.load(folder / description.model), Embedder.load(folder / description.query)
+
+
+def test_passages_are_encoded_by_the_teacher_and_questions_by_the_student(built):
+    _, out, _ = built
+    retriever = Retriever.from_folder(out / "retriever")
+    teacher, student = models_of(out / "retriever")
+    questions, texts = ["who keeps a violin at home", "steam"], ["People have known pepper."]
+    np.testing.assert_allclose(
+        retriever.encode(questions, "query"), student.vectors(questions, "query"), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        retriever.encode(texts, "passage"), teacher.vectors(texts, "passage"), atol=1e-6
+    )
+    assert retriever.info()["query"] == "query-1"
+    every = passages()
+    scores = student.vectors(questions, "query") @ teacher.vectors(every, "passage").T
+    for row, results in zip(scores, retriever.search_many(questions, 5, "dense")):
+        # Stored in half precision: scores to a few thousandths, and as far as that the order.
+        best = np.sort(row)[::-1][:5]
+        np.testing.assert_allclose([r.score for r in results], best, atol=3e-3)
+        by_id = {p.id: score for p, score in zip(every, row)}
+        np.testing.assert_allclose([by_id[r.id] for r in results], best, atol=3e-3)
+
+
+def test_an_explanation_has_the_score_of_the_two_models(built):
+    _, out, _ = built
+    retriever = Retriever.from_folder(out / "retriever")
+    teacher, student = models_of(out / "retriever")
+    passage = retriever.passage("violin-0")
+    found = retriever.explain("violin school", "violin-0")
+    begin, end, gain = found[3]
+    less = Passage(passage.id, passage.text[:begin] + passage.text[end:], passage.title, "")
+    query = student.vectors(["violin school"], "query")[0]
+    expected = (teacher.vectors([passage], "passage") - teacher.vectors([less], "passage")) @ query
+    assert gain == pytest.approx(float(expected[0]), abs=1e-5)
+
+
+def test_a_server_embeds_each_role_by_its_model_and_loads_the_teacher_only_for_passages(built):
+    _, out, _ = built
+    teacher, student = models_of(out / "retriever")
+    engine = Engine(Retriever.from_folder(out / "retriever"), Limits())
+    engine._load()
+    assert engine.retriever.current._passage_encoder._embedder is None
+    asked = [
+        TextRequest("barley", "passage"),
+        TextRequest("barley", "query"),
+        TextRequest("steam", "passage"),
+    ]
+    found = np.stack([one.vector for one in engine._embed(asked)])
+    expected = [teacher.vectors(["barley"], "passage"), student.vectors(["barley"], "query")]
+    np.testing.assert_allclose(
+        found, np.concatenate([*expected, teacher.vectors(["steam"], "passage")]), atol=1e-5
+    )
+
+
+def test_an_update_encodes_new_passages_with_the_teacher(built, tmp_path):
+    _, out, _ = built
+    folder = shutil.copytree(out / "retriever", tmp_path / "retriever")
+    retriever = Retriever.from_folder(folder)
+    retriever.search("barley", 1, "dense")
+    write_source(tmp_path, [*TOPICS[:-1], "quince"])
+    lines = []
+    counts = update(STAGES, folder, [str(tmp_path / "source.jsonl")], lines.append)
+    assert (counts.passages, counts.gone) == (2, 2), "nothing else was cut anew"
+    model = retriever.current.embedder
+    assert retriever.reload()
+    assert retriever.current.embedder is model, "the student that is loaded is used further"
+    teacher, student = models_of(folder)
+    new = next(p for p in passages([*TOPICS[:-1], "quince"]) if p.id == "quince-1")
+    score = float(student.vectors(["quince"], "query")[0] @ teacher.vectors([new], "passage")[0])
+    found = {r.id: r.score for r in retriever.search("quince", 20, "dense")}
+    assert found["quince-1"] == pytest.approx(score, abs=3e-3)
+
+
+def test_a_repeated_build_keeps_the_teachers_vectors(built):
+    _, out, _ = built
+    index, vectors = (json.loads(p.read_text()) for p in (
+        out / "retriever" / "index-1" / "manifest.json",
+        out / "retriever" / "work" / "vectors-teacher" / "manifest.json",
+    ))  # fmt: skip
+    assert index["inputs"]["vectors"]
+    assert not (out / "retriever" / "work" / "vectors").exists(), (
+        "the corpus was encoded once, by the teacher"
+    )
+    assert vectors["recipe"]["model"].endswith("master")
 
 
 def test_a_teacher_is_shown_and_never_chosen():

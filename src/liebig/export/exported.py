@@ -53,12 +53,13 @@ class Target:
 
     @property
     def model(self) -> Path:
-        """The model's folder."""
+        """The model's folder; of two that of questions, because the other is a teacher that was given."""
         if self.description is None:
             return self.folder
-        if self.description.model is None:
+        name = self.description.query or self.description.model
+        if name is None:
             raise DataError("the retriever has no model", file=self.folder, fix="build it with one")
-        return self.folder / self.description.model
+        return self.folder / name
 
     def inputs(self, *, rows: bool) -> dict[str, Path]:
         """What the export depends on."""

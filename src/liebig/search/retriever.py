@@ -75,30 +75,45 @@ class Generation:
         self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
             workspace.verify(self.collection.path, hashes=verify)
-        if description.model is not None:
-            workspace.verify_part(folder / description.model, hashes=verify)
+        for model in filter(None, (description.model, description.query)):
+            workspace.verify_part(folder / model, hashes=verify)
         self.collection.open()
         self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
         self.index = open_index(folder / description.index, hashes=verify) if description.index else None
-        self._model_is = _identity(folder / description.model) if description.model else None
-        self._encoder = None if self.index is None else self._query_encoder(self.index, device)
+        self._models = tuple(
+            _identity(folder / name) for name in (description.model, description.query) if name
+        )
+        self._encoder = (
+            None if self.index is None else self._text_encoder(self.index, device, description.query)
+        )
+        # Questions may have a smaller model than passages, in the same space.
+        self._passage_encoder = (
+            self._encoder
+            if self.index is None or description.query is None
+            else self._text_encoder(self.index, device)
+        )
         self._lock = Lock()
         self._owners: Owners | None = None
 
-    def _query_encoder(self, index: Index, device: str | None) -> QueryEncoder:
-        named = self.description.model
+    def _text_encoder(self, index: Index, device: str | None, query: str | None = None) -> QueryEncoder:
+        named = query or self.description.model
         return QueryEncoder(index, index.model if named is None else self.folder / named, device)
 
     @property
     def embedder(self) -> Embedder:
-        """The model, with prompts and scaling as the index has them."""
-        if self._encoder is None:
+        """The model of questions, with prompts and scaling as the index has them."""
+        return self.embedder_for("query")
+
+    def embedder_for(self, kind: Role) -> Embedder:
+        """The model of questions or of passages, which are the same unless the folder has one for each."""
+        encoder = self._encoder if kind == "query" else self._passage_encoder
+        if encoder is None:
             raise RecipeError("the retriever has no vectors", fix="use system='bm25'")
-        return self._encoder.embedder
+        return encoder.embedder
 
     @property
     def encoder(self) -> Encoder:
-        """The model alone."""
+        """The model of questions alone."""
         return self.embedder.encoder
 
     @property
@@ -116,10 +131,12 @@ class Generation:
             return self._owners
 
     def take_model(self, other: Generation) -> None:
-        """Go on with the model that another generation has loaded, where it is the same."""
-        same = self._model_is is not None and self._model_is == other._model_is
-        if same and self._encoder is not None and other._encoder is not None:
-            self._encoder.share(other._encoder)
+        """Go on with the models that another generation has loaded, where they are the same."""
+        same = bool(self._models) and None not in self._models and self._models == other._models
+        both = ((self._encoder, other._encoder), (self._passage_encoder, other._passage_encoder))
+        for mine, loaded in both if same else ():
+            if mine is not None and loaded is not None:
+                mine.share(loaded)
 
     def name_of(self, system: str | None) -> SystemName:
         """The name of a system that there is; the one of choice for None."""
@@ -162,7 +179,7 @@ class Generation:
 
     def encode(self, texts: Sequence[Record], kind: Role) -> NDArray[np.float32]:
         """Vectors of texts, made as those of the index and of its queries are."""
-        return self.embedder.vectors(texts, kind)
+        return self.embedder_for(kind).vectors(texts, kind)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
@@ -342,6 +359,7 @@ class Retriever:
             "systems": list(description.systems),
             "weight": description.weight,
             "model": description.model,
+            **({} if description.query is None else {"query": description.query}),
             **{name: index.info() for name, index in indexes.items() if index is not None},
             **{name: value for name, value in description.more.items() if name != "sources"},
         }

@@ -50,7 +50,7 @@ def _analyzer(index: BM25 | None) -> Analyzer:
 
 
 def embedder_of(retriever: Retriever) -> Embedder | None:
-    """The model that made the dense index; None if there is no dense index."""
+    """The model of questions; None if there is no dense index."""
     generation = retriever.current
     return generation.embedder if "dense" in generation.description.systems else None
 
@@ -188,14 +188,26 @@ class Engine:
         """Load the model, map the indexes and compile the kernels."""
         generation = self.retriever.current
         if self.embedder is not None:
-            self._embed([TextRequest("warm", "query"), TextRequest("warm", "passage")])
+            # A model of passages alone is not needed to search: it is loaded with the first passage to embed.
+            roles: tuple[Role, ...] = (
+                ("query", "passage") if generation.description.query is None else ("query",)
+            )
+            self._embed([TextRequest("warm", role) for role in roles])
         for system in self.retriever.systems:
             self.retriever.search("a question that opens what is mapped", 1, system)
         self.metrics.generation.set(generation.description.generation)
         self._loaded = generation
 
     def _embed(self, asked: list[TextRequest]) -> list[Embedding]:
-        return self._model().embed(asked)
+        """Embed texts, those of each role by its model; texts of both share a batch where the model is one."""
+        self._model()
+        generation, embeddings = self.retriever.current, dict[int, Embedding]()
+        places: dict[Embedder, list[int]] = {}
+        for place, request in enumerate(asked):
+            places.setdefault(generation.embedder_for(request.role), []).append(place)
+        for embedder, mine in places.items():
+            embeddings.update(zip(mine, embedder.embed([asked[place] for place in mine])))
+        return [embeddings[place] for place in range(len(asked))]
 
     @property
     def embedder(self) -> Embedder | None:
