@@ -1,20 +1,23 @@
 """Listwise distillation without labels: what queries are asked against, and what a group holds."""
 
+import json
+
 import numpy as np
 import pytest
 
 from liebig.base import pipeline
 from liebig.base.records import Passage
 from liebig.builder import listwise, training
-from liebig.builder.build import STAGES as OWN
+from liebig.builder.build import STAGES as OWN, BuildConfig, build
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder
+from liebig.search.retriever import Retriever
 from tests.builder.test_lessons import model, passages
 
-TABLE = {**STAGES, **{stage.name: stage for stage in (*OWN, *listwise.STAGES)}}
+TABLE = {**STAGES, **{stage.name: stage for stage in OWN}}
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +108,17 @@ def test_a_start_is_trained_and_its_mean_reads_texts_as_before(world):
     before, after = (one.encode_texts([text.text]) for one in (start, mean))
     assert before.shape == after.shape
     assert not np.array_equal(before, after)
+
+
+def test_a_build_can_train_on_the_rankings_of_its_hybrid(world, tmp_path, monkeypatch):
+    home, _ = world
+    rows = [{"_id": p.id, "title": p.title, "text": p.text} for p in passages()]
+    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(training, "METHOD", "listwise")
+    for name in ("FEWEST_TOKENS", "FEWEST_EXAMPLES"):
+        monkeypatch.setattr(training, name, 1)
+    config = BuildConfig(sources=(str(tmp_path / "source.jsonl"),), model=str(home / "start"), minutes=0.05)
+    build(STAGES, config, tmp_path / "out", print)
+    manifest = json.loads((tmp_path / "out" / "work" / "trained" / "manifest.json").read_text())
+    assert manifest["recipe"]["objective"]["kind"] == "distill"
+    assert Retriever.from_folder(tmp_path / "out").search("violin", 1)

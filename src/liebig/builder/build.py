@@ -6,6 +6,7 @@
     work/store       their tokens, for training
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
+    work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
@@ -35,7 +36,7 @@ from liebig.base.hub import model_folder
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, lessons, questions, training
+from liebig.builder import check, lessons, listwise, questions, training
 from liebig.builder.cutting import LENGTH
 from liebig.collection.collection import Collection
 from liebig.formats.documents import document_lines
@@ -117,6 +118,7 @@ STAGES = (
     check.STAGE,
     training.MEAN,
     *lessons.STAGES,
+    *listwise.STAGES,
     Stage("model", ModelConfig, copy_model, part_of="build"),
 )
 
@@ -349,9 +351,23 @@ def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path,
     if reason is not None:
         builder.say(f"training: skipped, because {reason}")
         return False
-    recipe = training.recipe(start, traits, store, asked, config.minutes)
-    builder.work("trained", {"kind": "pretrain", **recipe})
+    if training.METHOD == "listwise":
+        ranked = _rank(builder, config, start, collection, rest)
+        recipe = {"kind": "finetune", **training.distill_recipe(start, traits, ranked, config.minutes)}
+    else:
+        recipe = {"kind": "pretrain", **training.recipe(start, traits, store, asked, config.minutes)}
+    builder.work("trained", recipe)
     return True
+
+
+def _rank(builder: Builder, config: BuildConfig, start: Path, collection: Path, rest: Path) -> Path:
+    """Queries cut from the corpus, with the hybrid's best passages for each (`listwise.py`)."""
+    cut = {"collection": str(collection), "passages": str(rest)}
+    drills = builder.work("drills", {**cut, "language": config.language, "seed": config.seed})
+    words = {"kind": "bm25", "collection": str(drills), "language": config.language}
+    bm25 = builder.work("drills-bm25", words)
+    vectors = builder.work("drills-vectors", encode_fields(drills, start, "first"))
+    return builder.work("ranked", {"drills": str(drills), "bm25": str(bm25), "vectors": str(vectors)})
 
 
 def _teach(

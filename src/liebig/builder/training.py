@@ -33,6 +33,7 @@ FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
 LR = 1e-4  # the bundled encoder is a retriever already: it is moved little (docs/demo.md has what was tried)
 LONGEST = 256  # tokens of a sequence in training
+METHOD: str = "contrast"  # how an encoder learns without a teacher: "contrast" (below), or "listwise"
 
 # Learning from a teacher (builder/lessons.py).
 TEACHER_LR = 2e-4
