@@ -88,13 +88,14 @@ def score_term(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores
 @numba.njit(cache=True, nogil=True)
 def search(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, live_D: Flags, term_scores: Floats, buffer_D: Floats, scores: Floats, numbers: Longs,
+    norm_D: Doubles, live_D: Flags, term_scores: Floats, buffer_D: Floats, bits_D: Int32s, scores: Floats,
+    numbers: Longs,
 ) -> None:  # fmt: skip
     """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
 
     What a term adds is in `term_scores` from cached[i] on, or computed if that is -1. `buffer_D` is zero before and
-    after; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and
-    documents that score 0 are not returned; nor are those that are not live (empty: all are).
+    after, and `bits_D` are its bits; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm
+    and so a score of 0, and documents that score 0 are not returned; nor are those that are not live (empty: all are).
     """
     start = 0
     keys = np.empty(scores.shape[1], np.uint64)
@@ -118,22 +119,29 @@ def search(
         for d in range(len(live_D)):
             if not live_D[d]:
                 buffer_D[d] = 0
-        _take_best(buffer_D, block, best, keys, scores[q], numbers[q])
+        _take_best(buffer_D, bits_D, block, best, keys, scores[q], numbers[q])
 
 
 @numba.njit(cache=True, nogil=True)
 def _take_best(
-    buffer_D: Floats, block: int, best: Floats, keys: Keys, scores: Floats, numbers: Longs
+    buffer_D: Floats, bits_D: Int32s, block: int, best: Floats, keys: Keys, scores: Floats, numbers: Longs
 ) -> None:
     """The k best documents of a buffer, which is cleared on the way.
 
     The k-th best of the blocks' best scores is a floor: k documents reach it, and few others do, so that most blocks
     need no heap.
     """
-    size, k, bits = 0, len(scores), buffer_D.view(np.int32)
+    size, k, floor = 0, len(scores), np.float32(0)
     for i in range(len(best)):
-        best[i] = heap.highest(bits[i * block : (i + 1) * block])
-    floor = np.partition(best, len(best) - k)[len(best) - k] if len(best) > k else np.float32(0)
+        best[i] = heap.highest(bits_D[i * block : (i + 1) * block])
+    if len(best) > k:  # the heap finds the k-th best; np.partition would take seconds to compile
+        for i in range(len(best)):
+            entry = heap.key(best[i], i)
+            if i < k:
+                heap.push(keys, i, entry)
+            elif entry > keys[0]:
+                heap.replace(keys, k, entry)
+        floor = heap.score_of(keys[0])
     for i in range(len(best)):
         if best[i] <= 0:
             continue

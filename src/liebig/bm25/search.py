@@ -275,7 +275,7 @@ class BM25:
             with _ZeroBuffer(self._buffers, len(segment)) as buffer:
                 kernels.search(
                     local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf, norm,
-                    live, local.scores, buffer, hits.scores, hits.numbers,
+                    live, local.scores, buffer, buffer.view(np.int32), hits.scores, hits.numbers,
                 )  # fmt: skip
             hits.numbers[hits.numbers >= 0] += start
             parts.append(hits)

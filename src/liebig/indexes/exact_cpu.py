@@ -39,17 +39,20 @@ FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
 
 @numba.njit(cache=True, nogil=True)
 def scan(
-    rough_QC: Floats, slack_Q: Floats, first: int, live_C: NDArray[np.bool_], queries_QD: Floats, codes_C: Any,
-    table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys, found_Q: Longs,
+    rough_QC: Floats, bits_QC: NDArray[np.int32], slack_Q: Floats, first: int, live_C: NDArray[np.bool_],
+    queries_QD: Floats, codes_C: Any, table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys,
+    found_Q: Longs,
 ) -> None:  # fmt: skip
     """Take a tile into the best of every query; `first` is the number of the tile's first vector.
+
+    `bits_QC` are the bits of the scores (a view made by compiled code would take seconds to compile).
 
     `limits_QK` and `best_QK` are heaps of the K best rough and exact scores so far. A rough score is off by `slack_Q`
     at most, so what is among the K best exactly is no more than twice that below the K-th best rough score.
     """
     candidates = np.empty(rough_QC.shape[1], np.int64)
     for q in range(len(rough_QC)):
-        n = _candidates(rough_QC[q], slack_Q[q], live_C, limits_QK[q], sizes_Q, q, candidates)
+        n = _candidates(rough_QC[q], bits_QC[q], slack_Q[q], live_C, limits_QK[q], sizes_Q, q, candidates)
         limit = _limit(limits_QK[q], sizes_Q[q], slack_Q[q])
         for i in range(n):
             c = candidates[i]
@@ -60,15 +63,15 @@ def scan(
 
 @numba.njit(cache=True, nogil=True)
 def _candidates(
-    rough_C: Floats, slack: float, live_C: NDArray[np.bool_], limits_K: Keys, sizes_Q: Longs,
-    q: int, candidates: Longs,
+    rough_C: Floats, bits_C: NDArray[np.int32], slack: float, live_C: NDArray[np.bool_], limits_K: Keys,
+    sizes_Q: Longs, q: int, candidates: Longs,
 ) -> int:  # fmt: skip
     """Columns that may be among the best, by the limit as it was when they were met."""
     n, k = 0, len(limits_K)
-    limit, bits = _limit(limits_K, sizes_Q[q], slack), rough_C.view(np.int32)
+    limit = _limit(limits_K, sizes_Q[q], slack)
     for start in range(0, len(rough_C), BLOCK):
         block = rough_C[start : start + BLOCK]
-        if heap.highest(bits[start : start + BLOCK]) < limit:
+        if heap.highest(bits_C[start : start + BLOCK]) < limit:
             continue
         for i in range(len(block)):
             if block[i] >= limit and (len(live_C) == 0 or live_C[start + i]):
@@ -305,8 +308,9 @@ def _tiles(queries: Floats, shards: Iterable[tuple[int, Shard]]) -> Iterator[_Ti
 
 def _scan(tile: _Tile, queries: Floats, best: _Best, share: slice) -> None:
     codes, values, scales = _raw(tile.vectors)
+    rough = tile.rough[share]
     scan(
-        tile.rough[share], tile.slack[share], tile.first, tile.live, queries[share], codes, values, scales,
+        rough, rough.view(np.int32), tile.slack[share], tile.first, tile.live, queries[share], codes, values, scales,
         *best.rows(share),
     )  # fmt: skip
 

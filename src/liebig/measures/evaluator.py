@@ -359,8 +359,10 @@ def _score_block(
         mine = own_hit(hits, first, last, names[ends[s] : ends[s + 1]])
         own[query] = mine >= 0
         ranked = np.arange(first, last)
-        if exclude_self and mine >= 0:
-            ranked = ranked[ranked != mine]
+        if exclude_self and mine >= 0:  # plain loops: array expressions would take seconds to compile
+            for i in range(mine - first, ranked.size - 1):
+                ranked[i] = ranked[i + 1]
+            ranked = ranked[: ranked.size - 1]
         ranked = sort_hits(hits, ranked)
         hashes = hash_rows(hits, ranked)
         bad = find_duplicate(hits, ranked, hashes)
@@ -368,7 +370,8 @@ def _score_block(
             return bad
         found = find_judged(hits, ranked, hashes, table, query)
         if exclude_self and mine >= 0:
-            found.written[:] -= found.written > hits.ranks[mine]
+            for i in range(found.written.size):
+                found.written[i] -= found.written[i] > hits.ranks[mine]
         counts[query] = ranked.size
         pool = table.pool[table.first[query] : table.first[query + 1]]
         as_written = by_written_rank(found)

@@ -75,10 +75,10 @@ def replace(keys: Keys, size: int, entry: np.uint64) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def unpack(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
-    """Scores and numbers, best first; places that nothing was found for say so."""
-    ordered = np.sort(keys[:size])
-    for place in range(size):
-        entry = ordered[size - 1 - place]
+    """Scores and numbers, best first; places that nothing was found for say so. The heap is used up."""
+    for place in range(size - 1, -1, -1):  # np.sort would take seconds to compile
+        entry = keys[0]
+        replace(keys, place, keys[place])
         scores[place], numbers[place] = score_of(entry), number_of(entry)
     scores[size:] = -np.inf
     numbers[size:] = -1
