@@ -295,7 +295,7 @@ def test_a_separator_is_only_asked_for_where_there_is_a_title():
 
 
 def test_processes_that_tokenise_start_without_torch():
-    code = "import sys, liebig.methods.tokenise; print('torch' in sys.modules)"
+    code = "import sys, liebig.methods.tokenise, liebig.search.tokenise_worker; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

@@ -36,6 +36,7 @@ from liebig.base.records import Title
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
+from liebig.search import tokenise_worker
 from liebig.search.embed_cpu import LeanForward, supports
 from liebig.search.embed_onnx import OnnxModel, is_export
 from liebig.text.layout import Record, Role, RoleLayout
@@ -166,20 +167,6 @@ class Batch:
     window: Ragged
 
 
-_tokenizer: Tokenizer | None = None
-
-
-def _load(folder: str) -> None:
-    """Runs once in every process."""
-    global _tokenizer
-    _tokenizer = Tokenizer.from_folder(folder)
-
-
-def _in_process(texts: Sequence[str], title: Title) -> Ragged:
-    assert _tokenizer is not None, "the process was started without a tokenizer"
-    return RoleLayout(_tokenizer, 0, title=title).tokens(texts)
-
-
 class Workers:
     """What tokenises ahead of the model: a thread, or `count` processes with the tokenizer of a folder.
 
@@ -224,8 +211,10 @@ class Workers:
         if not (self._count and several):
             return self._thread, self._here
         if self._processes is None:
-            self._processes = self._open.enter_context(helpers(self._count, _load, str(self._folder)))
-        return self._processes, _in_process
+            self._processes = self._open.enter_context(
+                helpers(self._count, tokenise_worker.set_up, str(self._folder))
+            )
+        return self._processes, tokenise_worker.tokens
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
         return RoleLayout(self._tokenizer, 0, title=title).tokens(texts)
