@@ -1,21 +1,20 @@
 """A package outside the source tree adds an objective, a format, an index back end and a command.
 
 The package is the examples of CONTRIBUTING.md, word for word: one file and one line of entry points each. It is put
-on the path of a subprocess as pip would install it, and used through the command line.
+on the path of a process as pip would install it, and used through the command line.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.worlds.processes import run_commands, together
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -45,30 +44,10 @@ def site(tmp_path_factory):
     return folder, groups
 
 
-SCRIPT = """
-import json, sys
-from typer.testing import CliRunner
-from liebig.cli import make_app
-
-for words in json.load(sys.stdin):
-    result = CliRunner().invoke(make_app(), words)
-    print(json.dumps([result.exit_code, result.output]), flush=True)
-"""
-
-
-def liebig(site: Path, home: Path, *commands: str) -> list[tuple[int, str]]:
+def liebig(site: Path, folder: Path, *commands: str) -> list[tuple[int, str]]:
     """Exit code and output of commands, run in a process of its own whose path has the package."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT / "src")])}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        input=json.dumps([shlex.split(command) for command in commands]),
-        cwd=home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [(code, output) for code, output in map(json.loads, done.stdout.splitlines())]
+    home = folder / "home"
+    return together(run_commands, 1, folder, site, home, [shlex.split(command) for command in commands])[0]
 
 
 def test_each_extension_is_one_file_and_one_line(site):
@@ -79,7 +58,9 @@ def test_each_extension_is_one_file_and_one_line(site):
 
 
 def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_path):
-    (tmp_path / "mine.diary").write_text(DIARY)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mine.diary").write_text(DIARY)
     start = "model.kind=folder model.path=liebig:mini-v2 max_length=32 loop.steps=2 loop.batch=4"
     results = liebig(
         site[0],
@@ -97,14 +78,15 @@ def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_p
     assert [output for code, output in results if code != 0] == []
     assert "Count the documents of a collection." in results[0][1]
     assert "mine.diary: diary (A .diary file)" in results[1][1]
-    assert json.loads((tmp_path / "count" / "count.json").read_text()) == {"documents": 28}
-    lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text().splitlines()]
+    assert json.loads((home / "count" / "count.json").read_text()) == {"documents": 28}
+    lines = [json.loads(line) for line in (home / "model" / "log.jsonl").read_text().splitlines()]
     assert any("first_word" in line.get("losses", {}) for line in lines)
-    assert json.loads((tmp_path / "index" / "index.json").read_text())["kind"] == "array"
+    assert json.loads((home / "index" / "index.json").read_text())["kind"] == "array"
     assert "1840-03-" in results[-1][1]
 
 
 def test_without_the_package_its_names_are_one_sentence(tmp_path):
+    (tmp_path / "home").mkdir()
     [(code, output)] = liebig(tmp_path, tmp_path, "pretrain objective.kind=first-word --out model")
     assert code == 2
     assert "first-word" in output

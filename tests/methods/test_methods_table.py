@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -18,6 +14,7 @@ from liebig.methods import METHODS, head_classes, methods
 from liebig.methods.base import Method
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import AnySource
+from tests.worlds.processes import run_commands, together
 
 PACKAGE = '''
 from typing import ClassVar, Literal
@@ -108,20 +105,14 @@ def test_every_kind_is_in_the_schema():
     assert all(f'"{kind}"' in text for kind in METHODS)
 
 
-def installed(folder: Path) -> dict[str, str]:
-    """The environment of a machine where a package with a method of its own is installed."""
-    (folder / "quiet.py").write_text(PACKAGE)
-    about = folder / "quiet-1.0.dist-info"
-    about.mkdir()
+def test_another_package_adds_a_method(smoke, tmp_path):
+    site = tmp_path / "package"
+    about = site / "quiet-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "quiet.py").write_text(PACKAGE)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: quiet\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[liebig.methods]\nquiet = quiet:Quiet\n")
-    paths = [str(folder), *(os.environ.get("PYTHONPATH") or "").split(os.pathsep)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-
-
-def test_another_package_adds_a_method(smoke, tmp_path):
-    (tmp_path / "package").mkdir()
-    arguments = [
+    command = [
         "pretrain",
         "model={kind='new', layers=1, width=16, heads=2}",
         f"stores=[{{path='{smoke / 'store'}'}}]",
@@ -130,13 +121,7 @@ def test_another_package_adds_a_method(smoke, tmp_path):
         "--out",
         str(tmp_path / "out"),
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "liebig", *arguments],
-        env=installed(tmp_path / "package"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    [[(code, output)]] = together(run_commands, 1, tmp_path / "process", site, tmp_path, [command])
+    assert code == 0, output
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert next(line["losses"].keys() for line in lines if "losses" in line) == {"length"}

@@ -6,8 +6,10 @@ commands that join the other processes by themselves work too.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -51,6 +53,26 @@ def together(function: Callable[..., Any], size: int, folder: Path, *args: Any) 
         process.join(PATIENCE)
         assert process.exitcode == 0, (folder / "error.txt").read_text()
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(size)]
+
+
+def install(site: Path) -> None:
+    """Import liebig anew in this process, as on a machine where the packages in `site` are installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "liebig"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(site))
+    importlib.invalidate_caches()
+
+
+def run_commands(world: Any, site: Path, home: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
+    """Exit code and output of commands, in a folder, where the packages in `site` are installed."""
+    install(site)
+    os.chdir(home)
+    from typer.testing import CliRunner
+
+    from liebig.cli import make_app
+
+    results = [CliRunner().invoke(make_app(), words) for words in commands]
+    return [(result.exit_code, result.output) for result in results]
 
 
 def _child(function: Callable[..., Any], rank: int, size: int, folder: Path, args: tuple[Any, ...]) -> None:
