@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import liebig
-from liebig import encoders
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Section
 from liebig.commands import STAGES
+from tests.worlds.models import small_encoder
 
 TOPICS = {
     "barley": "Barley grows in cool ground. What limits it is the nutrient that is scarcest.",
@@ -24,8 +24,9 @@ TOPICS = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A BEIR folder, its collection, and a store of the same texts."""
+    """A BEIR folder, its collection, a model, and a store of the same texts."""
     folder = tmp_path_factory.mktemp("api")
+    model = small_encoder(folder / "model")
     (folder / "data" / "qrels").mkdir(parents=True)
     rows = [{"_id": name, "title": name, "text": text} for name, text in TOPICS.items()]
     asked = [{"_id": f"q{name}", "text": f"what is {name}"} for name in TOPICS]
@@ -39,7 +40,7 @@ def world(tmp_path_factory):
 
     stages = {
         "collection": {"kind": "init", "paths": [str(folder / "data")]},
-        "store": {"kind": "prepare", "collection": "@collection", "tokenizer": "liebig:mini-v2"},
+        "store": {"kind": "prepare", "collection": "@collection", "tokenizer": str(model)},
     }
     pipeline.run(pipeline.plan_stages(STAGES, stages, folder), lambda line: None)
     return folder
@@ -98,7 +99,7 @@ def test_a_build_prints_its_check_and_opens_its_retriever(tmp_path):
 
 def test_training_and_evaluation_are_those_of_the_commands(world, tmp_path):
     config = {
-        "model": {"kind": "folder", "path": str(encoders.folder())},
+        "model": {"kind": "folder", "path": str(world / "model")},
         "stores": [{"path": str(world / "store")}],
         "objective": {"kind": "mlm"},
         "loop": {"steps": 2, "batch": 2},
@@ -130,7 +131,7 @@ def test_a_recipe_file_comes_first_and_keywords_are_laid_over_it(world, tmp_path
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(f"""
 stores = [{{ path = "{world / "store"}" }}]
-model = {{ kind = "folder", path = "liebig:mini-v2" }}
+model = {{ kind = "folder", path = "{world / "model"}" }}
 objective = {{ kind = "mlm" }}
 max_length = 32
 loop = {{ steps = 5, batch = 2 }}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
 from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
 
@@ -56,3 +58,11 @@ def random_row(lengths: tuple[int, ...] = LENGTHS, seed: int = 1, segments: bool
 @lru_cache
 def tokenizer() -> Tokenizer:
     return Tokenizer.train(TEXTS * 3, vocab_size=VOCAB, max_length=64)
+
+
+def small_encoder(folder: Path) -> Path:
+    """A model folder in place of the bundled encoder, where nothing depends on what is found."""
+    words = Tokenizer.train(TEXTS * 3, vocab_size=200, max_length=256)
+    backbone = Backbone.create(1, 32, 2, words.vocab_size, max_positions=256, dropout=0.0, seed=3)
+    Encoder(backbone, words).save(folder)
+    return folder
