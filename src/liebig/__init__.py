@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from liebig.bm25.search import BM25
     from liebig.collection.collection import Collection
     from liebig.indexes import open_index
+    from liebig.model.cross_encoder import CrossEncoder
     from liebig.model.encoder import Encoder
     from liebig.search.retriever import Result, Retriever
 
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BM25",
     "Collection",
+    "CrossEncoder",
     "Encoder",
     "Result",
     "Retriever",
@@ -37,6 +39,7 @@ __all__ = [
 HOMES = {
     "BM25": "liebig.bm25.search",
     "Collection": "liebig.collection.collection",
+    "CrossEncoder": "liebig.model.cross_encoder",
     "Encoder": "liebig.model.encoder",
     "Result": "liebig.search.retriever",
     "Retriever": "liebig.search.retriever",

@@ -11,8 +11,12 @@ from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
+from liebig.collection.collection import Collection
+from liebig.commands.finetune import run as run_finetune
+from liebig.commands.mine import MineConfig, run as run_mine
 from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
 from liebig.commands.rerank_train import RerankTraining, run as run_train
+from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.reranker import (
     PointwiseReranker,
     RerankBatches,
@@ -22,6 +26,7 @@ from liebig.methods.reranker import (
     soft_labels,
 )
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder
+from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
@@ -157,6 +162,48 @@ def test_what_is_trained_gives_sentence_transformers_the_same_numbers(
     assert ours.activation == activation
     pairs = [("stone river", "bread"), ("stone", "river stone bread " * 30), ("salt " * 60, "salt " * 50)]
     np.testing.assert_allclose(ours.predict(pairs), theirs.predict(pairs), rtol=0, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def foreign(model, tmp_path_factory):
+    """A model of transformers with two labels."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = tmp_path_factory.mktemp("foreign")
+    torch.manual_seed(0)
+    made = AutoModelForSequenceClassification.from_pretrained(model, num_labels=2)
+    torch.nn.init.normal_(made.classifier.weight)
+    made.save_pretrained(folder)
+    Tokenizer.from_folder(model).save(folder)
+    return folder
+
+
+def test_a_model_of_others_denoises_and_teaches_by_raw_scores(foreign, model, collection, tmp_path):
+    cross, texts = CrossEncoder.load(foreign, device="cpu"), Collection(collection)
+    run = tmp_path / "first.trec"
+    run.write_text("".join(f"q{i} Q0 p{i + j} {j + 1} {9 - j} t\n" for i in range(3) for j in range(4)))
+    tree = {"collection": str(collection), "models": [str(foreign)], "device": "cpu"}
+    config = parse(RerankScoreConfig, tree | {"run": str(run)})
+    scored = stage(tmp_path / "run", "rerank score", config, run_score) / "scores.trec"
+    raw = {tuple(line.split()[:3:2]): float(line.split()[4]) for line in scored.read_text().splitlines()}
+    pairs = [(texts.query(query), texts.passage(passage)) for query, passage in raw]
+    np.testing.assert_allclose(list(raw.values()), cross.score(pairs), rtol=0, atol=1e-4)
+    odds = float(np.median(list(raw.values())))
+    below = 1 / (1 + np.exp(-odds))  # half of the candidates lie under it
+    source = {"run": str(run), "sample": "top"}
+    fields = {"collection": str(collection), "sources": [source], "duplicates": "none", "scores": str(scored)}
+    mined = stage(tmp_path / "mined", "mine", parse(MineConfig, fields | {"below": below}), run_mine)
+    groups = [group for group in Collection(mined).groups("train") if group.negatives]
+    assert groups
+    assert all(raw[group.query, id] < odds for group in groups for id in group.negatives)
+    config = parse(RerankScoreConfig, tree | {"groups": str(mined)})
+    taught = stage(tmp_path / "scored", "rerank score", config, run_score)
+    start = {"kind": "folder", "path": str(model)}
+    loop = {"steps": 1, "batch": 2, "workers": 0, "log_every": 1}
+    fields = {"model": start, "collection": str(collection), "groups": [str(taught)], "loop": loop}
+    fields |= {"negatives": 1, "query_length": 16, "passage_length": 32, "objective": {"kind": "distill"}}
+    config = parse(FinetuneConfig, fields)
+    assert (stage(tmp_path / "student", "finetune", config, run_finetune) / "model").is_dir()
 
 
 def test_training_goes_on_from_a_cross_encoder_with_its_head(model, collection, tmp_path):

@@ -1,4 +1,4 @@
-"""The recipe of encoding, and of exporting to ONNX."""
+"""`liebig onnx`: an encoder or a cross-encoder for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from pydantic import Field
 from liebig.base.config import Config, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
+from liebig.model.loading import is_classifier
 from liebig.search.embed_onnx import export
 
 
 class OnnxConfig(Config):
-    """`liebig onnx`: a model for ONNX Runtime, in fp32 or int8."""
+    """`liebig onnx`: an encoder or a cross-encoder for ONNX Runtime, in fp32 or int8."""
 
-    model: ModelPath = Field(description="The model's folder, or org/name of the hub.")
+    model: ModelPath = Field(description="An encoder or a cross-encoder, by folder or org/name.")
     int8: bool = Field(True, description="Quantise the weights to int8.")
     opset: int = Field(18, ge=17, description="ONNX operator set version.")
 
 
-def run(config: Any, folder: Folder) -> None:
+def run(config: OnnxConfig, folder: Folder) -> None:
     """`liebig onnx`: reads a model, writes its export."""
-    export(Encoder.load(config.model), folder.path, int8=config.int8, opset=config.opset)
+    how: dict[str, Any] = {"int8": config.int8, "opset": config.opset}
+    if is_classifier(config.model):
+        CrossEncoder.load(config.model, device="cpu").export(folder.path, **how)
+    else:
+        export(Encoder.load(config.model), folder.path, **how)
 
 
 STAGE = Stage("onnx", OnnxConfig, run, "liebig onnx runs/condenser/model --out runs/onnx", positional="model")

@@ -25,14 +25,15 @@ from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
-from liebig.base.machine import chosen
+from liebig.base.machine import chosen, threads
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
 from liebig.model.folder import write_json, written_beside
 from liebig.model.loading import is_classifier, load_classifier, quiet, read_json, readable
+from liebig.model.onnx_graph import is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
-from liebig.ragged import split_by_budget
+from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer
 
@@ -81,6 +82,7 @@ class CrossEncoder(nn.Module):
         # Whether the model is told which of the two texts a token belongs to.
         self.segments = segments and getattr(backbone.config, "type_vocab_size", 0) > 1
         self.around = len(tokenizer.wrap_pair([], [])[0])
+        self.graph: OnnxGraph | None = None  # runs instead of the backbone, where the folder is an export
 
     @classmethod
     def load(
@@ -97,7 +99,10 @@ class CrossEncoder(nn.Module):
                 file=source,
                 fix="name a cross-encoder, or train one with liebig rerank train",
             )
-        return cls.start(folder, length=length).to(chosen(device)).eval()
+        made = cls.start(folder, length=length)
+        if is_export(folder):
+            made.graph = OnnxGraph(folder, tokenizer=made.tokenizer)
+        return made.to("cpu" if made.graph else chosen(device)).eval()
 
     @classmethod
     def start(
@@ -146,6 +151,8 @@ class CrossEncoder(nn.Module):
 
     def logits(self, packed: Packed) -> Tensor:
         """What the model's head gives, B x C."""
+        if self.graph is not None:
+            return self.graph(packed)
         logits_BC = self.backbone.class_logits(packed)
         return logits_BC if logits_BC.dtype == torch.float64 else logits_BC.float()
 
@@ -229,6 +236,50 @@ class CrossEncoder(nn.Module):
             if self.prompt or self.lowercase:
                 write_modules(self, beside)
             (beside / "README.md").write_text(model_card(self), encoding="utf-8")
+
+    def export(self, folder: Path, *, int8: bool = True, opset: int = 18) -> None:
+        """The same folder with a graph for ONNX Runtime in it, which `load` then runs on the CPU."""
+        from transformers import AutoModelForSequenceClassification
+
+        needs("onnx", "onnxscript", "onnxruntime")
+        self.save(folder)
+        with quiet():
+            model = AutoModelForSequenceClassification.from_pretrained(
+                str(folder), attn_implementation="eager", local_files_only=True, dtype=torch.float32
+            )
+        names = ["input_ids", "attention_mask", *["token_type_ids"] * self.segments]
+        write_graph(Logits(model), folder, names, "logits", int8=int8, opset=opset)
+
+
+class Logits(nn.Module):
+    """Token ids, mask and perhaps token types (B x L) to logits, with transformers' own padded forward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        typed = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **typed).logits
+        return logits
+
+
+class OnnxGraph:
+    """The graph of an export, run on packed rows."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        self._session, self._pad = session(folder, threads()), tokenizer.pad
+        self._segments = any(part.name == "token_type_ids" for part in self._session.get_inputs())
+
+    def __call__(self, packed: Packed) -> Tensor:
+        """Logits, B x C."""
+        inputs = padded(Ragged(packed.tokens.numpy(), packed.bounds), self._pad)
+        if self._segments:
+            types = padded(Ragged(packed.segment_ids.numpy(), packed.bounds), 0)["input_ids"]
+            inputs["token_type_ids"] = types
+        return torch.from_numpy(self._session.run(["logits"], inputs)[0])
 
 
 def relevance(logits_NC: Tensor) -> Tensor:

@@ -34,11 +34,12 @@ from liebig.base.hub import model_folder
 from liebig.base.machine import cores, helpers
 from liebig.base.records import Title
 from liebig.model.encoder import Encoder
+from liebig.model.onnx_graph import is_export
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search import tokenise_worker
 from liebig.search.embed_cpu import LeanForward, supports
-from liebig.search.embed_onnx import OnnxModel, is_export
+from liebig.search.embed_onnx import OnnxModel
 from liebig.text.layout import Record, Role, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
