@@ -9,6 +9,7 @@
     work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
+    work/given       a user's own questions; work/examples*, work/finetuned*: what is trained on them
     work/pool-*      the pool, indexed for the checks; work/check-start says whether the start is a good retriever
 
 Stages that are up to date are skipped, so an interrupted build resumes, and a repeated one changes nothing. The corpus
@@ -36,7 +37,7 @@ from liebig.base.hub import model_folder
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, lessons, listwise, questions, training
+from liebig.builder import check, lessons, listwise, questions, training, user_questions
 from liebig.builder.cutting import LENGTH
 from liebig.collection.collection import Collection
 from liebig.formats.documents import document_lines
@@ -79,6 +80,10 @@ class BuildConfig(Config):
     minutes: float = Field(
         default=30.0, ge=0, description="Minutes of training on the corpus; 0 keeps the encoder untrained."
     )
+    questions: str | None = Field(
+        default=None,
+        description="Your own questions, with or without judged passages: JSON lines, CSV, TSV, text, a BEIR folder.",
+    )
     language: str = Field(default="en", description="Language of the texts, by name or code.")
     seed: int = Field(default=0, ge=0, description="Seed of all random choices.")
     strict: bool = Field(
@@ -116,6 +121,7 @@ STAGES = (
     questions.STAGE,
     questions.REST,
     check.STAGE,
+    *user_questions.STAGES,
     training.MEAN,
     *lessons.STAGES,
     *listwise.STAGES,
@@ -233,6 +239,8 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     start = config.start
     if config.teacher is not None and config.minutes <= 0:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
+    if config.questions is not None:  # what is wrong with the file is said before the work begins
+        user_questions.read_file(Path(config.questions))
     collection = read_collection(builder, config, start)
     bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
     checked, models = _check(builder, config, start, collection)
@@ -315,7 +323,9 @@ def _check(
 
     Of an encoder that is a good retriever already, the mean of before and after is what training gives.
     """
-    asked = builder.work("questions", {"collection": str(collection), "seed": config.seed})
+    made = builder.work("questions", {"collection": str(collection), "seed": config.seed})
+    given = _given(builder, config, collection)
+    asked = made if given is None else given
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
     models = {check.START: Encoders(start)}
     vectors = {check.START: str(_encode(builder, "pool-start", asked, start))}
@@ -323,20 +333,61 @@ def _check(
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
     if config.teacher is not None:
-        models |= _teach(builder, config, model_folder(config.teacher), start, collection, asked)
+        models |= _teach(builder, config, model_folder(config.teacher), start, collection, made)
         for name, one in models.items():
             if name not in vectors:
                 pool = "pool-teacher" if one.vectors is not None else f"pool-{name}"
                 vectors[name] = str(_encode(builder, pool, asked, one.model))
         fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
         fields["shown"] = [name for name in models if name == check.TEACHER]
-    elif _train(builder, config, start, collection, asked):
+    elif _train(builder, config, start, collection, made):
         trained = builder.out / WORK / "trained" / "model"
         if check.read(builder.work("check-start", fields))["fair"]:
             trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
         models["trained"] = Encoders(trained)
         vectors["trained"] = str(_encode(builder, "pool-trained", asked, trained))
+    if given is not None and config.minutes > 0:
+        fields["parts"], own = _train_on_questions(builder, fields, start)
+        models[questions.OWN] = Encoders(own)
     return builder.part("checks", fields), models
+
+
+def _given(builder: Builder, config: BuildConfig, collection: Path) -> Path | None:
+    """The user's own questions, where there are enough to decide."""
+    if config.questions is None:
+        return None
+    fields = {"file": config.questions, "collection": str(collection), "sources": list(config.sources)}
+    given = builder.work("given", {**fields, "seed": config.seed})
+    notes, judged = user_questions.notes_of(given)
+    for note in notes:
+        builder.say(note)
+    return given if judged >= user_questions.FEWEST else None
+
+
+def _train_on_questions(
+    builder: Builder, fields: Mapping[str, Any], start: Path
+) -> tuple[dict[str, list[str]], Path]:
+    """Vectors of the pool by encoders that were trained without a part of the questions, and the one of all of them."""
+    asked, vectors = Path(fields["questions"]), fields["encoders"][check.START]
+    _, judged = user_questions.notes_of(asked)
+    if judged < user_questions.TRAINABLE:
+        builder.say(
+            f"training on your questions: skipped, {judged} judged ones are too few "
+            f"({user_questions.TRAINABLE} are enough)"
+        )
+        return {}, start
+
+    def trained(name: str, **without: int) -> Path:
+        mined = {"questions": str(asked), "bm25": fields["bm25"], "vectors": vectors, **without}
+        examples = builder.work(f"examples{name}", {"kind": "examples", **mined})
+        recipe = user_questions.recipe(start, examples, Encoder.load(start).max_length)
+        finetuned = builder.work(f"finetuned{name}", recipe)
+        between = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model")}
+        return builder.work(f"finetuned{name}-mean", between) / "model"
+
+    parts = [trained(f"-without-{part}", without=part) for part in range(user_questions.PARTS)]
+    pools = [str(_encode(builder, f"pool-without-{part}", asked, model)) for part, model in enumerate(parts)]
+    return {questions.OWN: pools}, trained("")
 
 
 def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path, asked: Path) -> bool:

@@ -55,6 +55,7 @@ SHARED = 3  # a title that more documents have is not a question
 LONGEST = 64  # a title or heading over more passages says too little about each
 WORDS = (5, 25)  # of a sentence that is a question
 KEYWORDS = (2, 6)
+OWN = "yours"  # the kind of a user's own questions (user_questions.py)
 SALIENT = 12  # words of a passage that keywords are drawn from
 InSample = Callable[[str], bool]
 
@@ -70,12 +71,13 @@ class QuestionsConfig(Config):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, the passages that answer it, and the text that is taken out of them first."""
+    """A question, the passages that answer it, the text that is taken out of them first, and passages that do not."""
 
     text: str
     passages: tuple[str, ...]
     kind: str
     cut: str = ""
+    against: tuple[str, ...] = ()
 
 
 def write_questions(config: QuestionsConfig, folder: Folder) -> None:
@@ -91,7 +93,8 @@ def write_questions(config: QuestionsConfig, folder: Folder) -> None:
     write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in asked))
     write_lines(folder.path / HELD, sorted(held))
     with CollectionWriter(folder.path) as writer:
-        for passage in _pool(collection, {id for q in asked for id in q.passages}, config):
+        answers = {id for question in asked for id in question.passages}
+        for passage in draw_pool(collection, answers, config.pool, config.seed):
             writer.add(Item(bare(passage, cuts[passage.id]), Where(str(collection.path))))
     if len(rest) >= LEAST:
         _write_pairs(folder.path / PAIRS, rest, collection)
@@ -144,7 +147,8 @@ def _write_pairs(path: Path, questions: Sequence[Question], collection: Collecti
 
 def read(folder: Path) -> list[Question]:
     """The questions that `write_questions` wrote."""
-    return [Question(**row | {"passages": tuple(row["passages"])}) for row in _rows(folder / QUESTIONS)]
+    lists = ("passages", "against")
+    return [Question(**row | {name: tuple(row[name]) for name in lists}) for row in _rows(folder / QUESTIONS)]
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -285,16 +289,16 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _pool(collection: Collection, answers: set[str], config: QuestionsConfig) -> list[Passage]:
+def draw_pool(collection: Collection, answers: set[str], size: int, seed: int) -> list[Passage]:
     """The answers, and other passages drawn by hash, in the order of the collection."""
     others = collection.count("passages") - len(answers)
-    limit = int(2**64 * max(0, config.pool - len(answers)) / max(1, others))
-    return [p for p in collection.passages() if p.id in answers or _place(config.seed + 1, p.id) < limit]
+    limit = int(2**64 * max(0, size - len(answers)) / max(1, others))
+    return [p for p in collection.passages() if p.id in answers or _place(seed + 1, p.id) < limit]
 
 
-def folds(questions: Sequence[Question], count: int, seed: int) -> list[int]:
+def folds(questions: Sequence[Question], count: int) -> list[int]:
     """The fold of every question, 0 … count - 1, by its text."""
-    return [_place(seed + 2, question.text) % count for question in questions]
+    return [_place(count, question.text) % count for question in questions]
 
 
 def kinds(questions: Iterable[Question]) -> dict[str, int]:

@@ -1,0 +1,329 @@
+"""A user's own questions, with or without judged passages (`liebig build --questions FILE`).
+
+| file                      | a question                        | what is relevant                                  |
+| ------------------------- | --------------------------------- | ------------------------------------------------- |
+| JSON lines                | `question`, `query` or `text`     | `relevant`: ids, or ids with grades; or one       |
+|                           |                                   | `passage` with its `relevance` (of `liebig label`)|
+| CSV or TSV                | the first column, or one so named | the second column: an id; the third: a grade      |
+| text                      | a line                            | nothing                                           |
+| BEIR folder, or its qrels | `queries.jsonl`                   | `qrels/*.tsv`                                     |
+
+An id is that of a passage, of a document, or the path of a file; of the latter two, all passages are relevant. What is
+said of a question in several lines is put together, and the last word about a passage counts.
+
+Judged questions take the place of those made from the corpus (`questions.py`): they decide, and tune the fusion.
+TRAINABLE or more also train: the encoder learns them with negatives that the untrained hybrid finds, moved half the way
+(`mean`). What the check is told of that encoder is cross-fitted: each of PARTS parts of the questions is answered by an
+encoder that was trained on the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from liebig.base.config import Config, InputPath, Unrecorded
+from liebig.base.errors import DataError
+from liebig.base.pipeline import Stage
+from liebig.base.records import Group, Judgement, Query
+from liebig.base.workspace import Folder
+from liebig.builder.check import MANY, PLAIN
+from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool, folds, read as read_questions
+from liebig.collection.collection import Collection
+from liebig.collection.writer import CollectionWriter
+from liebig.formats import detect
+from liebig.formats.inputs import Source, source_of
+from liebig.formats.items import Item, Options, Row, Where, as_grade, as_id, as_list, as_text
+from liebig.formats.output import json_line, write_lines
+from liebig.formats.rows import container_of, csv_rows, rows, text_lines
+from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
+
+UNJUDGED, NOTES, TRAIN = "unjudged.jsonl", "notes.json", "train"
+FEWEST = 20  # judged questions that decide; of fewer, one or two would
+TRAINABLE = MANY  # judged questions that an encoder is trained on
+PARTS = 3  # of the questions, for cross-fitting the training
+POOL = 20_000  # passages they are asked against: all of most corpora
+TEXT = ("question", "query", "text")
+ONE = ("passage", "document", "doc", "path")
+SEVERAL = ("relevant", "passages", "documents", "positives")
+GRADE = ("relevance", "grade", "label", "score")
+DEPTH = 50  # of the ranking that negatives come from
+NEGATIVES = 20  # kept of a question
+SAFE = 0.95  # a passage that scores more than this share of a relevant one's score may be relevant too
+LR, EPOCHS, BATCH = 2e-5, 6, 16
+
+
+@dataclass
+class UserQuestion:
+    """A question, the grades of what was judged for it, by the ids in the file, and where it stands."""
+
+    text: str
+    where: Where
+    grades: dict[str, int | None] = field(default_factory=dict)  # None: withdrawn
+    places: dict[str, Where] = field(default_factory=dict)
+
+
+def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
+    """The questions of a file or folder, each once, and a note about those that are repeated."""
+    known: dict[str, UserQuestion] = {}
+    repeated: list[Where] = []
+    for text, where, grades in _read(path):
+        if not text.strip():
+            where.refuse("the question is empty", "write one, or remove the line")
+        key = " ".join(text.casefold().split())
+        if key in known and grades.items() <= known[key].grades.items():
+            repeated.append(where)
+        question = known.setdefault(key, UserQuestion(text.strip(), where))
+        question.grades |= grades
+        question.places |= dict.fromkeys(grades, where)
+    if not known:
+        raise DataError("there are no questions in it", file=path, fix="write one per line")
+    notes = (f"{path}: {len(repeated):,} lines repeat earlier ones (the first is line {where.line}); each counts once."
+             for where in repeated[:1])  # fmt: skip
+    return list(known.values()), list(notes)
+
+
+Entry = tuple[str, Where, dict[str, int | None]]
+
+
+def _read(path: Path) -> Iterator[Entry]:
+    source = source_of(path)
+    if source.is_folder or source.parent == "qrels":
+        return _beir(path)
+    if source.suffix in (".csv", ".tsv"):
+        return _table(source, "\t" if source.suffix == ".tsv" else ",")
+    if container_of(source) is None:
+        return ((line, Where(source.label, number), {}) for number, line in text_lines(source))
+    return (_row(row, where) for where, row in rows(source))
+
+
+def _beir(path: Path) -> Iterator[Entry]:
+    """Queries and judgements of a folder, or the judgements of one file below it; the corpus is not read."""
+    folder = path if path.is_dir() else path.parent.parent
+    files = [path] if path.is_file() else sorted(folder.glob("qrels/*"))
+    texts: dict[str, tuple[str, Where]] = {}
+    judged: dict[str, dict[str, int | None]] = {}
+    places: dict[str, Where] = {}
+    for file in [*sorted(folder.glob("queries.jsonl*")), *files]:
+        for match in detect(file):
+            for record, where, _ in match.items(Options()):
+                if isinstance(record, Query):
+                    texts[record.id] = record.text, where
+                elif isinstance(record, Judgement):
+                    judged.setdefault(record.query, {})[record.passage] = record.relevance
+                    places.setdefault(record.query, where)
+    if not texts:
+        raise DataError("there is no queries.jsonl in it", file=folder, fix="name a file of questions")
+    for query in judged if path.is_file() else texts:
+        if query not in texts:
+            places[query].refuse(f"there is no query {query!r} in queries.jsonl")
+        yield *texts[query], judged.get(query, {})
+
+
+def _table(source: Source, delimiter: str) -> Iterator[Entry]:
+    """Columns under names of ours, or question, id and grade in this order."""
+    names: list[str] | None = None
+    for where, cells in csv_rows(source, delimiter):
+        if names is None:
+            header = [cell.strip().casefold() for cell in cells]
+            has_header = any(name in header for name in TEXT)
+            names = header if has_header else [TEXT[0], ONE[0], GRADE[0]]
+            if has_header:
+                continue
+        if len(cells) > len(names):
+            where.refuse(f"the line has {len(cells)} columns, not {len(names)}", "quote texts with commas")
+        yield _row({name: cell for name, cell in zip(names, cells) if cell.strip()}, where)
+
+
+def _row(row: Row, where: Where) -> Entry:
+    text = next((row[name] for name in TEXT if name in row), None)
+    if text is None:
+        where.refuse(
+            f"there is no question in it, only {', '.join(row) or 'nothing'}", f"name it {TEXT[0]!r}"
+        )
+    grades: dict[str, int | None] = {}
+    grade = next((row[name] for name in GRADE if name in row), 1)
+    for name in (name for name in ONE if name in row):
+        grades[as_id(row[name], where)] = None if grade is None else as_grade(grade, where)
+    for name in (name for name in SEVERAL if name in row):
+        if isinstance(row[name], Mapping):
+            grades |= {as_id(id, where): as_grade(one, where) for id, one in row[name].items()}
+        elif isinstance(row[name], str):
+            grades[as_id(row[name], where)] = 1
+        else:
+            grades |= {as_id(id, where): 1 for id in as_list(row[name], where, name)}
+    return as_text(text, where, "question"), where, grades
+
+
+def judge(
+    questions: Sequence[UserQuestion], collection: Collection, sources: Sequence[str], file: Path
+) -> tuple[list[Question], list[str], list[str]]:
+    """Questions with their relevant passages, texts of those without, and what is worth saying."""
+    owners = _passages(collection, {id for q in questions for id in q.grades}, sources)
+    judged: list[Question] = []
+    unjudged: list[str] = []
+    unknown: dict[str, Where] = {}
+    total = 0
+    for question in questions:
+        grades: dict[str, int] = {}
+        for id, grade in question.grades.items():
+            total += 1
+            if id not in owners:
+                unknown.setdefault(id, question.places[id])
+            elif grade is not None:
+                grades |= dict.fromkeys(owners[id], grade)
+        relevant = tuple(id for id, grade in grades.items() if grade > 0)
+        if relevant:
+            against = tuple(id for id, grade in grades.items() if grade <= 0)
+            judged.append(Question(question.text, relevant, OWN, against=against))
+        else:
+            unjudged.append(question.text)
+    if unknown:
+        first, where = next(iter(unknown.items()))
+        if len(unknown) == total:
+            where.refuse(
+                f"none of the judged passages is in the corpus; the first is {first!r}",
+                "use ids of passages or documents as liebig search shows them, or paths of files",
+            )
+        notes = [
+            f"{file}: {len(unknown):,} of the judged ids are not in the corpus and are left out; the first is "
+            f"{first!r} (line {where.line})."
+        ]
+    else:
+        notes = []
+    return judged, unjudged, notes
+
+
+def _passages(collection: Collection, names: set[str], sources: Sequence[str]) -> dict[str, list[str]]:
+    """The passages that each name stands for: itself, those of a document, or of the file at a path."""
+    aliases: dict[str, list[str]] = {}
+    for name in names:
+        for alias in _aliases(name, sources):
+            aliases.setdefault(alias, []).append(name)
+    found: dict[str, list[str]] = {}
+    for passage in collection.passages():
+        for name in {*aliases.get(passage.id, ()), *aliases.get(passage.doc, ())}:
+            found.setdefault(name, []).append(passage.id)
+    return found
+
+
+def _aliases(name: str, sources: Sequence[str]) -> Iterator[str]:
+    """What a document can be called: its id, or its place below a source."""
+    yield name
+    path = Path(name).expanduser()
+    for source in map(Path, sources):
+        for given in (path, source / path):
+            if given.exists() and given.resolve().is_relative_to(source.resolve()):
+                below = given.resolve().relative_to(source.resolve())
+                yield below.as_posix() if below.parts else source.name
+
+
+class UserQuestionsConfig(Config):
+    """Questions of a file, and the passages they are asked against."""
+
+    file: InputPath = Field(description="Questions, with or without judged passages.")
+    collection: InputPath = Field(description="A collection with passages.")
+    sources: Annotated[tuple[str, ...], Unrecorded()] = Field(
+        (), description="Where the collection's files lie, for judgements that name their paths."
+    )
+    pool: int = Field(POOL, ge=1, description="Maximum number of passages they are asked against.")
+    seed: int = Field(0, description="Draws the pool.")
+
+
+def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
+    """Write judged questions and their pool as `questions.py` does, the others beside them, and notes."""
+    collection = Collection(config.collection)
+    given, repeated = read_file(config.file)
+    judged, unjudged, notes = judge(given, collection, config.sources, config.file)
+    notes = [*repeated, *notes]
+    if 0 < len(judged) < FEWEST:
+        notes.append(
+            f"{len(judged)} of your questions have a relevant passage; {FEWEST} are needed to decide, so questions "
+            "made from the corpus decide."
+        )
+    if unjudged:
+        notes.append(
+            f"{len(unjudged):,} of your questions have no relevant passage yet. To judge them: liebig label."
+        )
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in judged))
+    write_lines(folder.path / UNJUDGED, (json_line({"text": text}) for text in unjudged))
+    named = {id for question in judged for id in (*question.passages, *question.against)}
+    with CollectionWriter(folder.path) as writer:
+        for passage in draw_pool(collection, named, config.pool, config.seed):
+            writer.add(Item(passage, Where(str(collection.path))))
+    folder.write_json(NOTES, {"notes": notes, "judged": len(judged)})
+
+
+def notes_of(folder: Path) -> tuple[list[str], int]:
+    """What `write_user_questions` has to say, and how many questions are judged."""
+    written = json.loads((folder / NOTES).read_text(encoding="utf-8"))
+    return written["notes"], written["judged"]
+
+
+class ExamplesConfig(Config):
+    """Judged questions as training examples, with negatives that the hybrid finds."""
+
+    questions: InputPath = Field(description="What the stage of a user's questions wrote.")
+    bm25: InputPath = Field(description="BM25 index of the pool.")
+    vectors: InputPath = Field(description="Vectors of the pool.")
+    without: int | None = Field(
+        None, ge=0, lt=PARTS, description="The part of the questions to leave out [default: none]."
+    )
+
+
+def write_examples(config: ExamplesConfig, folder: Folder) -> None:
+    """Write a collection with groups of relevant and other passages, to fine-tune on."""
+    questions = read_questions(config.questions)
+    parts = folds(questions, PARTS)
+    asked = [question for question, part in zip(questions, parts) if part != config.without]
+    systems = [open_system(config.bm25), open_system(config.vectors)]
+    hybrid = Hybrid(systems, weighted_by(PLAIN, "minmax"))
+    hits = hybrid.search([Query("", question.text) for question in asked], DEPTH)
+    pool = Collection(config.questions)
+    where = Where(str(config.questions))
+    written: set[str] = set()
+    with CollectionWriter(folder.path) as writer:
+        for number, (question, found) in enumerate(zip(asked, hits)):
+            group = Group(f"q{number}", question.passages, tuple(negatives(question, found)))
+            writer.add(Item(Query(group.query, question.text), where, TRAIN))
+            writer.add(Item(group, where, TRAIN))
+            for id in {*group.positives, *group.negatives} - written:
+                writer.add(Item(pool.passage(id), where))
+            written |= {*group.positives, *group.negatives}
+
+
+def negatives(question: Question, found: Hits) -> list[str]:
+    """What was judged and is not relevant, then what was found and scores clearly less than what is relevant."""
+    scores = dict(found)
+    best = max(
+        (scores[id] for id in question.passages if id in scores), default=max(scores.values(), default=0.0)
+    )
+    clear = (id for id, score in found if score <= SAFE * best)
+    known = {*question.passages, *question.against}
+    return [*question.against, *(id for id in clear if id not in known)][:NEGATIVES]
+
+
+def recipe(model: Path, examples: Path, max_length: int) -> dict[str, Any]:
+    """The recipe of `liebig finetune`: little, with a small learning rate."""
+    return {
+        "kind": "finetune",
+        "model": {"kind": "folder", "path": str(model)},
+        "collection": str(examples),
+        "split": TRAIN,
+        "objective": {"kind": "contrastive", "similarity": "cosine", "temperature": 0.05},
+        "query_length": min(64, max_length),
+        "passage_length": min(256, max_length),
+        "optim": {"lr": LR},
+        "loop": {"epochs": EPOCHS, "batch": BATCH},
+    }
+
+
+STAGES = (
+    Stage("given", UserQuestionsConfig, write_user_questions, part_of="build"),
+    Stage("examples", ExamplesConfig, write_examples, part_of="build"),
+)

@@ -1,0 +1,199 @@
+"""A user's own questions: how they are read, what is said of mistakes, and what a build does with them."""
+
+import json
+
+import pytest
+
+from liebig.base.errors import DataError
+from liebig.builder import check, user_questions
+from liebig.builder.build import BuildConfig, build
+from liebig.builder.questions import Question, folds, read as read_questions
+from liebig.cli import main
+from liebig.collection.collection import Collection
+from liebig.commands import STAGES
+from liebig.search.retriever_folder import read
+
+TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
+
+
+def grades_of(path):
+    found, _ = user_questions.read_file(path)
+    return {question.text: question.grades for question in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("q.jsonl", '{"question": "a b", "relevant": ["p1", "p2"]}\n', {"a b": {"p1": 1, "p2": 1}}),
+        ("q.jsonl", '{"query": "a", "relevant": {"p1": 2, "p2": 0}}\n', {"a": {"p1": 2, "p2": 0}}),
+        ("q.jsonl", '{"text": "a"}\n{"text": "b", "passages": "p"}\n', {"a": {}, "b": {"p": 1}}),
+        (
+            "q.jsonl",
+            '{"question": "a", "passage": "p", "relevance": 1}\n{"question": "A", "passage": "p", "relevance": null}\n',
+            {"a": {"p": None}},
+        ),
+        ("q.tsv", "a\tp1\na\tp2\t0\nb\n", {"a": {"p1": 1, "p2": 0}, "b": {}}),
+        ("q.csv", 'Query,Document,Grade\n"a, b",d1,1\nb,,\n', {"a, b": {"d1": 1}, "b": {}}),
+        ("q.txt", "first question\n\nsecond question\n", {"first question": {}, "second question": {}}),
+    ],
+)
+def test_files_are_read(tmp_path, name, text, expected):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert grades_of(tmp_path / name) == expected
+
+
+def test_a_beir_folder_is_read_without_its_corpus_and_one_split_by_its_qrels(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text("not read")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "a"}\n{"_id": "2", "text": "b"}\n')
+    (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n1\tp\t1\n")
+    assert grades_of(tmp_path) == {"a": {"p": 1}, "b": {}}
+    assert grades_of(tmp_path / "qrels" / "dev.tsv") == {"a": {"p": 1}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.jsonl", "", "there are no questions in it"),
+        ("q.tsv", "question\tpassage\n", "there are no questions in it"),
+        ("q.jsonl", '{"id": 1}\n', "line 1: there is no question in it"),
+        ("q.jsonl", '{"question": " "}\n', "line 1: the question is empty"),
+        ("q.tsv", "a\tp\tmany\n", "line 1: .*many"),
+        ("q.csv", "a,p,1,x\n", "line 1: the line has 4 columns"),
+        ("q.jsonl", '{"question": \n', "line 1: this is not valid JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        user_questions.read_file(tmp_path / name)
+
+
+def test_repeated_lines_are_counted_once_and_said(tmp_path):
+    (tmp_path / "q.tsv").write_text("a\tp\nA\tp\nb\nb\n")
+    found, notes = user_questions.read_file(tmp_path / "q.tsv")
+    assert [question.text for question in found] == ["a", "b"]
+    assert notes == [
+        f"{tmp_path / 'q.tsv'}: 2 lines repeat earlier ones (the first is line 2); each counts once."
+    ]
+
+
+def write_documents(folder, topics=TOPICS):
+    folder.mkdir()
+    for number, topic in enumerate(topics):
+        text = (
+            f"# The book of {topic}\n\n## Origin of {topic}\n\nPeople have known {topic} for {number + 3} centuries. "
+            f"It came from the {topic} valley in the north.\n\n## Use of {topic}\n\nEvery house keeps some {topic}. "
+            f"Children learn about {topic} at school number {number}.\n"
+        )
+        (folder / f"{topic}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+ASKED = [
+    "who had {} first",
+    "house with {}",
+    "{} taught to children",
+    "north and {}",
+    "age of {}",
+    "valley, {}",
+    "{}?",
+]
+
+
+def write_questions(path, source, count=70):
+    """Questions whose relevant passages are named by document, by passage, and by path."""
+    rows = []
+    for number in range(count):
+        topic = TOPICS[number % len(TOPICS)]
+        text = ASKED[number // len(TOPICS)].format(topic)
+        name = (f"{topic}.md", f"{topic}.md-1", str(source / f"{topic}.md"))[number % 3]
+        rows.append({"question": text, "relevant": [name]})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def made(source, out, **config):
+    lines = []
+    build(STAGES, BuildConfig(sources=(str(source),), **{"minutes": 0, **config}), out, lines.append)
+    return lines
+
+
+def test_judged_questions_decide_and_others_wait_for_labels(tmp_path):
+    source = write_documents(tmp_path / "source")
+    file = write_questions(tmp_path / "q.jsonl", source, 30)
+    with file.open("a") as more:
+        more.write('{"question": "is it here?"}\n{"question": "or there?", "relevant": ["nowhere.md"]}\n')
+    lines = made(source, tmp_path / "out", questions=str(file))
+    checks = check.read(tmp_path / "out" / read(tmp_path / "out").checks)
+    assert checks["questions"] == {"yours": 30}
+    assert "Your 30 questions; nDCG@10:" in lines
+    assert any("1 of the judged ids are not in the corpus" in line and "line 32" in line for line in lines)
+    assert any("2 of your questions have no relevant passage yet" in line for line in lines)
+    asked = {q.text: q.passages for q in read_questions(tmp_path / "out/work/given")}
+    assert asked["who had barley first"] == ("barley.md-0", "barley.md-1")
+    assert asked["who had steam first"] == ("steam.md-1",)
+    assert asked["who had comet first"] == ("comet.md-0", "comet.md-1")
+    pool = Collection(tmp_path / "out/work/given")
+    assert pool.passage("barley.md-0").title == "The book of barley"
+
+
+def test_few_judged_questions_do_not_decide(tmp_path):
+    source = write_documents(tmp_path / "source")
+    lines = made(source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))
+    assert any("5 of your questions have a relevant passage; 20 are needed" in line for line in lines)
+    assert any("Known-item questions from the corpus" in line for line in lines)
+
+
+def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(tmp_path, monkeypatch, capsys):
+    source = write_documents(tmp_path / "source", TOPICS[:2])
+    (tmp_path / "q.tsv").write_text("a\tnowhere\n")
+    command = ["liebig", "build", str(source), "--questions", str(tmp_path / "q.tsv"), "--minutes", "0"]
+    monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "none of the judged passages is in the corpus; the first is 'nowhere'" in capsys.readouterr().err
+
+
+def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_see_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(user_questions, "EPOCHS", 1)
+    source = write_documents(tmp_path / "source")
+    lines = made(
+        source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source)), minutes=0.01
+    )
+    work = tmp_path / "out" / "work"
+    questions = read_questions(work / "given")
+    for part in range(user_questions.PARTS):
+        trained = {query.text for query in Collection(work / f"examples-without-{part}").queries()}
+        left_out = {
+            q.text for q, fold in zip(questions, folds(questions, user_questions.PARTS)) if fold == part
+        }
+        assert trained | left_out == {q.text for q in questions}
+        assert left_out
+        assert not trained & left_out
+    checks = check.read(tmp_path / "out" / read(tmp_path / "out").checks)
+    assert "BM25 + encoder trained on your questions" in {row["name"] for row in checks["rows"]}
+    assert any(line.startswith("Training on your questions is ") for line in lines)
+
+
+def test_each_part_is_answered_by_its_own_encoder():
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+        def search(self, queries, k):
+            return [[(f"{self.name} {query.text}", 1.0)] for query in queries]
+
+    judge = check.Judge([Question(f"q{i}", ("p",), "yours") for i in range(12)])
+    judge.ask_parts("yours", [Named(0), Named(1), Named(2)])
+    parts = folds(judge.questions, 3)
+    assert judge.hits["yours"] == [[(f"{part} q{i}", 1.0)] for i, part in enumerate(parts)]
+
+
+def test_what_may_be_relevant_is_no_negative():
+    question = Question("q", ("good",), "yours", against=("bad",))
+    found = [("near", 0.99), ("good", 1.0), ("far", 0.5), ("bad", 0.4), ("farther", 0.3)]
+    assert user_questions.negatives(question, found) == ["bad", "far", "farther"]
