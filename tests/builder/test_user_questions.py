@@ -12,6 +12,7 @@ from liebig.cli import main
 from liebig.collection.collection import Collection
 from liebig.commands import STAGES
 from liebig.search.retriever_folder import read
+from liebig.search.systems import System
 
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
 
@@ -180,7 +181,7 @@ def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_s
 
 
 def test_each_part_is_answered_by_its_own_encoder():
-    class Named:
+    class Named(System):
         def __init__(self, name):
             self.name = name
 

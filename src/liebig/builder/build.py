@@ -328,7 +328,7 @@ def _check(
     asked = made if given is None else given
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
     models = {check.START: Encoders(start)}
-    vectors = {check.START: str(_encode(builder, "pool-start", asked, start))}
+    vectors = {check.START: str(encode_passages(builder, "pool-start", asked, start))}
     fields: dict[str, Any] = {
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
@@ -337,7 +337,7 @@ def _check(
         for name, one in models.items():
             if name not in vectors:
                 pool = "pool-teacher" if one.vectors is not None else f"pool-{name}"
-                vectors[name] = str(_encode(builder, pool, asked, one.model))
+                vectors[name] = str(encode_passages(builder, pool, asked, one.model))
         fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
         fields["shown"] = [name for name in models if name == check.TEACHER]
     elif _train(builder, config, start, collection, made):
@@ -345,7 +345,7 @@ def _check(
         if check.read(builder.work("check-start", fields))["fair"]:
             trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
         models["trained"] = Encoders(trained)
-        vectors["trained"] = str(_encode(builder, "pool-trained", asked, trained))
+        vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained))
     if given is not None and config.minutes > 0:
         fields["parts"], own = _train_on_questions(builder, fields, start)
         models[questions.OWN] = Encoders(own)
@@ -386,7 +386,10 @@ def _train_on_questions(
         return builder.work(f"finetuned{name}-mean", between) / "model"
 
     parts = [trained(f"-without-{part}", without=part) for part in range(user_questions.PARTS)]
-    pools = [str(_encode(builder, f"pool-without-{part}", asked, model)) for part, model in enumerate(parts)]
+    pools = [
+        str(encode_passages(builder, f"pool-without-{part}", asked, model))
+        for part, model in enumerate(parts)
+    ]
     return {questions.OWN: pools}, trained("")
 
 
@@ -425,7 +428,7 @@ def _teach(
     builder: Builder, config: BuildConfig, teacher: Path, start: Path, collection: Path, asked: Path
 ) -> dict[str, Encoders]:
     """Let the start learn from a teacher: the teacher itself, the student, and both together (`lessons.py`)."""
-    whole = _encode(builder, "vectors-teacher", collection, teacher)
+    whole = encode_passages(builder, "vectors-teacher", collection, teacher)
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     cut = {"collection": str(collection), "passages": str(rest)}
     phrases = builder.work("phrases", {**cut, "language": config.language, "seed": config.seed})
@@ -453,7 +456,7 @@ def _teach(
     return {**found, check.ASYMMETRIC: Encoders(teacher, last.model, whole)}
 
 
-def _encode(builder: Builder, name: str, source: Path, model: Path) -> Path:
+def encode_passages(builder: Builder, name: str, source: Path, model: Path) -> Path:
     """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model."""
     layout = Encoder.load(model).layout_for("passage")
     sample = [layout.text(p) for p in islice(Collection(source).passages(), SAMPLE)]
@@ -472,7 +475,7 @@ def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
 
 def index_vectors(builder: Builder, collection: Path, model: Path, vectors: Path | None = None) -> Path:
     """Vectors of all passages, searched exactly where there are not too many; made here unless they are there."""
-    vectors = vectors or _encode(builder, "vectors", collection, model)
+    vectors = vectors or encode_passages(builder, "vectors", collection, model)
     exact = Collection(collection).count("passages") <= EXACT
     kind = {"kind": "exact"} if exact else {"kind": "faiss"}
     return builder.part("index", {"vectors": str(vectors), "index": kind})
