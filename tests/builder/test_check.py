@@ -27,6 +27,7 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
         ]
         values[name] = (order < np.array(limits)).astype(float)
     judge = Judge(questions, {name: [] for name in shares if not name.endswith("+")})
+    judge.speeds = dict.fromkeys(judge.hits, 1.0)
     judge._values[Choice(system="bm25")] = values["bm25"]
     for name in judge.encoders:
         judge._values[Choice(name, "dense")] = values[name]
