@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 OUT ?= runs
 
-.PHONY: install demo test check smoke docs site clean
+.PHONY: install demo test check audit torture smoke docs site clean
 .DELETE_ON_ERROR:
 
 install: $(STAMP)
@@ -24,6 +24,13 @@ check: install
 	$(BIN)/ruff format --check src tests bench docs experiments
 	$(BIN)/ruff check src tests bench docs experiments
 	$(BIN)/mypy
+	$(BIN)/bandit -q -ll -c pyproject.toml -r src/liebig
+
+audit: install  ## known holes in the versions of constraints.txt; asks the Python package index
+	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
+
+torture: install  ## the long form of tests/faults: hundreds of kills, thousands of damaged files
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture
 
 smoke: install  ## every smoke recipe, end to end
 	set -e; for recipe in recipes/smoke/*.toml; do $(BIN)/liebig run $$recipe --out $(OUT)/smoke/$$(basename $$recipe .toml); done

@@ -27,6 +27,7 @@ SERVER.set_forkserver_preload(
         "liebig.commands.prepare",
         "liebig.commands.finetune",
         "liebig.commands.pretrain",
+        "liebig.builder.update",
         "pytest",
     ]
 )

@@ -109,7 +109,7 @@ def _mapped(path: Path) -> NDArray[Any]:
     buffer = (ctypes.c_ubyte * size).from_address(address)
     # Not at the end of the process, where threads may still be reading.
     weakref.finalize(buffer, _LIBC.munmap, address, size).atexit = False
-    array = np.frombuffer(buffer, dtype, count, offset).reshape(shape)
+    array = np.frombuffer(memoryview(buffer), dtype, count, offset).reshape(shape)
     array.flags.writeable = False
     return array
 
