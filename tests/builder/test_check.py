@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from liebig.base.records import Passage
 from liebig.builder import check
 from liebig.builder.check import BASELINE, Choice, Judge
 from liebig.builder.questions import Question
@@ -152,6 +153,39 @@ def test_hits_become_values():
     assert judge.values(Choice(system="bm25")).tolist() == [1.0, 0.0]
     assert judge.values(Choice(system="dense")).tolist() == [0.0, 1.0]
     assert judge.values(BASELINE).tolist() == [1.0, 1.0]
+
+
+def reranked(share):
+    """A judge of 60 questions whose hybrid finds the passage last of five, and a reranker that puts some first."""
+    questions = [Question(str(i), (f"p{i}",), "title") for i in range(60)]
+    hits = [[(f"x{n}", 9.0 - n) for n in range(4)] + [(f"p{i}", 1.0)] for i in range(60)]
+    judge = Judge(questions, {"bm25": hits, "start": hits}, speeds={"bm25": 100.0, "start": 50.0})
+
+    def score(pairs):
+        knows = [int(query.text) < 60 * share for query, _ in pairs]
+        return [
+            np.array(
+                [float(p.id == f"p{query.text}") * ok - n / 100 for n, p in enumerate(passages)], np.float32
+            )
+            for ok, (query, passages) in zip(knows, pairs)
+        ]
+
+    judge.rerank_with(check.Reranking(score, lambda id: Passage(id, ""), 50))
+    return judge
+
+
+@pytest.mark.parametrize(("share", "system"), [(1.0, "reranked"), (0.0, "hybrid")])
+def test_a_reranker_is_chosen_where_it_helps(share, system):
+    judge = reranked(share)
+    checks = check.judged(judge)
+    assert checks["choice"]["system"] == system
+    rows = {row["name"]: row for row in checks["rows"]}
+    best = rows["BM25 + encoder before training, reranked"]
+    assert best["value"] == pytest.approx(1.0 if share else rows["BM25"]["value"])
+    assert 0 < best["per_second"] < rows[check.BASELINE.name]["per_second"]
+    told = "\n".join(check.sentences(checks))
+    assert ("--system reranked uses it" in told) == (share == 0)
+    assert told.count(" ms") == len(rows)
 
 
 def test_checks_of_earlier_versions_are_shown():

@@ -10,6 +10,7 @@ from openai import BadRequestError, OpenAI
 
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.embed import Embedder, TextRequest
+from liebig.search.retriever import Retriever
 from liebig.serve.engine import embedder_of
 from liebig.serve.middleware import Limits
 
@@ -110,11 +111,18 @@ def test_rerank_by_the_encoder_orders_by_its_scores(client, retriever):
     assert [row["text"] for row in rows] == [TEXTS[row["index"]] for row in rows]
 
 
-def test_rerank_by_a_cross_encoder_gives_its_scores(serving, retriever, tmp_path):
-    embedder_of(retriever).encoder.save(tmp_path)
-    cross = CrossEncoder.start(tmp_path, length=64).eval()
+def test_a_cross_encoder_reranks_texts_and_searches(serving, folder, retriever, tmp_path):
+    embedder_of(retriever).encoder.save(tmp_path / "encoder")
+    cross = CrossEncoder.start(tmp_path / "encoder", length=64).eval()
+    cross.save(tmp_path / "cross")
     raw = cross.score([("a comet", text) for text in TEXTS])
-    with serving(retriever, Limits(), reranker=cross) as address, httpx.Client(base_url=address) as client:
+    reranking = Retriever.from_folder(folder, reranker=tmp_path / "cross")
+    with serving(reranking, Limits()) as address, httpx.Client(base_url=address, timeout=60) as client:
+        found = client.post("/search", json={"query": "a comet", "k": 4, "system": "reranked"}).json()
+        expected = reranking.search("a comet", 4, "reranked")
+        assert [row["id"] for row in found["results"]] == [result.id for result in expected]
+        scores = [result.score for result in expected]
+        assert [row["score"] for row in found["results"]] == pytest.approx(scores, rel=1e-4, abs=1e-5)
         body = {"query": "a comet", "texts": TEXTS}
         rows = client.post("/rerank", json=body | {"raw_scores": True}).json()
         brought = client.post("/rerank", json=body).json()

@@ -6,6 +6,7 @@
     work/store       their tokens, for training
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
+                                                           reranker-1       a cross-encoder, if one is named
     work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
@@ -43,7 +44,9 @@ from liebig.collection.collection import Collection
 from liebig.formats.documents import document_lines
 from liebig.formats.items import SKIPPED
 from liebig.formats.output import write_lines
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
+from liebig.model.onnx_graph import is_export
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK, RetrieverDescription
@@ -90,6 +93,16 @@ class BuildConfig(Config):
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
     )
 
+    reranker: str | None = Field(
+        default=None,
+        description="A cross-encoder that may order the best hits anew: a folder, or org/name [default: none].",
+    )
+    rerank_depth: int = Field(default=description.DEPTH, ge=1, description="Hits that the reranker orders.")
+    rerank_int8: bool = Field(
+        default=True,
+        description="Make the reranker an int8 graph for CPUs, about twice as fast (needs onnx).",
+    )
+
     @property
     def start(self) -> Path:
         """The folder of the starting encoder: the one named, or the one that comes with the package."""
@@ -117,6 +130,20 @@ def copy_model(config: ModelConfig, folder: Folder) -> None:
     shutil.copytree(config.model, folder.path, dirs_exist_ok=True, ignore=skipped)
 
 
+class RerankerConfig(ModelConfig):
+    """A cross-encoder to copy into the retriever's folder."""
+
+    int8: bool = Field(description="Write an int8 graph beside the weights.")
+
+
+def copy_reranker(config: RerankerConfig, folder: Folder) -> None:
+    """Copy the cross-encoder, rounded to int8 for CPUs unless it is a graph already."""
+    if config.int8 and not is_export(config.model):
+        CrossEncoder.load(config.model, device="cpu").export(folder.path)
+    else:
+        copy_model(config, folder)
+
+
 STAGES = (
     questions.STAGE,
     questions.REST,
@@ -126,6 +153,7 @@ STAGES = (
     *lessons.STAGES,
     *listwise.STAGES,
     Stage("model", ModelConfig, copy_model, part_of="build"),
+    Stage("reranker", RerankerConfig, copy_reranker, part_of="build"),
 )
 
 
@@ -243,7 +271,8 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         user_questions.read_file(Path(config.questions))
     collection = read_collection(builder, config, start)
     bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
-    checked, models = _check(builder, config, start, collection)
+    reranker = _reranker(builder, config)
+    checked, models = _check(builder, config, start, collection, reranker)
     checks = check.read(checked)
     choice = checks["choice"]
     chosen = models[choice["encoder"]]
@@ -263,6 +292,8 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         model=model.name,
         query=None if query is None else query.name,
         checks=checked.name,
+        reranker=None if reranker is None else reranker.name,
+        depth=config.rerank_depth,
         more={"sources": [absolute(source) for source in config.sources], "language": config.language},
     )
     before = builder.before
@@ -316,8 +347,16 @@ def passage_fields(config: BuildConfig, model: Path) -> dict[str, Any]:
     return {"tokenizer": str(model), "length": length, "language": known}
 
 
+def _reranker(builder: Builder, config: BuildConfig) -> Path | None:
+    """The folder of the reranker, if one is named."""
+    if config.reranker is None:
+        return None
+    fields = {"model": str(model_folder(config.reranker)), "int8": config.rerank_int8}
+    return builder.part("reranker", fields)
+
+
 def _check(
-    builder: Builder, config: BuildConfig, start: Path, collection: Path
+    builder: Builder, config: BuildConfig, start: Path, collection: Path, reranker: Path | None
 ) -> tuple[Path, dict[str, Encoders]]:
     """The folder of the check, and the encoders it compared by the names it has for them.
 
@@ -349,6 +388,8 @@ def _check(
     if given is not None and config.minutes > 0:
         fields["parts"], own = _train_on_questions(builder, fields, start)
         models[questions.OWN] = Encoders(own)
+    if reranker is not None:
+        fields |= {"reranker": str(reranker), "depth": config.rerank_depth}
     return builder.part("checks", fields), models
 
 

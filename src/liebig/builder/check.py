@@ -7,11 +7,13 @@ difference excludes 0, a paired randomisation test agrees, and no kind of questi
 1. an encoder other than the start (trained, taught, a teacher) is taken where its *hybrid* beats the untrained hybrid;
 2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
    from a corpus repeat its words, which favours BM25;
-3. another weight or norm of the fusion is taken where, cross-fitted, it beats the plain one.
+3. another weight or norm of the fusion is taken where, cross-fitted, it beats the plain one;
+4. the hybrid's hits are reranked, where there is a reranker, if that beats the hybrid; then 2 and 3 do not matter.
 
 Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
-fold is answered by the system that the other folds choose. Cost: one search of the pool per system, a fusion per
-weight.
+fold is answered by the system that the other folds choose. Beside its quality each system has its speed on questions
+that come one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the
+scores of `depth` passages per question and encoder.
 
 A user's own questions (`user_questions.py`) are what is really asked: no system gets the benefit of the doubt, norms
 are tried too, and with MANY of them a gain is taken that has one chance in ten to be none (LENIENT, two-sided), because
@@ -34,18 +36,30 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
-from liebig.base.records import Query
+from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
 from liebig.base.workspace import Folder
 from liebig.builder.questions import OWN, Question, folds, kinds, read as read_questions
+from liebig.collection.collection import Collection
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_mapping as run_of,
     evaluate,
     judgements_from_mapping as from_mapping,
 )
-from liebig.search.retriever_folder import SystemName
-from liebig.search.systems import Hits, Hybrid, Norm, Recorded, System, open_system, weighted_by
+from liebig.methods.reranker import Scorer, scorer
+from liebig.model.cross_encoder import CrossEncoder
+from liebig.search.retriever_folder import DEPTH as RERANKED, SystemName
+from liebig.search.systems import (
+    Hits,
+    Hybrid,
+    Norm,
+    Recorded,
+    Reranked,
+    System,
+    open_system,
+    weighted_by,
+)
 
 CHECKS = "checks.json"
 CUT = 10
@@ -57,6 +71,7 @@ FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a ret
 DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
 PLAIN = 0.5  # weight where the questions do not decide
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
+RERANKER = "reranker"  # the name of its part in `Judge.speeds`
 ALPHA = 0.05  # significance level
 MANY, LENIENT = 60, 0.2  # of so many questions of a user's own, and the level then
 TIMED, TIMED_SECONDS = 50, 2.0  # questions that are timed at most, and for how long
@@ -92,6 +107,8 @@ class CheckConfig(Config):
         {},
         description="Vectors by encoders that were trained on all but one part of the questions, which each answers.",
     )
+    reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
+    depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")
 
 
 @dataclass(frozen=True)
@@ -115,6 +132,8 @@ class Choice:
             case "hybrid":
                 plain = self == replace(self, weight=PLAIN, norm="minmax")
                 return f"BM25 + {label}" + ("" if plain else ", tuned")
+            case "reranked":
+                return f"BM25 + {label}, reranked"
             case _:
                 assert_never(self.system)
 
@@ -142,6 +161,15 @@ class Difference:
         return self.mean > 0 and self.p < LENIENT
 
 
+@dataclass(frozen=True)
+class Reranking:
+    """What `Reranked` needs beside a system."""
+
+    score: Scorer
+    passage: Callable[[str], Passage]
+    depth: int
+
+
 @dataclass
 class Judge:
     """Questions, the hits of BM25 and of each encoder for them, and what systems made of these are worth."""
@@ -150,6 +178,7 @@ class Judge:
     hits: dict[str, list[Hits]] = field(default_factory=dict)
     shown: frozenset[str] = frozenset()  # encoders that are never chosen
     speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
+    reranking: Reranking | None = None
     _values: dict[Choice, Values] = field(default_factory=dict)
 
     @cached_property
@@ -184,9 +213,25 @@ class Judge:
         self.hits[name] = system.search(self._queries, DEPTH)
         self.speeds[name] = per_second(system, self._queries)
 
+    def rerank_with(self, reranking: Reranking) -> None:
+        """Let a reranker take part."""
+        self.reranking = reranking
+        self.speeds[RERANKER] = per_second(self._reranked(BASELINE), self._queries)
+
+    def _reranked(self, choice: Choice) -> Reranked:
+        assert self.reranking is not None, "a system that is reranked has a reranker"
+        lists = self.answers(replace(choice, system="hybrid"))
+        hybrid = Recorded("hybrid", {query.id: hits for query, hits in zip(self._queries, lists)})
+        return Reranked(hybrid, self.reranking.score, self.reranking.passage, self.reranking.depth)
+
     def speed(self, choice: Choice) -> float:
-        """Questions that a system answers in a second."""
-        parts = {"bm25": ["bm25"], "dense": [choice.encoder], "hybrid": ["bm25", choice.encoder]}
+        """Questions that a system answers in a second, if they come one by one."""
+        parts = {
+            "bm25": ["bm25"],
+            "dense": [choice.encoder],
+            "hybrid": ["bm25", choice.encoder],
+            "reranked": ["bm25", choice.encoder, RERANKER],
+        }
         return 1 / sum(1 / self.speeds[name] for name in parts[choice.system])
 
     def ask_parts(self, name: str, systems: Sequence[System]) -> None:
@@ -216,6 +261,8 @@ class Judge:
             case "hybrid":
                 parts = [self._recorded("bm25"), self._recorded(choice.encoder)]
                 return Hybrid(parts, weighted_by(choice.weight, choice.norm)).search(self._queries, DEPTH)
+            case "reranked":
+                return self._reranked(choice).search(self._queries, DEPTH)
             case _:
                 assert_never(choice.system)
 
@@ -264,6 +311,9 @@ class Judge:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
         hybrids = [Choice(encoder) for encoder in self.encoders if encoder not in self.shown]
         best = self._best(BASELINE, hybrids, numbers)
+        reranked = replace(best, system="reranked")
+        if self.reranking is not None and self.better(self.values(reranked), self.values(best), numbers):
+            return reranked
         parts: list[SystemName] = ["bm25", "dense"]
         doubt = 0.0 if self.real else DOUBT
         chosen = self._best(best, [replace(best, system=part) for part in parts], numbers, doubt)
@@ -306,10 +356,10 @@ class Judge:
 
 def per_second(system: System, queries: Sequence[Query]) -> float:
     """Questions that a system answers in a second, one after the other, after one that loads what it needs."""
-    system.ask(queries[0].text, DEPTH)
+    system.search(queries[:1], DEPTH)
     began, count = perf_counter(), 0
     for count, query in enumerate(queries[:TIMED], 1):  # noqa: B007, the last number is the count
-        system.ask(query.text, DEPTH)
+        system.search([query], DEPTH)
         if perf_counter() - began > TIMED_SECONDS:
             break
     return count / max(perf_counter() - began, 1e-9)
@@ -329,6 +379,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
             judge.ask(name, open_system(path, model=config.asked_by.get(name)))
         for name, paths in config.parts.items():
             judge.ask_parts(name, [open_system(path) for path in paths])
+        if config.reranker is not None:
+            score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
+            judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
 
 
@@ -362,6 +415,8 @@ def judged(judge: Judge) -> dict[str, Any]:
     choice = judge.choose(every)
     hybrids = [Choice(encoder) for encoder in judge.encoders]
     systems = [Choice(system="bm25"), *(replace(one, system="dense") for one in hybrids), *hybrids]
+    if judge.reranking is not None:
+        systems.append(Choice(choice.encoder, "reranked"))
     values = {system: judge.values(system) for system in systems}
     if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
         values[choice] = judge.tuned(replace(choice, weight=PLAIN, norm="minmax"), every)
@@ -400,7 +455,17 @@ def why(judge: Judge, choice: Choice) -> list[str]:
     return [
         *(_why_encoder(judge, name, choice) for name in judge.encoders if name != START),
         _why_system(judge, choice),
+        *([_why_not_reranked(judge, choice)] if judge.reranking and choice.system != "reranked" else []),
     ]
+
+
+def _why_not_reranked(judge: Judge, choice: Choice) -> str:
+    reranked = Choice(choice.encoder, "reranked")
+    found = judge.difference(judge.values(reranked), judge.values(Choice(choice.encoder)), judge.every)
+    return (
+        f"The reranker is kept but not used by default: it has {shown(found)} to the hybrid that it reranks, "
+        "which is not better beyond chance. --system reranked uses it."
+    )
 
 
 def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
@@ -477,7 +542,7 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
     lines = []
     if len(of_kinds) > 1:
         head = "  ".join(f"{kind:>9}" for kind in of_kinds)
-        lines.append(f"  {'':<{width}}  value  95 %            to baseline  questions  {head}")
+        lines.append(f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}")
     for row in rows:
         line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
         if "difference" in row:
@@ -487,7 +552,7 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
                 else f"{row['difference']['mean']:>+12.3f}"
             )
         if "per_second" in row:
-            line += f"{row['per_second']:>9,.0f}/s"
+            line += f"{row['per_second']:>9,.0f}/s{1000 / row['per_second']:>9.1f} ms"
         if len(of_kinds) > 1:
             line += "   " + "  ".join(f"{row['kinds'][kind]:>9.3f}" for kind in of_kinds)
         lines.append(line + ("  <- chosen" if row["name"] == checks["chosen"] else ""))

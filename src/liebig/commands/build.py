@@ -33,6 +33,11 @@ def command(
     questions: Annotated[str | None, option("questions")] = DEFAULTS.questions,
     language: Annotated[str, option("language")] = DEFAULTS.language,
     seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
+    reranker: Annotated[str | None, option("reranker")] = DEFAULTS.reranker,
+    rerank_depth: Annotated[int, option("rerank_depth", min=1)] = DEFAULTS.rerank_depth,
+    rerank_int8: Annotated[
+        bool, option("rerank_int8", "--rerank-int8/--no-rerank-int8")
+    ] = DEFAULTS.rerank_int8,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
 ) -> None:
     """Build a retriever from documents without labels: passages, BM25, training, vectors, and a check of what is best.
@@ -52,6 +57,9 @@ def command(
         language=language,
         seed=seed,
         strict=strict,
+        reranker=reranker,
+        rerank_depth=rerank_depth,
+        rerank_int8=rerank_int8,
     )
     build(STAGES, config, out, say)
     say(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")

@@ -87,6 +87,9 @@ class RetrieveConfig(Config):
     system: SystemName | None = Field(
         None, description="Of a retriever: the system that answers [default: the one its build chose]."
     )
+    reranker: ModelPath | None = Field(
+        None, description="Of a retriever: a cross-encoder for reranked [default: the folder's own]."
+    )
     filters: dict[str, str | list[str]] = Field(
         {}, description="Of a retriever: metadata fields, each with its value or a list of accepted values."
     )
@@ -129,7 +132,7 @@ class RetrieveConfig(Config):
         given = {name for name, value in self if value != type(self).model_fields[name].default}
         if self.retriever is not None and (extra := sorted(given & INDEX_OPTIONS)):
             raise ValueError(f"a retriever has indexes and a fusion of its own: leave out {', '.join(extra)}")
-        if self.retriever is None and (extra := sorted(given & {"system", "filters"})):
+        if self.retriever is None and (extra := sorted(given & {"system", "filters", "reranker"})):
             raise ValueError(f"only a retriever has {' and '.join(extra)}: name one with retriever")
         if self.retriever is None and self.bm25 is None and self.dense is None:
             raise ValueError("there is nothing to search: give retriever, bm25, dense, or bm25 and dense")
@@ -157,7 +160,8 @@ def run(config: RetrieveConfig, folder: Folder) -> None:
 
 def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]) -> System:
     """The system of a retriever's folder, as `Retriever.search` composes it."""
-    generation = Retriever.from_folder(path, device=config.device).current
+    device = chosen(config.device)
+    generation = Retriever.from_folder(path, device=device, reranker=config.reranker).current
     name = summary["system"] = generation.name_of(config.system)
     system = generation.systems(config.filters, config.threads or cores())[name]
     if config.fold == "no":

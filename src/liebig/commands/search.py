@@ -176,11 +176,13 @@ def search_retriever(
     system: str | None = None,
     filters: Filters | None = None,
     group: bool = True,
+    reranker: str | None = None,
     console: Console | None = None,
 ) -> None:
     """Ask a retriever's folder, as `Retriever.search` does, and print what it answers."""
     check_question(question)
-    retriever = Retriever.from_folder(folder)
+    retriever = Retriever.from_folder(folder, reranker=reranker)
+    system = "reranked" if system is None and reranker is not None else system
     retriever.search(question, 1, system)  # loads the model and compiled code, which is no part of a search
     began = time.perf_counter()
     results = retriever.search(question, k, system, filters)
@@ -230,7 +232,13 @@ def command(
     k: Annotated[int, typer.Option(help="Passages to show.", min=1)] = 5,
     system: Annotated[
         str | None,
-        typer.Option(help="Of a retriever: hybrid, dense or bm25 [default: the one its build chose]."),
+        typer.Option(
+            help="Of a retriever: hybrid, dense, bm25 or reranked [default: the one its build chose]."
+        ),
+    ] = None,
+    reranker: Annotated[
+        str | None,
+        typer.Option(help="Of a retriever: a cross-encoder for reranked [default: the folder's own]."),
     ] = None,
     filter: Annotated[
         list[str] | None,
@@ -263,9 +271,10 @@ def command(
     paths = [Path(index) for index in indexes]
     whole = next((path for path in paths if is_retriever(path)), None)
     if whole is None:
-        if system is not None or filter:
+        if system is not None or filter or reranker is not None:
             raise RecipeError(
-                "only a retriever has systems and filters", fix="leave out --system and --filter"
+                "only a retriever has systems, filters and a reranker",
+                fix="leave out --system, --filter and --reranker",
             )
         search_here(paths, question, k=k, model=model, texts=texts)
     elif len(paths) > 1:
@@ -277,7 +286,15 @@ def command(
             "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
         )
     else:
-        search_retriever(whole, question, k=k, system=system, filters=filters_of(filter or []), group=group)
+        search_retriever(
+            whole,
+            question,
+            k=k,
+            system=system,
+            filters=filters_of(filter or []),
+            group=group,
+            reranker=reranker,
+        )
 
 
 def filters_of(pairs: Sequence[str]) -> dict[str, list[str]]:

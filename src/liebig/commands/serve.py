@@ -29,7 +29,7 @@ def command(
     reranker: Annotated[
         Path | None,
         typer.Option(
-            help="A cross-encoder for /rerank, by folder or org/name [default: the folder's encoder]."
+            help="A cross-encoder for reranked search and /rerank, by folder or org/name [default: the folder's own]."
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda [default: cpu].")] = None,

@@ -173,16 +173,16 @@ def rerank(
     for some in _batched(ranked):
         asked = [(query_of(r[0].query), [passage_of(hit.passage) for hit in r[:depth]]) for r in some]
         for found, values in zip(some, score(asked)):
-            yield from _reordered(found, values)
+            scored = reordered([hit.passage for hit in found], values)
+            for rank, (passage, value) in enumerate(scored, 1):
+                yield Hit(found[0].query, passage, value, rank)
 
 
-def _reordered(ranked: Sequence[Hit], values: NDArray[np.float32]) -> Iterator[Hit]:
-    """The first hits by their new scores; the others keep their order below them."""
-    scored = [(ranked[i].passage, float(values[i])) for i in np.argsort(-values, kind="stable")]
-    floor = scored[-1][1]
-    scored += [(hit.passage, floor - place) for place, hit in enumerate(ranked[len(values) :], 1)]
-    for rank, (passage, value) in enumerate(scored, 1):
-        yield Hit(ranked[0].query, passage, value, rank)
+def reordered(passages: Sequence[str], values: NDArray[np.float32]) -> list[tuple[str, float]]:
+    """The first passages by their new scores; the others keep their order, with made-up scores below them."""
+    scored = [(passages[i], float(values[i])) for i in np.argsort(-values, kind="stable")]
+    floor = scored[-1][1] if scored else 0.0
+    return scored + [(passage, floor - place) for place, passage in enumerate(passages[len(values) :], 1)]
 
 
 def soft_labels(

@@ -17,7 +17,8 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +45,7 @@ from liebig.search.systems import (
     Lexical,
     Once,
     QueryEncoder,
+    Reranked,
     System,
     document_of,
     of_texts,
@@ -51,6 +53,7 @@ from liebig.search.systems import (
 )
 
 if TYPE_CHECKING:
+    from liebig.model.cross_encoder import CrossEncoder
     from liebig.model.encoder import Encoder
     from liebig.search.embed import Embedder
     from liebig.text.layout import Record, Role
@@ -70,8 +73,13 @@ class Generation:
         *,
         verify: bool = True,
         device: str | None = None,
+        reranker: str | Path | None = None,
     ) -> None:
+        """`reranker` is a cross-encoder to use in the place of the folder's own."""
         self.folder, self.description = folder, description
+        own = None if description.reranker is None else folder / description.reranker
+        self._reranker_source, self._device = own if reranker is None else reranker, device
+        self._reranker: CrossEncoder | None = None
         self.collection = Collection(folder / description.collection)
         if (self.collection.path / workspace.MANIFEST).is_file():
             workspace.verify(self.collection.path, hashes=verify)
@@ -130,8 +138,33 @@ class Generation:
                 self._owners = made
             return self._owners
 
+    @property
+    def names(self) -> tuple[SystemName, ...]:
+        """The systems that can be asked."""
+        there = self.description.systems
+        more: tuple[SystemName, ...] = ("reranked",) if self._reranker_source is not None else ()
+        return (*there, *(name for name in more if there and name not in there))
+
+    @property
+    def reranker(self) -> CrossEncoder | None:
+        """The cross-encoder, loaded once, in int8 on a CPU where its folder is such an export; None if there is none."""
+        from liebig.model.cross_encoder import CrossEncoder
+
+        with self._lock:
+            if self._reranker is None and self._reranker_source is not None:
+                self._reranker = CrossEncoder.load(self._reranker_source, device=self._device or "cpu")
+            return self._reranker
+
+    def _rerank(self, asked: Sequence[tuple[Query, Sequence[Passage]]]) -> list[NDArray[np.float32]]:
+        from liebig.methods.reranker import scorer
+
+        assert self.reranker is not None, "its system was made"
+        return scorer([self.reranker])(asked)
+
     def take_model(self, other: Generation) -> None:
         """Go on with the models that another generation has loaded, where they are the same."""
+        if self._reranker_source is not None and self._reranker_source == other._reranker_source:
+            self._reranker = other._reranker
         same = bool(self._models) and None not in self._models and self._models == other._models
         both = ((self._encoder, other._encoder), (self._passage_encoder, other._passage_encoder))
         for mine, loaded in both if same else ():
@@ -144,10 +177,8 @@ class Generation:
         known = [one for one in SYSTEMS if one == name]
         if not known:
             raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
-        if name not in self.description.systems:
-            raise RecipeError(
-                f"the retriever has no {name}", fix=f"ask for {' or '.join(self.description.systems)}"
-            )
+        if name not in self.names:
+            raise RecipeError(f"the retriever has no {name}", fix=f"ask for {' or '.join(self.names)}")
         return known[0]
 
     def systems(self, filters: Filters | None = None, threads: int = 1) -> dict[SystemName, System]:
@@ -166,6 +197,10 @@ class Generation:
         if "hybrid" in self.description.systems:
             fuse = weighted_by(self.description.weight, self.description.norm)
             made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse)
+        if "reranked" in self.names:
+            best = made.get("hybrid") or next(iter(made.values()))
+            passage = partial(_passage, self.collection)
+            made["reranked"] = Reranked(best, self._rerank, passage, self.description.depth)
         return made
 
     @property
@@ -231,19 +266,38 @@ def by_document(results: Iterable[Result]) -> list[DocumentResults]:
     ]
 
 
-class Retriever:
-    """Passages of a folder, found by words, by vectors, or by both."""
+@dataclass(frozen=True)
+class OpenOptions:
+    """How every generation of a folder is opened."""
 
-    def __init__(self, generation: Generation, *, verify: bool = True, device: str | None = None) -> None:
-        self._current, self._verify, self._device = generation, verify, device
+    verify: bool
+    device: str | None
+    reranker: str | Path | None
+
+
+class Retriever:
+    """Passages of a folder, found by words, by vectors, by both, or by both and then reranked."""
+
+    def __init__(self, generation: Generation, options: OpenOptions) -> None:
+        self._current, self._options = generation, options
         self._reloading = Lock()
 
     @classmethod
-    def from_folder(cls, path: str | Path, *, verify: bool = True, device: str | None = None) -> Retriever:
-        """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes."""
-        folder = Path(path)
-        generation = _open(folder, read(folder), verify, checked(device))
-        return cls(generation, verify=verify, device=device)
+    def from_folder(
+        cls,
+        path: str | Path,
+        *,
+        verify: bool = True,
+        device: str | None = None,
+        reranker: str | Path | None = None,
+    ) -> Retriever:
+        """Open what `liebig build` wrote; `verify=False` compares sizes only, not the files' hashes.
+
+        `reranker` names a cross-encoder (a folder, or a name on the hub) for system="reranked", in the place of the
+        one that the folder may have.
+        """
+        folder, options = Path(path), OpenOptions(verify, checked(device), reranker)
+        return cls(_open(folder, read(folder), options), options)
 
     @classmethod
     def build(cls, documents: Iterable[Any], out: str | Path | None = None, **config: Any) -> Retriever:
@@ -294,7 +348,12 @@ class Retriever:
     @property
     def systems(self) -> tuple[SystemName, ...]:
         """The systems there are."""
-        return self._current.description.systems
+        return self._current.names
+
+    @property
+    def reranker(self) -> CrossEncoder | None:
+        """The cross-encoder of system="reranked"; None where there is none."""
+        return self._current.reranker
 
     def search(
         self, text: str, k: int = 10, system: str | None = None, filters: Filters | None = None
@@ -356,7 +415,7 @@ class Retriever:
             "passages": generation.collection.count("passages"),
             "documents": generation.collection.count("documents"),
             "system": description.system,
-            "systems": list(description.systems),
+            "systems": list(generation.names),
             "weight": description.weight,
             "model": description.model,
             **({} if description.query is None else {"query": description.query}),
@@ -371,7 +430,7 @@ class Retriever:
             now = read(before.folder)
             if now == before.description:
                 return False
-            generation = _open(before.folder, now, self._verify, self._device)
+            generation = _open(before.folder, now, self._options)
             generation.take_model(before)
             self._current = generation
             return True
@@ -416,11 +475,11 @@ def _explain(generation: Generation, query: str, passage_id: str, system: str) -
     return leave_one_out(passage, dense_score(generation.encode_passages, vector))
 
 
-def _open(folder: Path, description: RetrieverDescription, verify: bool, device: str | None) -> Generation:
+def _open(folder: Path, description: RetrieverDescription, options: OpenOptions) -> Generation:
     """Open a generation; one that was replaced while it was read is left for the newer."""
     while True:
         try:
-            generation = Generation(folder, description, verify=verify, device=device)
+            generation = Generation(folder, description, **asdict(options))
         except (LiebigError, OSError):
             now = read(folder)
             if now == description:

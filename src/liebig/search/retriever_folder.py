@@ -21,15 +21,19 @@ from liebig.search.systems import Norm
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
-SystemName = Literal["hybrid", "dense", "bm25"]
+SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
-PARTS = ("collection", "bm25", "index", "model", "query", "checks")
-_KEYS = ("version", "generation", "system", "weight", "norm", *PARTS)
+PARTS = ("collection", "bm25", "index", "model", "query", "checks", "reranker")
+_KEYS = ("version", "generation", "system", "weight", "norm", "depth", *PARTS)
+DEPTH = 50  # hits that a reranker orders
 
 
 @dataclass(frozen=True)
 class RetrieverDescription:
-    """What retriever.json says: sub-folders (None: there is none), the system of choice, BM25's weight in a hybrid."""
+    """What retriever.json says: sub-folders (None: there is none), the system of choice, and how systems are asked.
+
+    `weight` is that of BM25 in a hybrid, `depth` the number of hits that the reranker orders.
+    """
 
     generation: int
     system: SystemName
@@ -41,13 +45,16 @@ class RetrieverDescription:
     query: str | None = None  # the model of questions, where it is another than that of passages
     weight: float = 0.5
     norm: Norm = "minmax"
+    reranker: str | None = None
+    depth: int = DEPTH
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def systems(self) -> tuple[SystemName, ...]:
         """The systems that can be asked."""
         has = {"bm25": self.bm25 is not None, "dense": self.index is not None}
-        return tuple(name for name in SYSTEMS if has.get(name, all(has.values())))
+        has |= {"hybrid": all(has.values()), "reranked": self.reranker is not None and any(has.values())}
+        return tuple(name for name in SYSTEMS if has[name])
 
     def row(self) -> dict[str, Any]:
         """As it is written."""
@@ -93,6 +100,8 @@ def _check(description: RetrieverDescription, path: Path) -> None:
         raise DataError(f"system = {description.system!r}, but there is {description.systems}", file=path)
     if type(description.generation) is not int or type(description.weight) not in (int, float):
         raise DataError("generation or weight is not a number", file=path)
+    if type(description.depth) is not int or description.depth < 1:
+        raise DataError(f"depth = {description.depth!r} is not a number of hits", file=path)
     if not 0 <= description.weight <= 1:
         raise DataError(f"weight = {description.weight} is not between 0 and 1", file=path)
     if description.norm not in get_args(Norm):

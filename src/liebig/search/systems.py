@@ -1,8 +1,9 @@
 """Systems that answer questions with passages, and how they are put together.
 
 A system takes queries and gives ids with scores, best first. `Lexical` asks a BM25 index and `Dense` a vector index;
-`Hybrid` fuses several systems, `Folded` turns passages into their documents (or pieces into their texts), `Filtered`
-keeps what passes a filter, and `Recorded` repeats answers that were given before. `liebig search`, `retrieve` and
+`Hybrid` fuses several systems, `Reranked` lets a cross-encoder order the best hits of another, `Folded` turns passages
+into their documents (or pieces into their texts), `Filtered` keeps what passes a filter, and `Recorded` repeats answers
+that were given before. `liebig search`, `retrieve` and
 `serve`, the `Retriever` and the check of `liebig build` all answer with these, so the same folder gives the same hits.
 
 The model of a dense system is loaded with the first question, because that takes longer than the search. Cost of what
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.records import Query
+from liebig.base.records import Passage, Query
 from liebig.bm25 import search as bm25
 from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
@@ -335,6 +336,47 @@ class Hybrid(System):
     def answer(self, queries: Sequence[Query], k: int) -> Answer:
         parts = {system.name: system.search(queries, max(k, DEPTH)) for system in self.systems}
         return Answer([self._fuse(lists)[:k] for lists in zip(*parts.values())], parts)
+
+
+class Reranked(System):
+    """A system whose first `depth` hits a cross-encoder orders anew; those below keep their order.
+
+    `score` gives numbers to the passages of each query (`methods.reranker.scorer`), `passage` looks up their texts.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        score: Callable[[Sequence[tuple[Query, Sequence[Passage]]]], list[NDArray[np.float32]]],
+        passage: Callable[[str], Passage],
+        depth: int,
+    ) -> None:
+        self.name, self._system, self._score, self._passage = "reranked", system, score, passage
+        self.depth = depth
+
+    def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        return self.answer(queries, k).hits
+
+    def answer(self, queries: Sequence[Query], k: int) -> Answer:
+        from liebig.methods.reranker import AT_ONCE, reordered  # imports torch, which BM25 does without
+
+        first = self._system.answer(queries, max(k, self.depth))
+        ids = [[id for id, _ in hits] for hits in first.hits]
+        pairs = list(zip(queries, ids))
+        ordered: list[Hits] = []
+        for start in range(
+            0, len(pairs), AT_ONCE
+        ):  # so that the texts in memory do not grow with the queries
+            some = pairs[start : start + AT_ONCE]
+            asked = [
+                (query, [self._passage(id) for id in of_query[: self.depth]]) for query, of_query in some
+            ]
+            values = self._score(asked) if any(passages for _, passages in asked) else [NONE for _ in asked]
+            ordered += [reordered(of_query, scores)[:k] for (_, of_query), scores in zip(some, values)]
+        return Answer(ordered, {**first.parts, self._system.name: first.hits})
+
+
+NONE = np.zeros(0, np.float32)  # the scores of no passage
 
 
 # Folding: several hits of one document become one. Equal scores keep the order of the hits.

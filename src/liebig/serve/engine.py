@@ -102,9 +102,8 @@ class Engine:
         limits: Limits,
         *,
         workers: int | None = None,
-        reranker: CrossEncoder | None = None,
     ) -> None:
-        self.retriever, self.limits, self.reranker = retriever, limits, reranker
+        self.retriever, self.limits = retriever, limits
         self.metrics = Metrics()
         self._workers = workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
@@ -213,6 +212,11 @@ class Engine:
     def embedder(self) -> Embedder | None:
         """The model of the open generation; None if there is no dense index."""
         return embedder_of(self.retriever)
+
+    @property
+    def reranker(self) -> CrossEncoder | None:
+        """The cross-encoder of the open generation, or of the command line; None if there is none."""
+        return self.retriever.reranker
 
     def _model(self) -> Embedder:
         embedder = self.embedder

@@ -59,7 +59,7 @@ def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
 
 
 SHOWN = 260  # characters in a snippet
-NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid"}
+NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid", "reranked": "Reranked"}
 
 
 def row(result: Result) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from liebig import __version__
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage
 from liebig.search.embed import Embedding, Floats, unit_length
+from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import Engine, Question, frozen, words_of
 from liebig.serve.middleware import check_k, check_query, check_texts
 from liebig.serve.replies import Busy, Refusal, reply
@@ -35,7 +36,7 @@ from liebig.serve.result_rows import (
     with_snippets,
 )
 
-System = Literal["hybrid", "dense", "bm25"]
+System = SystemName
 Filters = dict[str, str | list[str]]
 
 

@@ -90,17 +90,16 @@ def _engine(
     device: str | None,
     say: Callable[[str], None],
 ) -> Engine:
-    """Open the folder and load the model, so that errors are reported before the server starts."""
-    from liebig.model.cross_encoder import CrossEncoder
+    """Open the folder and load its models, so that errors are reported before the server starts."""
     from liebig.search.retriever import Retriever
     from liebig.serve.engine import Engine
 
-    retriever = Retriever.from_folder(folder, device=device)
-    cross = None if reranker is None else CrossEncoder.load(reranker, device=device or "cpu")
+    retriever = Retriever.from_folder(folder, device=device, reranker=reranker)
+    _ = retriever.reranker
     if "dense" in retriever.systems:
-        _ = retriever.current.encoder  # load it now: errors are reported before the server starts
+        _ = retriever.current.encoder
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
-    return Engine(retriever, limits, workers=workers, reranker=cross)
+    return Engine(retriever, limits, workers=workers)
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:

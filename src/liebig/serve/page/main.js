@@ -9,7 +9,7 @@ import { NAMES, show } from "./results.js";
 const PAUSE = 130; // milliseconds of quiet before a search
 const STEP = 10; // results shown at first, and more each time
 const MOST = 50; // results shown at the most, where the server gives as many
-const ORDER = ["hybrid", "dense", "bm25"];
+const ORDER = ["reranked", "hybrid", "dense", "bm25"];
 
 const state = { query: "", first: "hybrid", second: "bm25", filters: {}, k: STEP, server: null };
 let underWay = null, timer = null, asked = null;

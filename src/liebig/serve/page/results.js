@@ -3,7 +3,7 @@
 import { breakable, find, make, marked } from "./dom.js";
 import { because } from "./why.js";
 
-export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid" };
+export const NAMES = { bm25: "BM25", dense: "Dense", hybrid: "Hybrid", reranked: "Reranked" };
 const SHOWN_FIELDS = 2;
 
 export function show(answer, actions) {

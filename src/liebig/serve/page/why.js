@@ -5,7 +5,7 @@ import { make } from "./dom.js";
 
 const TITLES = { dense: "By meaning (dense)", bm25: "By words (BM25)" };
 const LEAST = 0.12; // of the strongest word: less is not shown
-const PARTS = { dense: ["dense"], bm25: ["bm25"], hybrid: ["dense", "bm25"] };
+const PARTS = { dense: ["dense"], bm25: ["bm25"], hybrid: ["dense", "bm25"], reranked: ["dense", "bm25"] };
 
 export async function because(query, id, system) {
   const parts = await Promise.all(PARTS[system].map((part) => explain({ query, id, system: part })));

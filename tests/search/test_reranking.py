@@ -1,0 +1,125 @@
+"""Reranking as a system: by hand, in a retriever's folder, and in the commands."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from liebig import encoders
+from liebig.base import workspace
+from liebig.base.config import parse
+from liebig.base.errors import DataError, RecipeError
+from liebig.base.records import Passage, Query
+from liebig.cli import make_app
+from liebig.commands.retrieve import RetrieveConfig, run
+from liebig.model.cross_encoder import CrossEncoder
+from liebig.search.retriever import Retriever
+from liebig.search.retriever_folder import read, write
+from liebig.search.systems import Hybrid, Recorded, Reranked, reciprocal_rank
+
+QUESTION = "which nutrient limits the growth of barley"
+DEPTH = 3
+
+
+@pytest.fixture(scope="session")
+def cross(tmp_path_factory):
+    """The folder of a cross-encoder with a head that separates texts."""
+    folder = tmp_path_factory.mktemp("cross") / "model"
+    torch.manual_seed(0)
+    model = CrossEncoder.start(encoders.folder("liebig:mini-v2"), length=64)
+    with torch.no_grad():
+        for name, weights in model.backbone.model.named_parameters():
+            if name.startswith("classifier"):
+                weights.mul_(20)
+    model.eval().save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reranking_folder(folder, cross, tmp_path_factory):
+    """A retriever's folder that has a reranker."""
+    out = tmp_path_factory.mktemp("reranking") / "folder"
+    shutil.copytree(folder, out, symlinks=True)
+    shutil.copytree(cross, out / "reranker")
+    write(out, replace(read(out), reranker="reranker", depth=DEPTH))
+    return out
+
+
+def test_the_first_hits_are_ordered_anew_and_those_below_stay():
+    queries = [Query("q", "x"), Query("r", "y")]
+    parts = [
+        Recorded("a", {"q": [("p1", 9.0), ("p2", 8.0), ("p3", 7.0), ("p4", 6.0)], "r": []}),
+        Recorded("b", {"q": [("p1", 0.9)], "r": []}),
+    ]
+    asked = []
+
+    def score(pairs):
+        asked.extend((query.id, [p.id for p in passages]) for query, passages in pairs)
+        return [np.array([float(p.id[1]) for p in passages], np.float32) for _, passages in pairs]
+
+    system = Reranked(Hybrid(parts, reciprocal_rank), score, lambda id: Passage(id, ""), depth=3)
+    answer = system.answer(queries, 4)
+    assert answer.hits == [[("p3", 3.0), ("p2", 2.0), ("p1", 1.0), ("p4", 0.0)], []]
+    assert asked == [("q", ["p1", "p2", "p3"]), ("r", [])]
+    assert list(answer.parts) == ["a", "b", "hybrid"]
+    assert [id for id, _ in answer.parts["hybrid"][0]] == ["p1", "p2", "p3", "p4"]
+    assert system.search(queries[:1], 1) == [[("p3", 3.0)]]
+
+
+def test_a_retriever_reranks_its_hybrid(reranking_folder, cross):
+    retriever = Retriever.from_folder(reranking_folder)
+    assert retriever.systems == ("hybrid", "dense", "bm25", "reranked")
+    hybrid = retriever.search(QUESTION, 6, "hybrid")
+    passages = [retriever.passage(result.id) for result in hybrid[:DEPTH]]
+    scores = CrossEncoder.load(cross, device="cpu").score([(QUESTION, passage) for passage in passages])
+    results = retriever.search(QUESTION, 6, "reranked")
+    order = np.argsort(-scores, kind="stable")
+    assert [r.id for r in results] == [passages[i].id for i in order] + [r.id for r in hybrid[DEPTH:]]
+    assert [r.score for r in results[:DEPTH]] == pytest.approx(scores[order].tolist(), rel=1e-4, abs=1e-5)
+    assert [r.ranks["hybrid"] for r in results[:DEPTH]] == (order + 1).tolist()
+    assert set(results[0].ranks) == {"bm25", "dense", "hybrid"}
+    with pytest.raises(RecipeError, match="explained by its parts"):
+        retriever.explain(QUESTION, results[0].id, "reranked")
+
+
+def test_any_folder_takes_a_reranker_that_is_named(folder, reranking_folder, cross):
+    plain = Retriever.from_folder(folder)
+    assert ("reranked" in plain.systems, plain.reranker) == (False, None)
+    with pytest.raises(RecipeError, match="no reranked"):
+        plain.search(QUESTION, system="reranked")
+    given = Retriever.from_folder(folder, reranker=cross)
+    own = Retriever.from_folder(reranking_folder)
+    best = [r.id for r in own.search(QUESTION, DEPTH, "reranked")]
+    assert set(best) <= {r.id for r in given.search(QUESTION, 8, "reranked")}
+    assert not given.reload()
+
+
+def test_the_commands_rerank(reranking_folder, tmp_path):
+    expected = [r.id for r in Retriever.from_folder(reranking_folder).search(QUESTION, 4, "reranked")]
+    words = ["search", str(reranking_folder), QUESTION, "--k", "4", "--system", "reranked", "--no-group"]
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(make_app(), words)
+    assert shown.exit_code == 0, shown.output
+    assert "hybrid 1" in shown.output
+    places = [shown.output.index(f"  {id}, bm25") for id in expected]
+    assert places == sorted(places)
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "queries.jsonl").write_text(json.dumps({"id": "q", "text": QUESTION}) + "\n")
+    config = {"collection": tmp_path / "queries", "retriever": reranking_folder, "system": "reranked", "k": 4}
+    with workspace.stage(tmp_path / "out", kind="retrieve", recipe={}, inputs={}) as out:
+        run(parse(RetrieveConfig, config), out)
+    lines = (tmp_path / "out" / "reranked.trec").read_text().splitlines()
+    assert [line.split()[2] for line in lines] == expected
+    runs = sorted(path.stem for path in (tmp_path / "out").glob("*.trec"))
+    assert runs == ["bm25", "dense", "hybrid", "reranked"]
+
+
+def test_a_wrong_depth_is_refused(reranking_folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(reranking_folder, copy, symlinks=True)
+    (copy / "retriever.json").write_text(json.dumps(read(copy).row() | {"depth": 0}))
+    with pytest.raises(DataError, match="depth = 0"):
+        Retriever.from_folder(copy)
