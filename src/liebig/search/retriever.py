@@ -147,7 +147,7 @@ class Generation:
 
     @property
     def reranker(self) -> CrossEncoder | None:
-        """The cross-encoder, loaded once, in int8 on a CPU where its folder is such an export; None if there is none."""
+        """The cross-encoder, loaded once; an int8 export runs on the CPU. None if there is none."""
         from liebig.model.cross_encoder import CrossEncoder
 
         with self._lock:
