@@ -18,7 +18,7 @@ from liebig.bm25.doc2query import GeneratedQueries
 from liebig.bm25.index import plain
 from liebig.bm25.search import BM25, Settings
 from liebig.bm25.update import write_index
-from liebig.commands.bm25 import BM25Config, read_ids, run
+from liebig.commands.bm25 import BM25Config, run
 
 WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
 WORDS = WORDS.split(" ")
@@ -298,7 +298,7 @@ def test_generated_queries_are_found_in_the_folder_that_made_them(tmp_path):
 def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
     (tmp_path / "gone").write_bytes(b"p1\n\x81\n")
     with pytest.raises(DataError, match="line 2"):
-        read_ids(tmp_path / "gone")
+        BM25Config(base=tmp_path, delete=tmp_path / "gone").ids_to_delete()
 
 
 def craft(folder, name, change):

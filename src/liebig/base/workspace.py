@@ -154,12 +154,12 @@ def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started:
     files = sorted(p for p in partial.rglob("*") if p.is_file() and p.name not in (LOCK, INTENT))
     names = {p.relative_to(partial).as_posix(): p for p in files}
     for path in (*files, *(p for p in partial.rglob("*") if p.is_dir())):
-        _sync(path)
+        sync(path)
     manifest = Manifest(
         kind=intent["kind"],
         recipe=intent["recipe"],
         inputs=intent["inputs"],
-        outputs={name: _hash_file(path) for name, path in names.items()},
+        outputs={name: hash_file(path) for name, path in names.items()},
         sizes={name: path.stat().st_size for name, path in names.items()},
         versions=versions(),
         seed=seed,
@@ -200,7 +200,7 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
         if not path.is_file():
             raise CorruptError(f"{name} is missing", file=folder, fix="run its stage again")
         hashed = hashes and (largest is None or size <= largest)
-        if path.stat().st_size != size or (hashed and _hash_file(path) != wanted):
+        if path.stat().st_size != size or (hashed and hash_file(path) != wanted):
             raise CorruptError(f"{name} does not match the manifest", file=folder, fix="run its stage again")
     return manifest
 
@@ -296,7 +296,7 @@ def atomic_write(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def versions() -> dict[str, str]:
@@ -365,7 +365,7 @@ def _swap(partial: Path, out: Path) -> None:
     if out.exists():
         os.replace(out, old)
     os.replace(partial, out)
-    _sync(out.parent)
+    sync(out.parent)
     remove_old(out)
 
 
@@ -388,7 +388,8 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _hash_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file's contents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -396,7 +397,7 @@ def _hash_file(path: Path) -> str:
 def _hash_readable(path: Path) -> str:
     """The hash of an input; what is no file or may not be read counts as such, and whoever reads it says why."""
     try:
-        return _hash_file(path) if path.is_file() else "not a file"
+        return hash_file(path) if path.is_file() else "not a file"
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise
@@ -419,7 +420,8 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

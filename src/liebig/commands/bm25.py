@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import InputPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
@@ -20,20 +19,15 @@ from liebig.bm25.index import PassageWithQueries, plain
 from liebig.bm25.search import Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.collection.collection import Collection
-from liebig.formats.inputs import DiskSource
-from liebig.formats.rows import text_lines
+from liebig.indexes.base import ChangeConfig
 
 
-class BM25Config(Config):
+class BM25Config(ChangeConfig):
     """Index a collection's passages for BM25, or add and remove passages of an existing index."""
 
     collection: InputPath | None = Field(
         None, description="Collection with passages; leave it out to only delete or merge."
     )
-    base: InputPath | None = Field(
-        None, description="BM25 index to add to; its language, weights, k1 and b are kept."
-    )
-    delete: InputPath | None = Field(None, description="File of ids to delete from `base`, one per line.")
     queries: InputPath | None = Field(
         None,
         description="Generated queries to index with their passages (doc2query): a folder of liebig queries"
@@ -62,21 +56,11 @@ class BM25Config(Config):
     segment_words: int = Field(
         16_000_000, ge=1, description="Number of words per segment, which bounds the memory used."
     )
-    rebuild: bool = Field(False, description="Build from the collection alone; `base` is ignored.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _forget_base(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("rebuild") is True:
-            return {**values, "base": None, "delete": None}
-        return values
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> BM25Config:
-        if self.collection is None and (self.base is None or self.rebuild):
+        if self.collection is None and self.base is None:
             raise ValueError("nothing to index: give a collection, or a base to change")
-        if self.delete is not None and self.base is None:
-            raise ValueError("delete needs the base to delete from")
         if not (self.title_weight or self.body_weight or (self.query_weight and self.queries)):
             raise ValueError(
                 "title, body and generated queries all have weight 0; give one of them a positive weight"
@@ -95,7 +79,7 @@ def run(config: BM25Config, folder: Folder) -> None:
         texts=config.texts,
         words=config.segment_words,
         base=config.base,
-        delete=read_ids(config.delete) if config.delete is not None else (),
+        delete=config.ids_to_delete(),
         compact=config.compact,
     )
     _report(unknown, generated)
@@ -140,11 +124,6 @@ def _passages(collection: Path | None, generated: GeneratedQueries | None) -> It
         )
     passages = track(records.passages(), "BM25", unit="passages")
     return plain(passages) if generated is None else generated.expand(passages)
-
-
-def read_ids(path: Path) -> list[str]:
-    """The ids of a file, one per line."""
-    return [line for _, line in text_lines(DiskSource(path))]
 
 
 def _report(unknown: list[str], generated: GeneratedQueries | None) -> None:

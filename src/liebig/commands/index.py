@@ -7,20 +7,18 @@ then measures the recall of an approximate index and tunes it, and saves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath
+from liebig.base.config import InputPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
-from liebig.formats.inputs import DiskSource
-from liebig.formats.rows import text_lines
 from liebig.indexes import back_ends, config_choice, open_index
-from liebig.indexes.base import CHUNK, Index
+from liebig.indexes.base import CHUNK, ChangeConfig, Index
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.recall import draw, tune
 from liebig.vectors.vector_folder import Shard, Vectors
@@ -31,34 +29,22 @@ else:
     BackEndConfig = config_choice()  # back ends of other packages included
 
 
-class IndexConfig(Config):
+class IndexConfig(ChangeConfig):
     """`liebig index`: an index of vectors, or more of them added to an index."""
 
     vectors: InputPath | None = Field(
         None, description="Folder of vectors written by liebig encode; leave it out to only delete."
     )
-    base: InputPath | None = Field(None, description="Index to add to; its kind is kept.")
-    delete: InputPath | None = Field(None, description="File of ids to delete from `base`, one per line.")
     queries: InputPath | None = Field(None, description="Query vectors to measure recall with.")
     index: Annotated[BackEndConfig, Field(discriminator="kind")] = Field(
         ExactIndex.Config(), description="Kind of the back end, and its options."
     )
     seed: int = Field(0, ge=0, description="Seed of the training and recall samples.")
-    rebuild: bool = Field(False, description="Build from the vectors alone; `base` is ignored.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _forget_base(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("rebuild") is True:
-            return {**values, "base": None, "delete": None}
-        return values
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> IndexConfig:
-        if self.vectors is None and (self.base is None or self.rebuild):
+        if self.vectors is None and self.base is None:
             raise ValueError("nothing to index: give vectors, or a base to change")
-        if self.delete is not None and self.base is None:
-            raise ValueError("delete needs a base to delete from")
         return self
 
 
@@ -97,7 +83,7 @@ def _changed(config: IndexConfig, vectors: Vectors | None, folder: Folder, bar: 
             fix="encode them with the model of the index",
         )
     if config.delete is not None:
-        unknown = index.delete([line for _, line in text_lines(DiskSource(config.delete))])
+        unknown = index.delete(config.ids_to_delete())
         if unknown:
             bar.say(f"{len(unknown):,} ids to delete are not in the index, the first is {unknown[0]!r}")
     if vectors is not None:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from liebig import encoders
 from liebig.base import config
+from liebig.formats.inputs import DiskSource
+from liebig.formats.rows import text_lines
 from liebig.indexes import recall
 from liebig.indexes.recall import Recall, RecallGoal
 from liebig.vectors.quantise import Floats
@@ -201,3 +203,30 @@ class ApproximateConfig(Index.Config):
     @property
     def goal(self) -> RecallGoal:
         return RecallGoal(self.recall_at, self.recall, self.sample, self.given_effort)
+
+
+class ChangeConfig(config.Config):
+    """Options of the commands that build an index or change an older one (`liebig index`, `liebig bm25`)."""
+
+    base: config.InputPath | None = Field(None, description="Index to add to; its settings are kept.")
+    delete: config.InputPath | None = Field(
+        None, description="File of ids to delete from `base`, one per line."
+    )
+    rebuild: bool = Field(False, description="Build a new index; `base` and `delete` are ignored.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ignore_base(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("rebuild") is True:
+            return {**values, "base": None, "delete": None}
+        return values
+
+    @model_validator(mode="after")
+    def _has_a_base_to_delete_from(self) -> Self:
+        if self.delete is not None and self.base is None:
+            raise ValueError("delete needs a base to delete from")
+        return self
+
+    def ids_to_delete(self) -> list[str]:
+        """The lines of `delete`."""
+        return [] if self.delete is None else [line for _, line in text_lines(DiskSource(self.delete))]

@@ -81,7 +81,7 @@ class BagOfWords(Method):
 
 
 class WordsTerm(nn.Module):
-    """The loss as a term; `special` says which tokens of the vocabulary are no words."""
+    """The loss as a term; `special` marks the special tokens of the vocabulary."""
 
     special: Tensor
 
@@ -102,5 +102,12 @@ class WithBagOfWords(Method.Config):
     """The field of methods that can add the term."""
 
     bow: float = Field(
-        default=0.0, ge=0, description="Weight of bag-of-words prediction from CLS; 0 leaves it out."
+        default=0.0, ge=0, description="Weight of bag-of-words prediction from CLS; 0 disables it."
     )
+
+    def words_term(self, special: NDArray[np.bool_] | None) -> WordsTerm | None:
+        """The term, if it has a weight; `special` marks the special tokens of the vocabulary."""
+        if not self.bow:
+            return None
+        assert special is not None, "a bag of words leaves special tokens out"
+        return WordsTerm(special)

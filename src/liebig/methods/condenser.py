@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
 from liebig.methods.base import Cost, Load, Saved, Size, Start
-from liebig.methods.bow import BOW, WithBagOfWords, WordsTerm
+from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.mlm import MaskedMethod, MaskedTextConfig, check_splits
 from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone, Hidden
@@ -107,10 +107,8 @@ class Condenser(MaskedMethod):
         self.skip_from = early_layer(backbone, config.skip_from)
         self.has_trained_head = head is not None
         self.head = CondenserHead(backbone, config.n_head_layers) if head is None else head
-        self.words = None
-        if config.bow:
-            assert special is not None, "a bag of words leaves special tokens out"
-            self.words = WordsTerm(special)
+        self.words = config.words_term(special)
+        if self.words is not None:
             self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from liebig.base.errors import RecipeError
 from liebig.methods.base import Cost, Load, Saved, Shape, Size, Start
-from liebig.methods.bow import BOW, WithBagOfWords, WordsTerm
+from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.condenser import replace_first
 from liebig.methods.held_out import documents_of
 from liebig.methods.mlm import MaskedMethod, Masker, check_splits
@@ -277,10 +277,8 @@ class CotMAE(MaskedMethod):
         if decoder is None and config.decoder == "causal":
             decoder = CausalDecoder(backbone, config.layers, config.window)
         self.decoder = CotmaeDecoder(backbone, config.layers) if decoder is None else decoder
-        self.words = None
-        if config.bow:
-            assert special is not None, "a bag of words leaves special tokens out"
-            self.words = WordsTerm(special)
+        self.words = config.words_term(special)
+        if self.words is not None:
             self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod

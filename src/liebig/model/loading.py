@@ -97,17 +97,22 @@ def read_config(folder: Path) -> Any:
 
 
 def pretrained(loader: Any, folder: Path, config: Any) -> tuple[Any, set[str]]:
-    """A model with the weights of a folder, and the names of those that are missing there."""
+    """An encoder with the weights of a folder, without dropout on scores, and the names of missing weights."""
     with no_score_dropout(config):
-        model, info = loader.from_pretrained(
-            str(folder),
-            config=config,
-            trust_remote_code=False,
-            weights_only=True,
-            local_files_only=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        return load_weights(loader, folder, config)
+
+
+def load_weights(loader: Any, folder: Path, config: Any) -> tuple[Any, set[str]]:
+    """A model with the weights of a folder, in float32, and the names of those that are missing there."""
+    model, info = loader.from_pretrained(
+        str(folder),
+        config=config,
+        trust_remote_code=False,
+        weights_only=True,
+        local_files_only=True,
+        dtype=torch.float32,
+        output_loading_info=True,
+    )
     return model, set(info["missing_keys"])
 
 

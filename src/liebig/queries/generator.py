@@ -23,7 +23,7 @@ from liebig.base.errors import ModelError
 from liebig.base.records import Passage, Title
 from liebig.base.rng import key
 from liebig.methods.samplers import Sampler
-from liebig.model.loading import check_folder, quiet, readable
+from liebig.model.loading import check_folder, load_weights, quiet, readable
 from liebig.model.packed import Packed
 from liebig.queries.decoders import T5_FAMILIES, BertDecoder, PlainDecoder, T5Decoder
 from liebig.queries.sampling import Decoder, Marks
@@ -144,18 +144,9 @@ def load_seq2seq(folder: Path) -> Any:
                 file=folder,
                 fix="name a seq2seq model, or start from an encoder with model.kind = 'encoder'",
             )
-        model, info = AutoModelForSeq2SeqLM.from_pretrained(
-            str(folder),
-            config=config,
-            trust_remote_code=False,
-            weights_only=True,
-            local_files_only=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
-    missing = sorted(info["missing_keys"])
+        model, missing = load_weights(AutoModelForSeq2SeqLM, folder, config)
     if missing:
-        raise ModelError(f"{len(missing)} weights are missing, the first is {missing[0]!r}", file=folder)
+        raise ModelError(f"{len(missing)} weights are missing, the first is {min(missing)!r}", file=folder)
     return model.eval()
 
 

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
-from liebig.base.workspace import atomic_write
+from liebig.base.workspace import atomic_write, hash_file, sync
 from liebig.train.distributed import fill, whole
 from liebig.train.early_stopping import Best
 
@@ -55,14 +55,14 @@ def write(folder: Path, snapshot: Snapshot) -> None:
             unique, aliases[name] = _unique(tensors)
             path = temporary / f"{name}.safetensors"
             safetensors.torch.save_file(unique, path)
-            _sync(path)
-            files[name] = _hash(path)
+            sync(path)
+            files[name] = hash_file(path)
         body = {"step": snapshot.step, "facts": snapshot.facts, "files": files, "aliases": aliases}
         atomic_write(temporary / STATE, json.dumps({**body, "digest": _digest(body)}, indent=1).encode())
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(temporary, folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -86,7 +86,7 @@ def read(folder: Path) -> Snapshot:
 def _read_tensors(folder: Path, name: str, wanted: str) -> dict[str, Tensor]:
     path = folder / f"{name}.safetensors"
     try:
-        if _hash(path) == wanted:
+        if hash_file(path) == wanted:
             found: dict[str, Tensor] = safetensors.torch.load_file(path)
             return found
     except (OSError, SafetensorError):
@@ -203,19 +203,6 @@ def _unique(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def take_module(module: nn.Module) -> dict[str, Tensor]:

@@ -7,7 +7,6 @@ an interrupted writer goes on with the next, and an index takes shards over by l
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,14 +78,8 @@ class Shard:
         about = {"count": len(self), "largest": self.largest, **(more or {})}
         (partial / "shard.json").write_text(json.dumps(about))
         for file in partial.iterdir():
-            _sync(file)
+            workspace.sync(file)  # a shard in its place is complete even after a power cut
         partial.rename(path)
-
-
-def _sync(path: Path) -> None:
-    """See a file onto the disk, so that a shard in its place is a whole one even after a power cut."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def largest_norm(coded: Coded) -> float:
