@@ -19,19 +19,19 @@ import torch
 
 from abs import embed, read_pairs
 from liebig.methods.abs.hardness import Vectors
-from liebig.methods.abs.sampler import as_written, mean, random_hardness, searching
-from liebig.methods.abs.schedule import Schedule, Way, in_parts
+from liebig.methods.abs.sampler import AdaptiveBatching, mean, random_hardness
+from liebig.methods.abs.schedule import Schedule, Scheduler, in_parts
 
-WAYS: dict[str, tuple[Sequence[Way], int]] = {
-    "ours, greedy": (searching("greedy"), 1),
-    "ours, start = random": (searching("greedy", start="random"), 1),
-    "ours, parts = 2": (searching("greedy"), 2),
-    "ours, parts = 4": (searching("greedy"), 4),
-    "ours, parts = 8": (searching("greedy"), 8),
-    "paper, greedy": (as_written("greedy"), 1),
-    "paper, beam": (as_written("beam"), 1),
-    "paper, greedy, parts = 4": (as_written("greedy"), 4),
-    "ours, beam": (searching("beam"), 1),
+WAYS: dict[str, tuple[Sequence[Scheduler], int]] = {
+    "ours, greedy": (AdaptiveBatching().ways, 1),
+    "ours, start = random": (AdaptiveBatching(start="random").ways, 1),
+    "ours, parts = 2": (AdaptiveBatching().ways, 2),
+    "ours, parts = 4": (AdaptiveBatching().ways, 4),
+    "ours, parts = 8": (AdaptiveBatching().ways, 8),
+    "paper, greedy": (AdaptiveBatching(preset="paper").ways, 1),
+    "paper, beam": (AdaptiveBatching(preset="paper", search="beam").ways, 1),
+    "paper, greedy, parts = 4": (AdaptiveBatching(preset="paper").ways, 4),
+    "ours, beam": (AdaptiveBatching(search="beam").ways, 1),
 }
 
 

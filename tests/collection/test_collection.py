@@ -9,7 +9,7 @@ from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query,
 from liebig.collection import collection as module
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import OffsetIndex, hash64
-from liebig.collection.writer import CollectionWriter, Ledger, Seen
+from liebig.collection.writer import CollectionWriter, Ledger, Repeat
 from liebig.formats import detect
 from liebig.formats.items import Item, Options, Where
 
@@ -185,7 +185,9 @@ def test_a_broken_line_is_named(collection):
 def test_the_ledger_answers_as_a_dictionary_would(entries):
     ledger, known = Ledger(), {}
     for name, content in entries:
-        expected = Seen.NEW if name not in known else Seen.SAME if known[name] == content else Seen.OTHER
+        expected = (
+            Repeat.NEW if name not in known else Repeat.SAME if known[name] == content else Repeat.OTHER
+        )
         known.setdefault(name, content)
         assert ledger.add(name, content, 0) is expected
     assert len(ledger) == len(known)
@@ -194,9 +196,9 @@ def test_the_ledger_answers_as_a_dictionary_would(entries):
 def test_the_ledger_grows_and_keeps_its_index():
     ledger = Ledger()
     for number in range(20_000):
-        assert ledger.add(f"id{number}", str(number), number * 10) is Seen.NEW
-    assert ledger.add("id777", "777", 0) is Seen.SAME
-    assert ledger.add("id777", "778", 0) is Seen.OTHER
+        assert ledger.add(f"id{number}", str(number), number * 10) is Repeat.NEW
+    assert ledger.add("id777", "777", 0) is Repeat.SAME
+    assert ledger.add("id777", "778", 0) is Repeat.OTHER
     index = ledger.index()
     assert [index.candidates(f"id{n}") for n in (0, 777, 19_999)] == [[0], [7770], [199_990]]
     assert index.candidates("nobody") == []

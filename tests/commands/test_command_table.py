@@ -20,6 +20,7 @@ from liebig.commands import BUILT_IN, GROUPS
 
 ROOT = Path(liebig.__file__).parent
 PANELS = ("Start here", "Data", "Train", "Search", "Evaluate", "Operate")
+CONFIGURED = ("builder", "commands", "evaluation", "indexes", "methods", "queries", "train")
 FREE = {"say", "name", "seed", "k"}  # words that mean another thing in every signature
 
 
@@ -66,10 +67,12 @@ def test_the_help_of_liebig_imports_neither_torch_nor_transformers():
 
 def config_defaults(module: Any) -> dict[str, Any]:
     """The fields that configs of a module give a default other than None, True and False."""
+    classes = [value for value in vars(module).values() if inspect.isclass(value)]
+    nested = [inner for outer in classes for inner in vars(outer).values() if inspect.isclass(inner)]
     configs = [
         value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Config) and value is not Config
+        for value in classes + nested
+        if value.__module__ == module.__name__ and issubclass(value, Config) and value is not Config
     ]
     return {
         name: field.default
@@ -97,11 +100,11 @@ def literal_defaults(path: Path) -> Iterator[tuple[str, str, Any]]:
 def test_a_default_of_a_config_is_not_written_again_in_a_signature():
     """A function that takes a field's value takes it from the config, or names the constant that both use."""
     twice = []
-    for path in sorted([*(ROOT / "commands").glob("[a-z]*.py"), *(ROOT / "builder").glob("[a-z]*.py")]):
-        module = import_module(f"liebig.{path.parent.name}.{path.stem}")
-        fields = config_defaults(module)
+    for path in sorted(path for folder in CONFIGURED for path in (ROOT / folder).rglob("[a-z]*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        fields = config_defaults(import_module(".".join(("liebig", *parts))))
         twice += [
-            f"{path.parent.name}/{path.name}: {function}({name}={value!r})"
+            f"{'/'.join(parts)}.py: {function}({name}={value!r})"
             for function, name, value in literal_defaults(path)
             if name in fields and name not in FREE
         ]

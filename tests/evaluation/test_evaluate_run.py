@@ -14,7 +14,7 @@ from liebig.base.config import load
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.statistics import Interval
 from liebig.commands.evaluate import EvaluateConfig, group_means
-from liebig.evaluation.answer_accuracy import Found, found_in, ranked_in
+from liebig.evaluation.answer_accuracy import FirstHits, found_in, ranked_in
 from liebig.evaluation.scoring import TaskResult, read_per_query, read_results
 from liebig.evaluation.suites import FORUMS
 from liebig.evaluation.tables import published_notes, rich_table
@@ -166,8 +166,8 @@ def test_hits_are_the_same_whether_their_lines_lie_together_or_apart(tmp_path: P
     apart.write_text("\n".join(lines[::2] + lines[1::2]) + "\n")
     assert found_in(together, 10) == found_in(apart, 10)
     assert found_in(together, 2) == {
-        "q1": Found(["a", "c"], frozenset({2})),
-        "q2": Found(["d", "e"], frozenset()),
+        "q1": FirstHits(["a", "c"], frozenset({2})),
+        "q2": FirstHits(["d", "e"], frozenset()),
     }
     assert ranked_in(apart, 1, ["q2", "q3"]) == {"q2": ["d"]}
 

@@ -10,7 +10,7 @@ from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.formats import detect, folder_of_texts as texts
 from liebig.formats.items import Options
-from liebig.formats.markup import PARSERS, Parsed, parse_html, parse_markdown, parse_plain, parse_rst
+from liebig.formats.markup import PARSERS, Article, parse_html, parse_markdown, parse_plain, parse_rst
 
 
 def documents(path, name=None):
@@ -18,19 +18,19 @@ def documents(path, name=None):
 
 
 def test_plain_text_is_one_section_of_paragraphs():
-    assert parse_plain("One\nline.\n\n\n  Two.\n") == Parsed("", (Section("", ("One\nline.", "Two.")),))
+    assert parse_plain("One\nline.\n\n\n  Two.\n") == Article("", (Section("", ("One\nline.", "Two.")),))
 
 
 def test_markdown_headings_of_both_kinds_are_sections():
     text = "---\ntag: x\n---\n# Title\n\nIntro [link](http://x) ![img](i.png).\n\n## A ##\nText.\n\nB\n---\n\nMore.\n"
-    assert parse_markdown(text) == Parsed(
+    assert parse_markdown(text) == Article(
         "Title", (Section("", ("Intro link img.",)), Section("A", ("Text.",)), Section("B", ("More.",)))
     )
 
 
 def test_markdown_code_is_no_heading():
     text = "# T\n\n```sh\n# comment\n\nls\n```\n\n#hashtag is text\n"
-    assert parse_markdown(text) == Parsed(
+    assert parse_markdown(text) == Article(
         "T", (Section("", ("```sh\n# comment\n\nls\n```", "#hashtag is text")),)
     )
 
@@ -45,7 +45,7 @@ def test_rst_adornments_are_sections_and_directives_are_not_text():
         "=====\nTitle\n=====\n\n.. _label:\n\n.. code-block:: python\n\n   x = 1\n\nUse :func:`~json.dumps` and "
         "`text <http://x>`_.\n\nPart\n----\n\n.. note:: Mind it.\n\nEnd.\n"
     )
-    assert parse_rst(text) == Parsed(
+    assert parse_rst(text) == Article(
         "Title", (Section("", ("Use json.dumps and text.",)), Section("Part", ("Mind it.", "End.")))
     )
 
@@ -55,13 +55,13 @@ def test_html_headings_blocks_and_entities():
         "<html><head><title>Page</title><style>p{}</style></head><body><h1>Top</h1><p>One &amp; <b>two</b>.</p>"
         "<script>if (a<b) {}</script><h2>Part</h2><ul><li>x<li>y</ul><pre>a\n  b</pre></body></html>"
     )
-    assert parse_html(text) == Parsed(
+    assert parse_html(text) == Article(
         "Top", (Section("", ("One & two.",)), Section("Part", ("x", "y", "a\n  b")))
     )
 
 
 def test_html_without_a_heading_has_the_title_of_the_page():
-    assert parse_html("<title>A  page</title><p>x") == Parsed("A page", (Section("", ("x",)),))
+    assert parse_html("<title>A  page</title><p>x") == Article("A page", (Section("", ("x",)),))
 
 
 @pytest.mark.parametrize("suffix", sorted(set(PARSERS)))

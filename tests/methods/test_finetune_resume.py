@@ -165,7 +165,7 @@ def test_an_epoch_scheduled_ahead_is_made_from_the_vectors_at_the_start_of_the_o
     data.epochs.begin(0)
     data.close()
     monkeypatch.undo()
-    how = adaptive.Adaptive(6, adaptive.searching("greedy", 3), "shuffled", config.seed)
+    how = adaptive.Adaptive(6, adaptive.AdaptiveBatching().ways, "shuffled", config.seed)
     for epoch, similarity in enumerate(asked):
         how.store(tmp_path / "by-hand", epoch, similarity)
         name = f"epoch-{epoch:03d}.npy"

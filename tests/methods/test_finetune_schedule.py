@@ -149,7 +149,7 @@ def test_beam_search_finds_at_least_what_greedy_finds():
         one, two = (how(similarity, rows, 16).history[-1] for how in (greedy, beam))
         assert two >= one * (1 - 1e-6)
         plain = schedule(similarity, 16, seed=seed).total
-        searched = hardest(similarity, 16, adaptive.searching("beam"), seed=seed).total
+        searched = hardest(similarity, 16, adaptive.AdaptiveBatching(search="beam").ways, seed=seed).total
         wins, gains = wins + (searched >= plain), [*gains, searched / plain]
     assert wins >= 9
     assert np.mean(gains) > 1.005
@@ -288,7 +288,9 @@ def met(found):
     return {(a, b) for one in found.batches for a in one.tolist() for b in one.tolist() if a < b}
 
 
-@pytest.mark.parametrize("ways", [adaptive.searching("greedy"), adaptive.as_written("greedy")])
+@pytest.mark.parametrize(
+    "ways", [adaptive.AdaptiveBatching().ways, adaptive.AdaptiveBatching(preset="paper").ways]
+)
 def test_two_epochs_in_parts_have_less_in_common(ways):
     similarity = vectors(600, clusters=60)
 
@@ -301,7 +303,7 @@ def test_two_epochs_in_parts_have_less_in_common(ways):
 
 def test_only_pairs_of_a_part_meet_and_every_pair_comes_once():
     similarity = vectors(205)
-    ways = adaptive.searching("greedy")
+    ways = adaptive.AdaptiveBatching().ways
     found = in_parts(similarity, 16, ways, 3, seed=5)
     assert sorted(found.order("made", 0).tolist()) == list(range(205))
     assert {len(one) for one in found.batches} == {16}

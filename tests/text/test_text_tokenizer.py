@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from liebig.base.errors import DataError, ModelError
 from liebig.text import word_cache as memo
-from liebig.text.tokenizer import Loaded, Tokenizer
+from liebig.text.tokenizer import Tokenizer, TokenizerParts
 from tests.worlds.texts import CHINESE, ENGLISH, NASTY, TEXTS, every, sentencepiece, trained
 
 KINDS = ("wordpiece", "bpe", "sentencepiece")
@@ -135,7 +135,7 @@ def test_a_missing_folder_or_role_is_an_error(tmp_path):
         Tokenizer.from_folder(tmp_path / "none")
     bare = Core(models.WordLevel({"a": 0}, unk_token="a"))
     with pytest.raises(ModelError, match="no mask token"):
-        _ = Tokenizer(Loaded.named(bare, 8)).mask
+        _ = Tokenizer(TokenizerParts.named(bare, 8)).mask
 
 
 def test_wordpieces_continue_after_hashes():
@@ -187,7 +187,7 @@ def test_words_that_a_tokenizer_does_not_mark_are_an_error():
     core = Core(models.BPE({"a": 0, "b</w>": 1}, [], end_of_word_suffix="</w>"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(ModelError, match="whole words cannot be recognised"):
-        _ = Tokenizer(Loaded.named(core, 8)).continues
+        _ = Tokenizer(TokenizerParts.named(core, 8)).continues
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])

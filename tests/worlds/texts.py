@@ -5,7 +5,7 @@ from typing import Literal
 
 from tokenizers import Tokenizer as Core, decoders, models, normalizers, pre_tokenizers, processors
 
-from liebig.text.tokenizer import Loaded, Tokenizer
+from liebig.text.tokenizer import Tokenizer, TokenizerParts
 
 ENGLISH = "The quick brown foxes were jumping over the unbelievably lazy dogs, weren't they? Yes, they were."
 GERMAN = "Die Geschwindigkeit der Straßenbahn überraschte die Bürgermeisterin außerordentlich."
@@ -51,7 +51,7 @@ def sentencepiece() -> Tokenizer:
         pair="<s> $A </s> </s> $B </s>",
         special_tokens=[("<s>", 0), ("</s>", 2)],
     )
-    return Tokenizer(Loaded.named(core, 512))
+    return Tokenizer(TokenizerParts.named(core, 512))
 
 
 def every() -> dict[str, Tokenizer]:

@@ -33,7 +33,7 @@ from liebig.formats.output import json_line, tab_line
 GROWS = 1 << 22
 
 
-class Seen(Enum):
+class Repeat(Enum):
     """What the ledger says of a record."""
 
     NEW = auto()
@@ -52,20 +52,20 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def add(self, name: str, content: str, offset: int) -> Seen:
+    def add(self, name: str, content: str, offset: int) -> Repeat:
         """Enter a record; one whose id is known is compared and not entered again."""
         key, value = hash64(name), hash64(content)
         slot = self._slot(key)
         number = self._table[slot]
         if number:
-            return Seen.SAME if self._contents[number - 1] == value else Seen.OTHER
+            return Repeat.SAME if self._contents[number - 1] == value else Repeat.OTHER
         self._ids.append(key)
         self._contents.append(value)
         self._offsets.append(offset)
         self._table[slot] = len(self._ids)
         if len(self._ids) * 4 > len(self._table) * 3:
             self._grow()
-        return Seen.NEW
+        return Repeat.NEW
 
     def _slot(self, key: int) -> int:
         """Where a key stands, or would stand."""
@@ -154,11 +154,11 @@ class CollectionWriter:
     def _add_named(self, record: Named, item: Item) -> bool:
         kind, row, content = _described(record)
         seen = self.ledgers[kind].add(record.id, content, self._sizes[f"{kind}.jsonl"])
-        if seen is Seen.OTHER:
+        if seen is Repeat.OTHER:
             item.where.refuse(
                 f"the id {record.id!r} was used before for another {SINGULAR[kind]}", "make ids unique"
             )
-        if seen is Seen.SAME:
+        if seen is Repeat.SAME:
             self.repeated[kind] += 1
             return False
         self._write(f"{kind}.jsonl", json_line(row))
@@ -189,7 +189,7 @@ class CollectionWriter:
     def _list(self, split: str, name: str, item: Item) -> None:
         """Enter a query into its split's list, once."""
         ledger = self._listed.setdefault(check_split(split, item.where), Ledger())
-        if ledger.add(name, "", 0) is Seen.NEW:
+        if ledger.add(name, "", 0) is Repeat.NEW:
             self._write(f"splits/{split}.txt", name)
 
     def _write(self, name: str, line: str) -> None:

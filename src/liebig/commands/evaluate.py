@@ -25,7 +25,7 @@ from liebig.evaluation.scoring import (
     Bootstrap,
     Matching,
     Results,
-    Scored,
+    ScoredTask,
     TaskResult,
     first_ids,
     measures_for,
@@ -147,7 +147,7 @@ def run(config: EvaluateConfig, folder: Folder) -> None:
     show_results(results)
 
 
-def write(folder: Folder, system: str, scored: Sequence[Scored]) -> Results:
+def write(folder: Folder, system: str, scored: Sequence[ScoredTask]) -> Results:
     """The files of an evaluation."""
     entries: list[TaskResult] = []
     for item, label in zip(scored, _labels(item.task for item in scored)):
@@ -227,7 +227,7 @@ def _run_of(system: Path) -> Path | None:
     return found
 
 
-def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> Scored:
+def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> ScoredTask:
     measures = measures_for(task, config.measures)
     matching = Matching(config.patterns, config.titles)
     exclude = _exclude_self(config, task)
@@ -241,7 +241,7 @@ def _exclude_self(config: EvaluateConfig, task: Task) -> bool:
 
 def _score_model(
     config: EvaluateConfig, tasks: Sequence[Task], how: Bootstrap, folder: Folder
-) -> list[Scored]:
+) -> list[ScoredTask]:
     from liebig.evaluation.encoders import ModelScorer  # loads torch, which a run file does not need
 
     scorer = ModelScorer(
@@ -263,7 +263,7 @@ def _score_model(
 
 def _score_searched(
     config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, path: Path
-) -> Scored:
+) -> ScoredTask:
     """Search with the model, keep the run, and evaluate it like any other."""
     _need_texts(task)
     scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)

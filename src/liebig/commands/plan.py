@@ -46,7 +46,7 @@ from liebig.commands.encode import EncodeConfig
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
-from liebig.methods.cost import assumed, matrix_rate, plan
+from liebig.methods.cost import BYTES_A_STATE, CHUNK_TOKENS, assumed, matrix_rate, plan
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig, resolve
 from liebig.model.loading import FolderBackbone, NewBackbone
@@ -213,10 +213,7 @@ def _pretrain(name: str, config: PretrainConfig, machine: Machine, corpus: Corpu
 
 def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpus) -> Estimate:
     shape = _shape(config.model)
-    passages = config.positives + config.negatives
-    tokens = config.loop.batch * (
-        0.5 * config.query_length + passages * min(corpus.tokens, config.passage_length)
-    )
+    tokens = config.tokens_per_step(corpus.tokens)
     steps, basis = _steps(config)
     flop = 4 * shape.forward(tokens, corpus.tokens)  # forward, backward, and the pass that fills the cache
     seconds = None if steps is None else steps * flop / machine.train
@@ -226,7 +223,8 @@ def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpu
 
 def training_memory(shape: Shape, tokens: float) -> float:
     """Weights, gradients and moments, and the activations of a chunk of a batch with this many tokens."""
-    return 16 * shape.parameters + min(tokens, 32_768) * 34 * shape.width * shape.layers
+    chunk = min(tokens, CHUNK_TOKENS["cuda"])
+    return 16 * shape.parameters + chunk * BYTES_A_STATE * shape.width * shape.layers
 
 
 def _steps(config: FinetuneConfig) -> tuple[int | None, str]:

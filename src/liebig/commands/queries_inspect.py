@@ -13,7 +13,7 @@ from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
 from liebig.queries.consistency import Finder
-from liebig.queries.inspection import PURPOSE, Shown, examples, measure, page, queries_of, table
+from liebig.queries.inspection import PURPOSE, PassageExample, examples, measure, page, queries_of, table
 from liebig.queries.labelled_pairs import draw
 
 
@@ -49,7 +49,7 @@ def run(config: QueriesInspectConfig, folder: Folder) -> None:
         for path, found in zip(config.folders, named)
     ]
     order = draw(len(chosen), config.examples, config.seed, PURPOSE + 1)
-    shown = [Shown(passages[i], [found[chosen[i]] for found in named]) for i in order]
+    shown = [PassageExample(passages[i], [found[chosen[i]] for found in named]) for i in order]
     folder.write_json(
         "queries.json", {"rows": [asdict(r) for r in rows], "examples": [asdict(s) for s in shown]}
     )

@@ -32,7 +32,7 @@ POOLINGS = ("mean", "cls", "max")
 
 
 @dataclass(frozen=True)
-class Making:
+class EncodingSettings:
     """How a text becomes a vector."""
 
     pooling: str
@@ -40,7 +40,7 @@ class Making:
     title: Title
     unit: bool
 
-    def differences(self, other: Making) -> list[str]:
+    def differences(self, other: EncodingSettings) -> list[str]:
         """In words, what the other does otherwise."""
         words = {
             "pooling": (f"{other.pooling} pooling", f"{self.pooling}"),
@@ -66,7 +66,7 @@ def _titled(title: Title) -> str:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSample:
     """Some vectors of an index, with the passages they stand for."""
 
     passages: Sequence[Passage]
@@ -89,7 +89,7 @@ class Stored:
         return float(np.median(np.abs(a - b) / np.maximum(b, 1e-12)))
 
 
-def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> Stored:
+def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> StoredSample:
     """Vectors drawn from all over an index; of a passage with several, the first."""
     firsts, found, rows = starts(shards), [], []
     for draw in range(min(SAMPLE * 8, firsts[-1])):
@@ -103,10 +103,10 @@ def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: b
         rows.append(shard.vectors[row : row + 1].decode()[0])
         if len(found) == SAMPLE:
             break
-    return Stored(found, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
+    return StoredSample(found, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
 
 
-def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Finding:
+def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) -> Finding:
     """Encode the sample as the index says, and say what is wrong where it does not fit."""
     name = "vectors"
     if not stored.passages:
@@ -118,7 +118,7 @@ def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Findi
         return Finding(name, "vectors are means over pieces of long texts; not compared")
     passage, _ = layouts_of(encoder, about)
     encoder.use(max_length=passage.length)
-    said = Making(
+    said = EncodingSettings(
         encoder.pooling, str(about.get("prompt", "passage")), passage.title, bool(about.get("unit"))
     )
     vectors = encoded(encoder, stored.passages, said)
@@ -128,7 +128,7 @@ def compare(encoder: Encoder, stored: Stored, about: Mapping[str, Any]) -> Findi
     return _diagnosed(encoder, stored, said, stored.likeness(vectors))
 
 
-def _diagnosed(encoder: Encoder, stored: Stored, said: Making, likeness: float) -> Finding:
+def _diagnosed(encoder: Encoder, stored: StoredSample, said: EncodingSettings, likeness: float) -> Finding:
     for other in _others(encoder, said):
         if stored.fits(encoded(encoder, stored.passages, other)):
             found = " and ".join(said.differences(other))
@@ -147,18 +147,21 @@ def _diagnosed(encoder: Encoder, stored: Stored, said: Making, likeness: float) 
     )
 
 
-def _others(encoder: Encoder, said: Making) -> Iterator[Making]:
+def _others(encoder: Encoder, said: EncodingSettings) -> Iterator[EncodingSettings]:
     """Ways to make a vector, those with fewest differences first."""
     names = [name for name in (said.prompt, "", "passage", "query", *encoder.prompts)
              if name in ("", "passage", "query", *encoder.prompts)]  # fmt: skip
     unlike: dict[str, str] = {}
     for name in names:
         unlike.setdefault(encoder.prompt_text(name), name)
-    every = [Making(*parts) for parts in product(POOLINGS, unlike.values(), get_args(Title), (False, True))]
+    every = [
+        EncodingSettings(*parts)
+        for parts in product(POOLINGS, unlike.values(), get_args(Title), (False, True))
+    ]
     yield from sorted((m for m in every if m != said), key=lambda m: len(said.differences(m)))
 
 
-def encoded(encoder: Encoder, passages: Sequence[Passage], making: Making) -> Floats:
+def encoded(encoder: Encoder, passages: Sequence[Passage], making: EncodingSettings) -> Floats:
     """Vectors of passages, made so; the encoder is left as it was."""
     before, encoder.pooling = encoder.pooling, making.pooling
     try:

@@ -33,14 +33,14 @@ Ranked = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FirstHits:
     """The first hits of a query, best first, and the ranks after which a hit of the same score follows."""
 
     ids: list[str]
     tied: frozenset[int]
 
 
-def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, Found]:
+def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, FirstHits]:
     """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
     return of_run(run, lambda blocks: _found(blocks, depth, wanted))[0]
 
@@ -50,8 +50,8 @@ def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> Ran
     return {query: found.ids for query, found in found_in(run, depth, wanted).items()}
 
 
-def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) -> dict[str, Found]:
-    asked, result = None if wanted is None else set(wanted), dict[str, Found]()
+def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:
+    asked, result = None if wanted is None else set(wanted), dict[str, FirstHits]()
     for block in blocks:
         for i, raw in enumerate(block.queries):
             query = _text(raw)
@@ -62,14 +62,14 @@ def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) ->
     return result
 
 
-def _of_query(block: Block, i: int, query: str, depth: int) -> Found:
+def _of_query(block: Block, i: int, query: str, depth: int) -> FirstHits:
     hits = block.hits
     rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[: depth + 1]
     ids = [_text(hits.data[hits.starts[row] : hits.ends[row]].tobytes()) for row in rows[:depth]]
     if len(set(ids)) < len(ids):
         raise found_twice(next(name for name in ids if ids.count(name) > 1), query)
     scores = hits.scores[rows]
-    return Found(ids, frozenset((np.flatnonzero(scores[:-1] == scores[1:]) + 1).tolist()))
+    return FirstHits(ids, frozenset((np.flatnonzero(scores[:-1] == scores[1:]) + 1).tolist()))
 
 
 def _text(raw: bytes) -> str:
@@ -117,13 +117,13 @@ def match_ranks(
 
 def answer_scores(
     ranks: NDArray[np.int64],
-    found: Mapping[str, Found],
+    found: Mapping[str, FirstHits],
     queries: Sequence[str],
     measures: Sequence[Measure],
 ) -> Scores:
     """The ranks as values of `Answer@k`."""
     values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
-    none = Found([], frozenset())
+    none = FirstHits([], frozenset())
     tied = [[measure.cut in found.get(query, none).tied for measure in measures] for query in queries]
     return Scores(
         measures=tuple(measures),

@@ -91,7 +91,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class TaskComparison:
     """The whole comparison."""
 
     queries: int
@@ -139,7 +139,7 @@ def _asked(queries: Sequence[str]) -> str:
 
 def compare_systems(
     systems: Sequence[System], queries: int, *, test: Test, baseline: str | None, samples: int, seed: int
-) -> Compared:
+) -> TaskComparison:
     """All pairs, or all against the baseline."""
     by_name = {system.name: system for system in systems}
     if baseline is not None and baseline not in by_name:
@@ -173,10 +173,10 @@ def compare_systems(
         }
         for system in systems
     }
-    return Compared(queries, list(by_name), seeds, found)
+    return TaskComparison(queries, list(by_name), seeds, found)
 
 
-def beaten(found: Compared, measure: str, name: str, alpha: float) -> list[str]:
+def beaten(found: TaskComparison, measure: str, name: str, alpha: float) -> list[str]:
     """The systems that a system is significantly better than."""
     worse = []
     for pair in found.pairs:
@@ -188,7 +188,7 @@ def beaten(found: Compared, measure: str, name: str, alpha: float) -> list[str]:
     return worse
 
 
-def mean_rows(found: Compared, alpha: float) -> tuple[list[str], list[list[str]]]:
+def mean_rows(found: TaskComparison, alpha: float) -> tuple[list[str], list[list[str]]]:
     """Means with intervals, and letters of the systems that are significantly worse."""
     letters = {name: chr(ord("a") + i % 26) for i, name in enumerate(found.systems)}
     measures = list(next(iter(found.seeds.values())))
@@ -208,7 +208,7 @@ def mean_rows(found: Compared, alpha: float) -> tuple[list[str], list[list[str]]
     return ["system", *measures], rows
 
 
-def pair_rows(found: Compared) -> tuple[list[str], list[list[str]]]:
+def pair_rows(found: TaskComparison) -> tuple[list[str], list[list[str]]]:
     """One row for each comparison."""
     header = ["measure", "A", "B", "A - B", "interval", "p", "p (Holm)", "effect d", "wins / ties / losses"]
     rows = []
@@ -226,7 +226,7 @@ def pair_rows(found: Compared) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def to_json(found: Compared, test: Test, alpha: float) -> dict[str, Any]:
+def to_json(found: TaskComparison, test: Test, alpha: float) -> dict[str, Any]:
     """A tree for compare.json."""
     return {
         "queries": found.queries,

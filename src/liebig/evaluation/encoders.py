@@ -20,7 +20,7 @@ from liebig.base.errors import DataError
 from liebig.base.machine import chosen
 from liebig.base.progress import Progress
 from liebig.base.records import Group, Hit, Passage, Query, ScoredPair, Title, Tuple
-from liebig.evaluation.scoring import Bootstrap, Scored, score_candidates, score_pairs, score_triplets
+from liebig.evaluation.scoring import Bootstrap, ScoredTask, score_candidates, score_pairs, score_triplets
 from liebig.evaluation.tasks import Task
 from liebig.formats.output import write_lines
 from liebig.formats.trec import run_lines
@@ -152,7 +152,9 @@ class ModelScorer:
                 self.depth + exclude_self,
             )
 
-    def score(self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap) -> Scored:
+    def score(
+        self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap
+    ) -> ScoredTask:
         """Pairs, triplets or candidates, which need no search."""
         if task.kind == "pairs":
             return score_pairs(task, pair_similarities(self.embed, task.pairs), measures, how)

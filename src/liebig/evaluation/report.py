@@ -26,7 +26,7 @@ from liebig.base.config import as_literal
 from liebig.base.errors import DataError
 from liebig.base.progress import duration, quantity
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
-from liebig.evaluation.comparison import Compared, compare_systems, gather
+from liebig.evaluation.comparison import TaskComparison, compare_systems, gather
 from liebig.evaluation.plots import Axes, Series, bars, intervals, lines
 from liebig.evaluation.scoring import RESULTS, Results, TaskResult, read_per_query, read_results
 from liebig.evaluation.tables import beside, published_notes, published_rows
@@ -262,7 +262,7 @@ def matrices_of(table: TaskTable, samples: int, seed: int) -> list[Matrix]:
     return matrices(table.label, found, "randomisation")
 
 
-def matrices(label: str, found: Compared, test: str) -> list[Matrix]:
+def matrices(label: str, found: TaskComparison, test: str) -> list[Matrix]:
     """The comparisons of each measure as a matrix."""
     pairs = [
         (pair.measure, pair.a, pair.b, pair.comparison.difference.mean, pair.adjusted) for pair in found.pairs

@@ -36,7 +36,7 @@ FEW_COLUMNS, MANY_COLUMNS, BAD_RANK, BAD_SCORE = 1, 2, 3, 4
 POWERS = np.array([10.0**i for i in range(23)])
 
 
-class Parsed(NamedTuple):
+class HitColumns(NamedTuple):
     """One row per hit; `changes` are the rows where a new query begins, `bad_line` the first wrong line or -1."""
 
     query_starts: Longs
@@ -53,7 +53,7 @@ class Parsed(NamedTuple):
     reason: int
 
 
-def parse_lines(data: Bytes, lines: int, columns: int, passage: int, rank: int, score: int) -> Parsed:
+def parse_lines(data: Bytes, lines: int, columns: int, passage: int, rank: int, score: int) -> HitColumns:
     """The hits in whole lines of text; a column of -1 is absent: ranks are then counted, scores fall with the rank.
 
     A rank that is not a number is 0: a run with scores may say anything there, as trec_eval does not look at it.
@@ -64,7 +64,7 @@ def parse_lines(data: Bytes, lines: int, columns: int, passage: int, rank: int, 
     n, queries, bad, reason = _parse(
         data, columns, passage, rank, score, longs, ranks, scores, states, changes
     )
-    return Parsed(
+    return HitColumns(
         longs[0, :n], longs[1, :n], longs[2, :n], longs[3, :n], ranks[:n], scores[:n], longs[4, :n], longs[5, :n],
         states[:n], changes[:queries], bad, reason,
     )  # fmt: skip

@@ -136,7 +136,7 @@ class Bootstrap:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredTask:
     """A task with the values of its queries, their means, and remarks."""
 
     task: Task
@@ -198,7 +198,7 @@ def score_run(
     exclude_self: bool,
     matching: Matching,
     how: Bootstrap,
-) -> Scored:
+) -> ScoredTask:
     """A run file on a task with judgements or answers; recall at other cuts is computed on the way."""
     probes = curve_measures(measures)
     every = (*measures, *(probe for probe in probes if probe not in measures))
@@ -262,7 +262,7 @@ def recall_curve(scores: Scores, probes: Sequence[Measure]) -> dict[str, float]:
     return {str(probe.cut): means[str(probe)] for probe in probes if probe.cut and probe.cut <= deepest}
 
 
-def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> Scored:
+def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how: Bootstrap) -> ScoredTask:
     """Candidates that a model ranked; the positives of each group are what is relevant."""
     judgements = judgements_from_mapping(
         {group.query: dict.fromkeys(group.positives, 1) for group in task.groups}
@@ -273,7 +273,7 @@ def score_candidates(task: Task, block: Block, measures: Sequence[Measure], how:
 
 def score_pairs(
     task: Task, similarities: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
-) -> Scored:
+) -> ScoredTask:
     """Correlation of similarities with the gold scores; intervals resample pairs."""
     gold = np.array([pair.score for pair in task.pairs])
     for what, values in (("scores of the pairs", gold), ("similarities that the model gives", similarities)):
@@ -294,24 +294,26 @@ def score_pairs(
     names = tuple(str(i) for i in range(len(gold)))
     per_query = PerQuery(names, (), np.empty((len(gold), 0)))
     extra = {"similarity": similarities.tolist(), "gold": gold.tolist()}
-    return Scored(task, per_query, intervals, f"{len(gold)} pairs", _suite_note(task), extra)
+    return ScoredTask(task, per_query, intervals, f"{len(gold)} pairs", _suite_note(task), extra)
 
 
 def score_triplets(
     task: Task, values: np.ndarray[Any, Any], measures: Sequence[Measure], how: Bootstrap
-) -> Scored:
+) -> ScoredTask:
     """The share of triplets whose positive is nearer."""
     names = tuple(str(i) for i in range(len(values)))
     columns = np.repeat(values[:, None], len(measures), axis=1)
     per_query = PerQuery(names, tuple(map(str, measures)), columns)
-    return Scored(task, per_query, intervals_of(per_query, how), f"{len(values)} triplets", _suite_note(task))
+    return ScoredTask(
+        task, per_query, intervals_of(per_query, how), f"{len(values)} triplets", _suite_note(task)
+    )
 
 
-def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) -> Scored:
+def summarise(task: Task, scores: Scores, notes: Sequence[str], how: Bootstrap) -> ScoredTask:
     """Scores with intervals."""
     per_query = PerQuery(scores.queries, tuple(map(str, scores.measures)), scores.values)
     extra = {"hits": scores.hits.tolist()}
-    return Scored(
+    return ScoredTask(
         task,
         per_query,
         intervals_of(per_query, how),

@@ -15,7 +15,7 @@ from liebig.base.records import Document, Section
 from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
-from liebig.formats.markup import PARSERS, Parsed, parse_plain
+from liebig.formats.markup import PARSERS, Article, parse_plain
 from liebig.formats.output import json_line
 from liebig.formats.preview import TEXTS, Preview
 from liebig.formats.rows import rows, text_lines
@@ -47,7 +47,7 @@ def document(row: Row, where: Where) -> Document:
     return Document(name, title, sections, _metadata(row, where))
 
 
-def parse_as(name: str, text: str, where: Where) -> Parsed:
+def parse_as(name: str, text: str, where: Where) -> Article:
     """A text parsed as the suffix of its name says."""
     suffix = name[name.rfind(".") :].lower() if "." in name else ""
     return PARSERS.get(suffix, parse_plain)(text)

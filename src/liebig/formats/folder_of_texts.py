@@ -18,7 +18,7 @@ from liebig.formats.documents import parse_as
 from liebig.formats.encodings import UTF_8, whole_text
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_id
-from liebig.formats.markup import PARSERS, Parsed, markdown_lines, parse_plain
+from liebig.formats.markup import PARSERS, Article, markdown_lines, parse_plain
 from liebig.formats.output import write_lines
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
@@ -53,7 +53,7 @@ def read_texts(source: Source, options: Options) -> Iterator[Item]:
             yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
 
 
-def _parse(file: Source, where: Where, options: Options) -> Parsed:
+def _parse(file: Source, where: Where, options: Options) -> Article:
     """A text file, parsed as its suffix says."""
     text, encoding = whole_text(file)
     if encoding != UTF_8:
@@ -62,7 +62,7 @@ def _parse(file: Source, where: Where, options: Options) -> Parsed:
     return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
 
 
-def _pdf(source: Source) -> Parsed:
+def _pdf(source: Source) -> Article:
     """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
     import pypdf  # late: only folders with PDF files pay for it
 
@@ -77,7 +77,7 @@ def _pdf(source: Source) -> Parsed:
     except Exception as error:  # pypdf lets nearly any exception out of a damaged file
         raise source.damaged(error) from None
     pages = [without_breaks(page) for page in without_margins([_clean(page) for page in pages])]
-    return Parsed(_clean(title), tuple(_page_sections(pages, headings)))
+    return Article(_clean(title), tuple(_page_sections(pages, headings)))
 
 
 def _headings(reader: Any) -> dict[int, str]:

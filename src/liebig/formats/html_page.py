@@ -11,7 +11,7 @@ from typing import Any
 
 from lxml import etree, html
 
-from liebig.formats.markup import Outline, Parsed
+from liebig.formats.markup import Article, Outline
 
 BLOCKS = frozenset(
     (
@@ -45,14 +45,14 @@ SHORT = 250  # characters below which trafilatura gives bare text without struct
 FAIR = 0.3  # share of the text that the extractor must keep to be believed
 
 
-def parse_page(text: str) -> Parsed:
+def parse_page(text: str) -> Article:
     """The main content of a page; its <title> counts where no <h1> stands on top."""
     tree = _tree(text)
     if tree is None:
-        return Parsed("", ())
+        return Article("", ())
     title = " ".join((tree.findtext(".//title") or "").split())
     parsed = _main(tree)
-    return Parsed(parsed.title or title, parsed.sections)
+    return Article(parsed.title or title, parsed.sections)
 
 
 def _tree(text: str) -> Any:
@@ -64,7 +64,7 @@ def _tree(text: str) -> Any:
         return None
 
 
-def _main(tree: Any) -> Parsed:
+def _main(tree: Any) -> Article:
     for path in ("//main", "//*[@role='main']", "//article"):
         found = tree.xpath(path)
         if len(found) == 1 and found[0].text_content().strip():
@@ -81,11 +81,11 @@ def _main(tree: Any) -> Parsed:
     return content if _size(content) > FAIR * _size(whole) else whole
 
 
-def _size(parsed: Parsed) -> int:
+def _size(parsed: Article) -> int:
     return sum(len(paragraph) for section in parsed.sections for paragraph in section.paragraphs)
 
 
-def _outline(root: Any) -> Parsed:
+def _outline(root: Any) -> Article:
     """The text of an element without what stands around it; a <header> with the heading of an article is content."""
     page = _Page()
     walk = etree.iterwalk(root, events=("start", "end"))
@@ -152,7 +152,7 @@ class _Page:
             self.outline.line(text)
             self.outline.end_paragraph()
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> Article:
         """What the element holds."""
         self._block()
         return self.outline.parsed()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from liebig.base.records import Section
 
 
-class Parsed(NamedTuple):
+class Article(NamedTuple):
     """A text with its structure; the title is "" where the text has none."""
 
     title: str
@@ -48,14 +48,14 @@ class Outline:
         if text:
             self._sections[-1][1].append(text)
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> Article:
         """What was gathered; a first section without anything is left out."""
         self.end_paragraph()
         kept = [(heading, found) for heading, found in self._sections if heading or found]
-        return Parsed(self.title, tuple(Section(heading, tuple(found)) for heading, found in kept))
+        return Article(self.title, tuple(Section(heading, tuple(found)) for heading, found in kept))
 
 
-def parse_plain(text: str) -> Parsed:
+def parse_plain(text: str) -> Article:
     """One section; blank lines part its paragraphs."""
     outline = Outline()
     for line in text.split("\n"):
@@ -74,7 +74,7 @@ LINK = re.compile(r"\[([^\[\]\n]+)\]\(")
 FRONT = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 
 
-def parse_markdown(text: str) -> Parsed:
+def parse_markdown(text: str) -> Article:
     """`# headings` and underlined ones become sections; what stands in fences is code, not headings."""
     outline, fence = Outline(), ""
     text = _without_comments(FRONT.sub("", text, count=1))
@@ -145,7 +145,7 @@ ADMONITION = re.compile(
 )
 
 
-def parse_rst(text: str) -> Parsed:
+def parse_rst(text: str) -> Article:
     """Underlined (and overlined) lines become sections; the first one on top is the title. Directives are dropped."""
     outline, lines, title_mark = Outline(), text.split("\n"), ""
     number, hidden = 0, False
@@ -221,14 +221,14 @@ def _roles(text: str) -> str:
     return "".join((*kept, text[at:]))
 
 
-def parse_html(text: str) -> Parsed:
+def parse_html(text: str) -> Article:
     """The main content of a page: headings become sections, block elements paragraphs."""
     from liebig.formats.html_page import parse_page  # late: only folders with HTML files pay for it
 
     return parse_page(text)
 
 
-PARSERS: dict[str, Callable[[str], Parsed]] = {
+PARSERS: dict[str, Callable[[str], Article]] = {
     ".txt": parse_plain,
     ".text": parse_plain,
     ".md": parse_markdown,

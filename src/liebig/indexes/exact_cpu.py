@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from liebig.base.errors import DataError
 from liebig.base.machine import cores
 from liebig.vectors import ranked as heap
-from liebig.vectors.quantise import Coded, Codes, raw, table
+from liebig.vectors.quantise import Codes, VectorCodes, raw, table
 from liebig.vectors.ranked import Ranked, stack
 from liebig.vectors.vector_folder import Shard, starts
 
@@ -273,7 +273,7 @@ class _Tile:
     """Some vectors, their rough scores, and which of them are there (empty: all)."""
 
     first: int
-    vectors: Coded
+    vectors: VectorCodes
     rough: Floats
     slack: Floats
     live: NDArray[np.bool_]
@@ -315,7 +315,7 @@ def _scan(tile: _Tile, queries: Floats, best: _Best, share: slice) -> None:
     )  # fmt: skip
 
 
-def _raw(coded: Coded) -> tuple[Codes, Floats, Floats]:
+def _raw(coded: VectorCodes) -> tuple[Codes, Floats, Floats]:
     """Codes, what they stand for and their scales, as compiled loops take them."""
     scales = coded.scales if coded.scales is not None else np.zeros(0, np.float32)
     return raw(coded), table(coded.type), scales

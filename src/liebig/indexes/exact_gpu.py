@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.indexes import exact_cpu
-from liebig.vectors.quantise import Coded, Floats
+from liebig.vectors.quantise import Floats, VectorCodes
 from liebig.vectors.ranked import Ranked, best, merge, stack
 from liebig.vectors.topk import tile_topk
 from liebig.vectors.vector_folder import Longs, Shard, starts
@@ -89,7 +89,7 @@ class Resident:
         return torch.from_numpy(numbers[(numbers >= first) & (numbers < end)] - first).to(self._device)
 
 
-def _as_half(coded: Coded) -> NDArray[np.float16]:
+def _as_half(coded: VectorCodes) -> NDArray[np.float16]:
     """A copy in memory: mapped files are read-only, and what torch is given must not be."""
     return np.array(coded.codes if coded.type == "fp16" else coded.decode(), dtype=np.float16)
 

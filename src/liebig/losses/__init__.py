@@ -6,7 +6,14 @@ float32 is what is computed; float64 stays float64. Matrices of scores are tiled
 """
 
 from liebig.losses.bag_of_words import bag_of_words
-from liebig.losses.contrastive import Scored, cocondenser, false_negatives, info_nce, ltr, queued_info_nce
+from liebig.losses.contrastive import (
+    ContrastiveLoss,
+    cocondenser,
+    false_negatives,
+    info_nce,
+    ltr,
+    queued_info_nce,
+)
 from liebig.losses.diagnostics import alignment, spread, uniformity
 from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
@@ -15,8 +22,8 @@ from liebig.losses.tiles import TILE, log_sum_exp
 
 __all__ = [
     "TILE",
+    "ContrastiveLoss",
     "MaskedLoss",
-    "Scored",
     "alignment",
     "bag_of_words",
     "binary",

@@ -21,7 +21,7 @@ from liebig.losses.tiles import OWN, TILE, exact, log_sum_exp
 Similarity = Literal["dot", "cosine"]
 
 
-class Scored(NamedTuple):
+class ContrastiveLoss(NamedTuple):
     """This process's share of the mean loss, of the mean accuracy and of the mean alignment."""
 
     loss: Tensor
@@ -40,7 +40,7 @@ def info_nce(
     exclude: Tensor | None = None,
     total: int | None = None,
     tile: int = TILE,
-) -> Scored:
+) -> ContrastiveLoss:
     """−log softmax of each query's positive among all candidates (Eq. 14 of coCondenser, Eq. 1 of Contriever).
 
     `targets`: the positive of each query (M), or P × 2 pairs (query, candidate) for several positives a query;
@@ -61,7 +61,7 @@ def info_nce(
     q, positive = q / temperature, c[columns]
     found = log_sum_exp(q, c, weights, extra=x, exclude=exclude, tile=tile)
     loss = found.weighted - (weights * (q * positive).sum(dim=1)).sum()
-    return Scored(loss, (weights * (found.best == columns)).sum(), alignment(q, positive, weights))
+    return ContrastiveLoss(loss, (weights * (found.best == columns)).sum(), alignment(q, positive, weights))
 
 
 def queued_info_nce(
@@ -73,7 +73,7 @@ def queued_info_nce(
     similarity: Similarity = "dot",
     total: int | None = None,
     tile: int = TILE,
-) -> Scored:
+) -> ContrastiveLoss:
     """MoCo: each query against its own key and the queue; other keys of the batch are no negatives."""
     q, k, old = (_ready(v, similarity) for v in (queries, keys, queue))
     weights = q.new_full((len(q),), 1 / (len(q) if total is None else total))
@@ -81,7 +81,7 @@ def queued_info_nce(
     own = (q * k).sum(dim=1)
     found = log_sum_exp(q, old, weights, own=own, tile=tile)
     loss = found.weighted - (weights * own).sum()
-    return Scored(loss, (weights * (found.best == OWN)).sum(), alignment(q, k, weights))
+    return ContrastiveLoss(loss, (weights * (found.best == OWN)).sum(), alignment(q, k, weights))
 
 
 def cocondenser(
@@ -92,7 +92,7 @@ def cocondenser(
     temperature: float | Tensor = 1.0,
     similarity: Similarity = "dot",
     tile: int = TILE,
-) -> Scored:
+) -> ContrastiveLoss:
     """coCondenser, Eq. 6: all 2n spans contrast with all; rows 2i and 2i+1 are partners, the diagonal is out.
 
     `spans` are this process's rows `start`, `start`+1, … of `everything`; the mean is over all rows.

@@ -52,7 +52,7 @@ class Specs(NamedTuple):
     given: NDArray[np.bool_]
 
 
-class Found(NamedTuple):
+class JudgedHits(NamedTuple):
     """The judged hits of one query, best first: place by score, rank written in the run, grade."""
 
     places: Longs
@@ -201,7 +201,7 @@ def grade_of(table: Table, first: int, last: int, hits: Hits, hit: int, value: n
 
 
 @numba.njit(cache=True, nogil=True)
-def find_judged(hits: Hits, rows: Longs, hashes: NDArray[np.uint64], table: Table, query: int) -> Found:
+def find_judged(hits: Hits, rows: Longs, hashes: NDArray[np.uint64], table: Table, query: int) -> JudgedHits:
     """The judged ones among a query's hits, which come in ranked order."""
     places = np.empty(rows.size, dtype=np.int64)
     written = np.empty(rows.size, dtype=np.int64)
@@ -212,11 +212,11 @@ def find_judged(hits: Hits, rows: Longs, hashes: NDArray[np.uint64], table: Tabl
         if grade != UNJUDGED:
             places[n], written[n], grades[n] = i + 1, hits.ranks[rows[i]], grade
             n += 1
-    return Found(places[:n], written[:n], grades[:n])
+    return JudgedHits(places[:n], written[:n], grades[:n])
 
 
 @numba.njit(cache=True, nogil=True)
-def by_written_rank(found: Found) -> Found:
+def by_written_rank(found: JudgedHits) -> JudgedHits:
     """The same hits in the order of the ranks written in the run; insertion sort, as they are nearly sorted."""
     places, written, grades = found.places.copy(), found.written.copy(), found.grades.copy()
     for i in range(1, written.size):
@@ -226,7 +226,7 @@ def by_written_rank(found: Found) -> Found:
             places[j], written[j], grades[j] = places[j - 1], written[j - 1], grades[j - 1]
             j -= 1
         places[j], written[j], grades[j] = place, rank, grade
-    return Found(places, written, grades)
+    return JudgedHits(places, written, grades)
 
 
 # The formulas take the judged hits of one query, so their time grows with those, not with all hits. Sums run in rank

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 ENCODER, DECODER = "encoder", "decoder"
 DECODER_LAYERS = {"mlm": 2, "causal": 1}
+WINDOW = 3  # positions before a token that the released causal decoder sees
 
 
 class CotmaeDecoder(nn.Module):
@@ -70,7 +71,9 @@ class CausalDecoder(nn.Module):
     itself among them. Embedding dropout before, LayerNorm after, GPT-2's initialisation.
     """
 
-    def __init__(self, backbone: Backbone, layers: int = 1, window: int = 3, dropout: float = 0.1) -> None:
+    def __init__(
+        self, backbone: Backbone, layers: int = 1, window: int = WINDOW, dropout: float = 0.1
+    ) -> None:
         super().__init__()
         width = backbone.width
         self.window = window
@@ -221,7 +224,9 @@ class CotMAE(MaskedMethod):
             default=None, ge=1, description="Number of decoder layers [default: 2 for mlm, 1 for causal]."
         )
         window: int = Field(
-            default=3, ge=1, description="Number of positions the causal decoder sees, besides the first."
+            default=WINDOW,
+            ge=1,
+            description="Number of positions the causal decoder sees, besides the first.",
         )
         decoder_weight: float = Field(default=1.0, gt=0, description="Weight of the decoder's loss.")
         pairs: ClassVar[bool] = True

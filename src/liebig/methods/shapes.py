@@ -20,7 +20,7 @@ from liebig.base.errors import RecipeError
 from liebig.methods.base import DOCUMENT, TEACHER, Shape
 from liebig.methods.held_out import documents_of
 from liebig.model.packed import Packed
-from liebig.store.batches import Batches, Stepped
+from liebig.store.batches import Batches, StepBatches
 from liebig.store.pair_sources import Ints, Row, Source
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
@@ -63,7 +63,7 @@ class HasVectors(Protocol):
 class Maker:
     """This process's share of the batch of a step; `extras` go along: documents, a teacher's vectors."""
 
-    rows: Stepped
+    rows: StepBatches
     shape: Shape
     world: World
     extras: frozenset[str] = frozenset()

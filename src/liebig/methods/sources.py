@@ -25,7 +25,7 @@ from liebig.methods.base import DOCUMENT, FILLED, SingleSource, SourceConfig, un
 from liebig.methods.collection_pairs import PairSource
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.teacher import TextSource
-from liebig.store.batches import Batches, MixedBatches, Stepped
+from liebig.store.batches import Batches, MixedBatches, StepBatches
 from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Ints, Row, Source, SpanSource
 from liebig.store.store import TokenStore
 from liebig.text.masking import delete_words, hide_words, replace_words
@@ -512,7 +512,7 @@ def tokens_per_example(sources: Sequence[Weighted]) -> float:
 
 def batches(
     sources: Sequence[Weighted], size: int, seed: int, per: Literal["batch", "example"], together: int = 1
-) -> Stepped:
+) -> StepBatches:
     """Batches of `size` examples from all sources, `together` of them neighbours."""
     if len(sources) == 1:
         return Batches(sources[0].source, size, seed, together)

@@ -33,14 +33,14 @@ UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeE
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model with its masked-LM head, and whether that head had to be made fresh."""
 
     model: Any
     fresh_mlm_head: bool
 
 
-def load_model(folder: Path) -> Loaded:
+def load_model(folder: Path) -> LoadedModel:
     """The encoder in a folder."""
     from transformers import AutoModel, AutoModelForMaskedLM
 
@@ -50,7 +50,7 @@ def load_model(folder: Path) -> Loaded:
         has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
         model, missing = pretrained(AutoModelForMaskedLM if has_head else AutoModel, folder, config)
     head = check_complete(model, missing, folder)
-    return Loaded(model, fresh_mlm_head=has_head and bool(head))
+    return LoadedModel(model, fresh_mlm_head=has_head and bool(head))
 
 
 def is_classifier(folder: Path) -> bool:

@@ -29,7 +29,7 @@ border-bottom:1px solid #ccc}td.number{text-align:right}mark{background:#fdeeb5}
 """
 
 
-def page(rows: Sequence[Row], shown: Sequence[Shown]) -> str:
+def page(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
     """One self-contained HTML page."""
     body = f"<h1>Generated queries</h1>{_table(rows)}<h2>{len(shown)} passages, drawn at random</h2>"
     head = "".join(f"<th>{escape(row.name)}</th>" for row in rows)
@@ -53,7 +53,7 @@ def _table(rows: Sequence[Row]) -> str:
     return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
 
 
-def _shown(one: Shown) -> str:
+def _shown(one: PassageExample) -> str:
     asked = {word for queries in one.queries for query in queries for word in words(query) if len(word) > 3}
     text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, asked)}"
     lists = (
@@ -94,7 +94,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PassageExample:
     """A passage, and its queries in each folder."""
 
     passage: Passage
@@ -166,7 +166,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def examples(rows: Sequence[Row], shown: Sequence[Shown]) -> str:
+def examples(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
     """The passages drawn with their queries, as Markdown."""
     parts = []
     for one in shown:

@@ -29,7 +29,7 @@ from liebig.store.pair_sources import (
 )
 
 __all__ = [
-    "Batches", "BlockSource", "ClozeSource", "CropSource", "MixedBatches", "Row", "Source", "SpanSource", "Stepped",
+    "Batches", "BlockSource", "ClozeSource", "CropSource", "MixedBatches", "Row", "Source", "SpanSource", "StepBatches",
     "share", "weights",
 ]  # fmt: skip
 
@@ -37,7 +37,7 @@ ORDER, MIX, SHIFT = 1, 2, 3
 STRIDE = 1 << 16
 
 
-class Stepped(Protocol):
+class StepBatches(Protocol):
     """Anything that gives the batch of a step, whole or the part of one process."""
 
     size: int

@@ -120,7 +120,7 @@ class Levels(NamedTuple):
         return cls(store.documents, store.sections, store.paragraphs, store.sentences)
 
 
-class Found(NamedTuple):
+class ExamplePlaces(NamedTuple):
     """The document of each example, and the number of its window there."""
 
     documents: Ints
@@ -138,9 +138,9 @@ class Table:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def find(self, examples: Ints) -> Found:
+    def find(self, examples: Ints) -> ExamplePlaces:
         """Where these examples lie."""
-        return Found(*_find(self._levels, self._ends, examples, self._minimum, self._window))
+        return ExamplePlaces(*_find(self._levels, self._ends, examples, self._minimum, self._window))
 
 
 @njit(nogil=True, cache=True)

@@ -132,7 +132,7 @@ _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "Mo
 _SLOW = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model")
 
 
-class Loaded(NamedTuple):
+class TokenizerParts(NamedTuple):
     """A tokenizer, its tokenizer_config.json, and the ids of its special tokens by role."""
 
     core: Core
@@ -140,7 +140,7 @@ class Loaded(NamedTuple):
     roles: Mapping[str, int]
 
     @classmethod
-    def named(cls, core: Core, max_length: int) -> Loaded:
+    def named(cls, core: Core, max_length: int) -> TokenizerParts:
         """With the configuration a tokenizer without one gets."""
         roles = find_roles(core, {})
         tokens = {f"{role}_token": core.id_to_token(i) for role, i in roles.items()}
@@ -163,7 +163,7 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
 
 
-def load(folder: Path) -> Loaded:
+def load(folder: Path) -> TokenizerParts:
     """The tokenizer of a folder, whichever files describe it."""
     if not folder.is_dir():
         raise ModelError("there is no such tokenizer folder", file=folder)
@@ -171,7 +171,9 @@ def load(folder: Path) -> Loaded:
     if (folder / "tokenizer.json").exists():
         core = _described(folder / "tokenizer.json")
         _follow(core, config)
-        return Loaded(core, config, find_roles(core, {**_json(folder / "special_tokens_map.json"), **config}))
+        return TokenizerParts(
+            core, config, find_roles(core, {**_json(folder / "special_tokens_map.json"), **config})
+        )
     if (folder / "vocab.txt").exists():
         core = _from_vocabulary(folder / "vocab.txt", config)
     elif (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
@@ -179,7 +181,7 @@ def load(folder: Path) -> Loaded:
     else:
         raise _unreadable(folder)
     length = config.get("model_max_length", 512)
-    return Loaded.named(core, int(min(length, 10**9)) if isinstance(length, int | float) else 512)
+    return TokenizerParts.named(core, int(min(length, 10**9)) if isinstance(length, int | float) else 512)
 
 
 def find_roles(core: Core, config: Mapping[str, Any]) -> dict[str, int]:
@@ -289,7 +291,7 @@ class Template(NamedTuple):
 class Tokenizer:
     """Text to ids and back."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: TokenizerParts) -> None:
         self.core = loaded.core
         self.core.no_truncation()
         self.core.no_padding()
@@ -318,7 +320,7 @@ class Tokenizer:
             core = training.train_bpe(texts, vocab_size, lowercase)
         else:
             raise DataError(f"there is no tokenizer kind {kind!r}", fix="use wordpiece or bpe")
-        return cls(Loaded.named(core, max_length))
+        return cls(TokenizerParts.named(core, max_length))
 
     def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
         """tokenizer.json, tokenizer_config.json and special_tokens_map.json, as `AutoTokenizer` reads them.
@@ -504,7 +506,7 @@ class Tokenizer:
 
 def _revive(described: str, config: Mapping[str, Any], roles: Mapping[str, int]) -> Tokenizer:
     """A copy in another process."""
-    return Tokenizer(Loaded(Core.from_str(described), config, roles))
+    return Tokenizer(TokenizerParts(Core.from_str(described), config, roles))
 
 
 def _find(part: list[int], whole: list[int], start: int) -> int:

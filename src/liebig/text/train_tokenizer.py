@@ -360,7 +360,7 @@ def _pretokenised(core: Core, counts: Counter[str]) -> Counter[str]:
     return words
 
 
-class _Spelled(NamedTuple):
+class _Spelling(NamedTuple):
     """Words as numbers: a symbol is twice the code of its character, plus one inside a word ("##c")."""
 
     symbols: NDArray[np.int64]
@@ -368,7 +368,7 @@ class _Spelled(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def _spelled(words: Counter[str], marks_inside: bool) -> _Spelled:
+def _spelled(words: Counter[str], marks_inside: bool) -> _Spelling:
     """The words in alphabetical order; the longest [UNK]-free word of BERT has 100 characters."""
     ordered = sorted(word for word in words if len(word) <= 100 or not marks_inside)
     codes = np.frombuffer("".join(ordered).encode("utf-32-le"), dtype=np.uint32).astype(np.int64)
@@ -376,10 +376,10 @@ def _spelled(words: Counter[str], marks_inside: bool) -> _Spelled:
     np.cumsum([len(word) for word in ordered], out=offsets[1:])
     inside = np.full(len(codes), int(marks_inside))
     inside[offsets[:-1]] = 0
-    return _Spelled(2 * codes + inside, offsets, np.array([words[word] for word in ordered], dtype=np.int64))
+    return _Spelling(2 * codes + inside, offsets, np.array([words[word] for word in ordered], dtype=np.int64))
 
 
-def _covering(spelled: _Spelled, most: int) -> NDArray[np.int64]:
+def _covering(spelled: _Spelling, most: int) -> NDArray[np.int64]:
     """The most frequent symbols that make up `COVERAGE` of the text, at most `most`; first those that start.
 
     ASCII is always among them: a rare letter must not turn every word that has it into [UNK].
@@ -395,17 +395,17 @@ def _covering(spelled: _Spelled, most: int) -> NDArray[np.int64]:
     return kept[np.lexsort((kept, kept % 2))]
 
 
-def _without_others(spelled: _Spelled, alphabet: NDArray[np.int64]) -> _Spelled:
+def _without_others(spelled: _Spelling, alphabet: NDArray[np.int64]) -> _Spelling:
     """The words written in `alphabet` alone: any other word will be [UNK]."""
     known = np.isin(spelled.symbols, alphabet)
     sizes = np.diff(spelled.offsets)
     keep = np.add.reduceat(known.astype(np.int64), spelled.offsets[:-1]) == sizes
     offsets = np.concatenate(([0], np.cumsum(sizes[keep])))
-    return _Spelled(spelled.symbols[np.repeat(keep, sizes)], offsets, spelled.counts[keep])
+    return _Spelling(spelled.symbols[np.repeat(keep, sizes)], offsets, spelled.counts[keep])
 
 
 def _learn(
-    spelled: _Spelled, alphabet: NDArray[np.int64], specials: Sequence[str], vocab_size: int, min_count: int
+    spelled: _Spelling, alphabet: NDArray[np.int64], specials: Sequence[str], vocab_size: int, min_count: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """All pieces in the order of their ids, and the merges that made them."""
     pieces = [*specials, *("##" * (a % 2) + chr(a // 2) for a in alphabet.tolist())]

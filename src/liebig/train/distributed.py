@@ -33,7 +33,7 @@ SLOTS = 32
 """The most counts one exchange can carry."""
 
 
-class Gathered(NamedTuple):
+class BatchRows(NamedTuple):
     """The rows of all processes in rank order, and where this process's begin."""
 
     rows: Tensor
@@ -67,15 +67,15 @@ class World:
         """This process's share of a global batch."""
         return batch if self.size == 1 else batch.slice(*self.share(batch.n))
 
-    def gather(self, rows: Tensor) -> Gathered:
+    def gather(self, rows: Tensor) -> BatchRows:
         """All processes' rows; shares may differ in length. Gradients flow back to their owners, summed."""
         if self.size == 1:
-            return Gathered(rows, 0)
+            return BatchRows(rows, 0)
         lengths = torch.zeros(self.size, dtype=torch.long)
         lengths[self.rank] = len(rows)
         dist.all_reduce(lengths)
         sizes: list[int] = lengths.tolist()
-        return Gathered(_Gather.apply(rows, self.rank, sizes), sum(sizes[: self.rank]))
+        return BatchRows(_Gather.apply(rows, self.rank, sizes), sum(sizes[: self.rank]))
 
     def total(self, x: Tensor) -> Tensor:
         """The sum over processes, without gradient."""

@@ -234,7 +234,7 @@ def trapezoid(share: float) -> Shape:
     return lambda progress: min(1.0, (1 - progress) / share)
 
 
-def factor(step: float, total: int, *, shape: Shape, warmup: int, final: float = 0.0) -> float:
+def factor(step: float, total: int, *, shape: Shape, warmup: int, final: float) -> float:
     """Share of the highest learning rate at `step` of `total`; step 0 is the first update.
 
     The warm-up rises from 1/w to 1 over w steps; the last step of a falling schedule is one step above its end.

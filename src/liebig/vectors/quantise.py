@@ -29,7 +29,7 @@ QUIET_NAN = 0x7E00  # of fp16
 
 
 @dataclass(frozen=True)
-class Coded:
+class VectorCodes:
     """Vectors as they are stored: codes, and a scale each where the type is int8."""
 
     type: Type
@@ -39,8 +39,8 @@ class Coded:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Coded:
-        return Coded(self.type, self.codes[rows], None if self.scales is None else self.scales[rows])
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> VectorCodes:
+        return VectorCodes(self.type, self.codes[rows], None if self.scales is None else self.scales[rows])
 
     def decode(self) -> Floats:
         """The numbers the codes stand for; fp32 is not copied."""
@@ -61,20 +61,20 @@ def columns(kind: Type, width: int) -> int:
     return width // 8 if kind == "binary" else width
 
 
-def encode(vectors: Floats, kind: Type) -> Coded:
+def encode(vectors: Floats, kind: Type) -> VectorCodes:
     """Round vectors to a type; what is not finite, or too large for it, is refused."""
     if not np.isfinite(vectors).all():
         raise DataError("a vector contains NaN or infinity", fix="check the model that made it")
     columns(kind, vectors.shape[1])
     if kind == "binary":
-        return Coded(kind, np.packbits(vectors > 0, axis=1))
+        return VectorCodes(kind, np.packbits(vectors > 0, axis=1))
     if kind == "int8":
         scales = (np.abs(vectors).max(1, initial=0) / 127).astype(np.float32)
         safe = np.where(scales > 0, scales, 1)[:, None]
-        return Coded(kind, np.clip(np.rint(vectors / safe), -127, 127).astype(np.int8), scales)
+        return VectorCodes(kind, np.clip(np.rint(vectors / safe), -127, 127).astype(np.int8), scales)
     if kind == "fp16" and np.abs(vectors).max(initial=0) > np.finfo(np.float16).max:
         raise DataError("a number is too large for fp16", fix="store fp32")
-    return Coded(kind, vectors.astype(DTYPES[kind]))
+    return VectorCodes(kind, vectors.astype(DTYPES[kind]))
 
 
 @cache
@@ -83,7 +83,7 @@ def table(kind: Type) -> Floats:
     if kind == "fp32":
         return np.zeros(0, np.float32)
     if kind == "binary":
-        return Coded(kind, np.arange(256, dtype=np.uint8)[:, None]).decode()
+        return VectorCodes(kind, np.arange(256, dtype=np.uint8)[:, None]).decode()
     if kind == "fp16":
         codes = np.arange(1 << 16, dtype=np.uint16)
         # Half of the NaNs are signalling ones; casting those raises the invalid flag on aarch64.
@@ -92,7 +92,7 @@ def table(kind: Type) -> Floats:
     return np.arange(256, dtype=np.uint8).view(np.int8).astype(np.float32)
 
 
-def raw(coded: Coded) -> Codes:
+def raw(coded: VectorCodes) -> Codes:
     """The codes as a type that compiled loops can use as an index: the same bytes."""
     if coded.type == "fp16":
         return coded.codes.view(np.uint16)

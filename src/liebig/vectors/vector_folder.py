@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from liebig.base import npy, workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.collection.ids import Ids, memory_ids, write_ids
-from liebig.vectors.quantise import DTYPES, Coded, Floats, Type, columns, encode
+from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, columns, encode
 
 FORMAT = 1
 SUMMARY = "vectors.json"
@@ -34,7 +34,7 @@ class Shard:
     """Some vectors and their ids, mapped."""
 
     path: Path | None  # None while it is in memory only
-    vectors: Coded
+    vectors: VectorCodes
     ids: Ids
     largest: float  # the largest norm of a vector
     deleted: Longs = field(
@@ -58,7 +58,7 @@ class Shard:
                 "the files of the shard do not match each other", file=path, fix="encode again"
             )
         largest = json.loads((path / "shard.json").read_text())["largest"]
-        return cls(path, Coded(kind, codes, scales), ids, largest)
+        return cls(path, VectorCodes(kind, codes, scales), ids, largest)
 
     @classmethod
     def in_memory(cls, ids: Sequence[str], vectors: Floats, kind: Type) -> Shard:
@@ -82,7 +82,7 @@ class Shard:
         partial.rename(path)
 
 
-def largest_norm(coded: Coded) -> float:
+def largest_norm(coded: VectorCodes) -> float:
     """The largest norm of the stored vectors."""
     pieces = (coded[i : i + 4096].decode() for i in range(0, len(coded), 4096))
     return max((float(np.linalg.norm(piece, axis=1).max()) for piece in pieces), default=0.0)

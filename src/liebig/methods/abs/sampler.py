@@ -34,7 +34,16 @@ from liebig.formats.items import Options
 from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
 from liebig.methods.abs.paper import written
-from liebig.methods.abs.schedule import Improve, Order, Schedule, Start, Way, beam, greedy, in_parts, schedule
+from liebig.methods.abs.schedule import (
+    Improve,
+    Order,
+    Schedule,
+    Scheduler,
+    beam,
+    greedy,
+    in_parts,
+    schedule,
+)
 from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Retriever
 from liebig.methods.samplers import Batching, LabelledRun, Sampler, steps_of
@@ -52,7 +61,7 @@ class Adaptive:
     """How schedules are made: batch, ways of which the hardest counts, order, seed, and parts scheduled apart."""
 
     batch: int
-    ways: Sequence[Way]
+    ways: Sequence[Scheduler]
     order: Order
     seed: int
     parts: int = 1
@@ -172,24 +181,6 @@ def twins(examples: Examples) -> Longs:
     return examples.content[firsts]
 
 
-def searching(
-    kind: Literal["greedy", "beam"],
-    k: int = 3,
-    candidates: int | Literal["auto", "all"] = "auto",
-    start: Start = "near",
-) -> tuple[Way, ...]:
-    """Greedy swaps; or beam search of width k too, the harder epoch of both being kept."""
-    improves: tuple[Improve, ...] = (greedy,) if kind == "greedy" else (greedy, partial(beam, k=k))
-    return tuple(
-        partial(schedule, improve=improve, candidates=candidates, start=start) for improve in improves
-    )
-
-
-def as_written(kind: Literal["greedy", "beam"], k: int = 3, lists: int = 100) -> tuple[Way, ...]:
-    """The paper's greedy over all that is left, or its beam search in lists."""
-    return (written,) if kind == "greedy" else (partial(written, k=k, lists=lists),)
-
-
 def path_of(folder: Path, epoch: int) -> Path:
     """Where the order of an epoch lies."""
     return folder / f"epoch-{epoch:03d}.npy"
@@ -200,7 +191,7 @@ class Cancelled(Exception):
 
 
 @dataclass
-class Ahead:
+class BackgroundScheduler:
     """Schedules epoch N + 1 in a thread while epoch N trains, from `similarity(N + 1)` computed when epoch N begins.
 
     That is the model as it is then, or a run. Vectors are encoded when an epoch begins (training waits for that) and
@@ -377,15 +368,21 @@ class AdaptiveBatching(Batching):
             return how.sampler(n, folder, how.now(folder, similarity), world)
         twin = torch.from_numpy(twins(examples))
         last = last_epoch(loop, steps_of(n, loop.batch, world.size))
-        ahead = Ahead(how, folder, similarity, twin, world.device, last)
+        ahead = BackgroundScheduler(how, folder, similarity, twin, world.device, last)
         return how.sampler(n, folder, ahead.begin, world, ahead.close)
 
     @property
-    def ways(self) -> tuple[Way, ...]:
-        """How an epoch is scheduled: our way, or the paper's."""
+    def ways(self) -> tuple[Scheduler, ...]:
+        """The schedulers of an epoch, of which the hardest result is kept."""
         if self.preset == "paper":
-            return as_written(self.search, self.beam, self.lists)
-        return searching(self.search, self.beam, self.candidates, self.start or "near")
+            return (
+                (written,) if self.search == "greedy" else (partial(written, k=self.beam, lists=self.lists),)
+            )
+        beams: tuple[Improve, ...] = () if self.search == "greedy" else (partial(beam, k=self.beam),)
+        return tuple(
+            partial(schedule, improve=improve, candidates=self.candidates, start=self.start or "near")
+            for improve in (greedy, *beams)
+        )
 
     @property
     def batch_order(self) -> Order:

@@ -39,7 +39,7 @@ ENOUGH = 1e-3
 
 
 @dataclass(frozen=True)
-class Improved:
+class ImprovedBatch:
     """A batch after swaps, as rows, and its hardness before and after each of them."""
 
     members: Tensor
@@ -48,20 +48,20 @@ class Improved:
 
 Order = Literal["shuffled", "hard-first", "made"]
 Start = Literal["near", "random"]
-Improve = Callable[[Similarity, Tensor, int], Improved]
+Improve = Callable[[Similarity, Tensor, int], ImprovedBatch]
 """Similarity, rows (the batch first, then its candidates) and the batch's size."""
 
 
-def greedy(similarity: Similarity, rows: Tensor, batch: int) -> Improved:
+def greedy(similarity: Similarity, rows: Tensor, batch: int) -> ImprovedBatch:
     """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU."""
     if isinstance(similarity, Vectors) and similarity.device.type == "cpu":
         inside = np.arange(len(rows)) < batch
         history = climb(similarity.own[rows].numpy(), similarity.twin[rows].numpy(), inside, SLACK)
-        return Improved(rows[torch.from_numpy(inside)], list(history))
+        return ImprovedBatch(rows[torch.from_numpy(inside)], list(history))
     return in_table(similarity, rows, batch, swaps)
 
 
-def beam(similarity: Similarity, rows: Tensor, batch: int, k: int = 3) -> Improved:
+def beam(similarity: Similarity, rows: Tensor, batch: int, k: int = 3) -> ImprovedBatch:
     """Beam search of width k, and never less than greedy."""
     return in_table(similarity, rows, batch, lambda state: beam_search(state, swaps(state), k))
 
@@ -71,11 +71,13 @@ def swaps(state: State) -> State:
     return one_by_one(state) if state.table.device.type == "cpu" else several_at_once(state)
 
 
-def in_table(similarity: Similarity, rows: Tensor, batch: int, improve: Callable[[State], State]) -> Improved:
+def in_table(
+    similarity: Similarity, rows: Tensor, batch: int, improve: Callable[[State], State]
+) -> ImprovedBatch:
     """Any way of improving a batch, with T among the candidates at hand."""
     inside = torch.arange(len(rows), device=rows.device) < batch
     after = improve(State.of(similarity.block(rows), inside))
-    return Improved(rows[after.inside], after.history)
+    return ImprovedBatch(rows[after.inside], after.history)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def schedule(
     return Schedule(batches, pool.left(), values)
 
 
-class Way(Protocol):
+class Scheduler(Protocol):
     """A way to schedule an epoch."""
 
     def __call__(
@@ -134,7 +136,7 @@ class Way(Protocol):
 def hardest(
     similarity: Similarity,
     batch: int,
-    ways: Sequence[Way],
+    ways: Sequence[Scheduler],
     *,
     seed: int = 0,
     advance: Callable[[int], None] = lambda n: None,
@@ -151,7 +153,7 @@ def hardest(
 def in_parts(
     similarity: Similarity,
     batch: int,
-    ways: Sequence[Way],
+    ways: Sequence[Scheduler],
     parts: int,
     *,
     seed: int = 0,
