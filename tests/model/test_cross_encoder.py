@@ -214,6 +214,8 @@ def broken(folder: Path, change: str) -> Path:
     if change == "modules":
         kinds = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.X"}]
         (folder / "modules.json").write_text(json.dumps(kinds))
+    if change == "left":
+        edit(folder / "tokenizer_config.json", lambda config: config.update(truncation_side="left"))
     if change == "decoder":
         edit(folder / "config.json", lambda config: config.update(architectures=["BertForMaskedLM"]))
     return folder
@@ -226,6 +228,7 @@ def broken(folder: Path, change: str) -> Path:
         ("activation", "'torch.nn.Softmax' is not supported"),
         ("modules", "are not supported"),
         ("decoder", "is not a reranker"),
+        ("left", "cuts the beginnings"),
     ],
 )
 def test_what_cannot_score_pairs_is_refused_in_a_sentence(change: str, sentence: str, tmp_path: Path) -> None:

@@ -118,6 +118,10 @@ class CrossEncoder(nn.Module):
             raise ModelError(
                 f"the model sorts pairs into {labels} classes; a reranker has one label or two", file=folder
             )
+        if tokenizer.cuts_left:
+            raise ModelError(
+                "the model cuts the beginnings of long texts, which is not supported", file=folder
+            )
         settings = read_settings(folder, labels) if is_classifier(folder) else Settings(SIGMOID)
         own = settings.length or tokenizer.max_length or backbone.max_positions
         return cls(

@@ -416,6 +416,11 @@ class Tokenizer:
         return [str(name) for name in names] if isinstance(names, list) else None
 
     @property
+    def cuts_left(self) -> bool:
+        """Whether its folder says that texts which are too long lose their beginning."""
+        return self._config.get("truncation_side") == "left"
+
+    @property
     def cls(self) -> int:
         return self._role("cls")
 
