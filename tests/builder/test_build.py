@@ -19,6 +19,7 @@ from liebig.builder.questions import bare
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
+from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
@@ -394,3 +395,26 @@ def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
     assert not asked & rest
     recipe = workspace.read_manifest(tmp_path / "out/work/trained").recipe
     assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]
+
+
+def test_a_reranker_is_copied_measured_and_kept_by_updates(tmp_path):
+    start = CrossEncoder.start(encoders.folder(), length=64).eval()
+    start.save(tmp_path / "cross")
+    source = write_documents(tmp_path / "source")
+    fields = {"reranker": str(tmp_path / "cross"), "rerank_depth": 4, "rerank_int8": False}
+    lines = made(source, tmp_path / "out", **fields)
+    description = read(tmp_path / "out")
+    assert (description.reranker, description.depth) == ("reranker-1", 4)
+    checks = check.read(tmp_path / "out" / description.checks)
+    assert "BM25 + encoder before training, reranked" in [row["name"] for row in checks["rows"]]
+    assert any("reranked" in line and " ms" in line for line in lines)
+    retriever = Retriever.from_folder(tmp_path / "out")
+    assert {r.doc for r in retriever.search("origin of the comet", 4, "reranked")} == {
+        r.doc for r in retriever.search("origin of the comet", 4, "hybrid")
+    }
+    again = made(source, tmp_path / "out", **fields)
+    assert "reranker-1: up to date" in again
+    (source / "quince.md").write_text("# Quince\n\nA quince is a fruit.\n", encoding="utf-8")
+    refresh(tmp_path / "out")
+    assert (retriever.reload(), read(tmp_path / "out").reranker) == (True, "reranker-1")
+    assert "reranked" in retriever.systems

@@ -1,18 +1,17 @@
 """Text to vectors: backbone, pooling, what follows it, prompts and maximum length, as one value.
 
 `forward` is the vectors of a packed row, for training; `encode_texts` sorts texts by length, packs them up to a
-budget of tokens and returns numpy, for everything else. What it loads from a sentence-transformers folder gives
-that library's own vectors. Cost: the backbone's on real tokens; tokenizing runs beside it in a thread.
+budget of tokens and returns numpy. What it loads from a sentence-transformers folder gives that library's own vectors.
+Cost: the backbone's on real tokens, and the tokens of all texts in memory; `search/embed.py` streams any number of
+texts, and shares `row_vectors`.
 
 T packed tokens, B sequences, D width of the vectors, N texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -112,7 +111,6 @@ POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
 Similarity = Literal["dot", "cosine"]
 # Tokens in one packed row when encoding: what fits a cache, what fills a GPU.
 TOKENS, TOKENS_CUDA = 4_096, 32_768
-WINDOW = 8_192  # texts tokenized and sorted together
 ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
@@ -325,30 +323,10 @@ class Encoder(nn.Module):
         `layout` is given instead where another one than the model's is wanted. `half` computes in bfloat16; None means
         on CUDA only.
         """
-        parts = self.encode_stream(
-            texts, prompt=prompt, layout=layout, token_budget=token_budget, unit=unit, half=half
-        )
-        return np.concatenate([np.empty((0, self.width), np.float32), *parts])
-
-    def encode_stream(
-        self,
-        texts: Iterable[Record],
-        *,
-        prompt: str | None = None,
-        layout: RoleLayout | None = None,
-        token_budget: int | None = None,
-        unit: bool = False,
-        half: bool | None = None,
-        window: int = WINDOW,
-    ) -> Iterator[NDArray[np.float32]]:
-        """The same for any number of texts: one array per `window` of them, in order; memory for one window."""
         how = self._named(prompt) if layout is None else layout
-        skip, rest = self.skip(how), iter(texts)
-        with ThreadPoolExecutor(1) as beside:
-            ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
-            while len(rows := ahead.result()):
-                ahead = beside.submit(lambda: how.ids(list(islice(rest, window))))
-                yield self.encode_rows(rows, token_budget=token_budget, unit=unit, half=half, skip=skip)
+        return self.encode_rows(
+            how.ids(texts), token_budget=token_budget, unit=unit, half=half, skip=self.skip(how)
+        )
 
     @torch.inference_mode()
     def encode_rows(
@@ -366,16 +344,36 @@ class Encoder(nn.Module):
         device = self.device
         budget = token_budget or (TOKENS_CUDA if device.type == "cuda" else TOKENS)
         out_ND = torch.empty(len(rows), self.width, device=device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self._half(half)):
-            for numbers in split_by_budget(rows.lengths, budget):
-                packed = Packed.from_ragged(rows.take(numbers)).to(device)
-                vectors_BD = self.vectors(self.backbone(packed).last, packed, skip).float()
-                vectors_BD = F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
-                out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD
+        short = self.in_half(half)
+        for numbers in split_by_budget(rows.lengths, budget):
+            packed = Packed.from_ragged(rows.take(numbers)).to(device)
+            vectors_BD = self.row_vectors(packed, self._last, unit=unit, half=short, skip=skip)
+            out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD
         self.train(was_training)
         return out_ND.cpu().numpy()
 
-    def _half(self, half: bool | None) -> bool:
+    def _last(self, packed: Packed) -> Tensor:
+        return self.backbone(packed).last
+
+    def row_vectors(
+        self,
+        packed: Packed,
+        states: Callable[[Packed], Tensor],
+        *,
+        unit: bool = False,
+        half: bool = False,
+        skip: int = 0,
+    ) -> Tensor:
+        """The vectors of a packed row as they are kept, B x D: float32, of length 1 if `unit`.
+
+        `states` is the forward: the backbone's, or another that computes the same.
+        """
+        with torch.autocast(packed.device.type, torch.bfloat16, enabled=half):
+            vectors_BD = self.vectors(states(packed), packed, skip).float()
+        return F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
+
+    def in_half(self, half: bool | None) -> bool:
+        """Whether to compute in bfloat16: as told, else on CUDA; never a model that is not in float32."""
         full = self.backbone.dtype == torch.float32
         return full and (self.device.type == "cuda" if half is None else half)
 

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from liebig.base.hub import model_folder
 from liebig.base.machine import cores, helpers
@@ -268,8 +267,7 @@ class TorchModel:
         self._unit, self._skip = unit, skip
         self._device = encoder.device
         self._cuda = self._device.type == "cuda"
-        full = encoder.backbone.dtype == torch.float32
-        self._half = full and (self._cuda if half is None else half)
+        self._half = encoder.in_half(half)
         self._threads = 1 if self._cuda else torch.get_num_threads()
         lean = not self._half and supports(encoder.backbone)
         self._states = LeanForward(encoder.backbone) if lean else lambda row: encoder.backbone(row).last
@@ -291,9 +289,9 @@ class TorchModel:
     def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
         row = Packed.from_ragged(tokens)
         row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
-            vectors = self.encoder.vectors(self._states(row), row, self._skip).float()
-        vectors = F.normalize(vectors, dim=-1) if self._unit else vectors
+        vectors = self.encoder.row_vectors(
+            row, self._states, unit=self._unit, half=self._half, skip=self._skip
+        )
         out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
         return len(tokens.values)
 
