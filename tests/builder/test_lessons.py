@@ -312,6 +312,23 @@ def test_a_teacher_is_shown_and_never_chosen():
         assert judge.choose(judge.every).encoder == encoder
 
 
+def test_documents_of_one_word_are_enough_to_build_and_too_few_to_teach(world, tmp_path):
+    home, _ = world
+    (tmp_path / "source").mkdir()
+    for word in ("cat", "dog", "fish"):
+        (tmp_path / "source" / f"{word[0]}.txt").write_text(word)
+    lines = []
+    config = BuildConfig(
+        sources=(str(tmp_path / "source"),),
+        model=str(home / "start"),
+        teacher=str(home / "master"),
+        minutes=1,
+    )
+    build(STAGES, config, tmp_path / "out", lines.append)
+    assert any(line.startswith("teaching: skipped, because") for line in lines)
+    assert Retriever.from_folder(tmp_path / "out").search("dog", 1)[0].text == "dog"
+
+
 def test_a_teacher_without_time_is_refused(world, tmp_path):
     home, _ = world
     config = BuildConfig(sources=(str(home),), teacher=str(home / "master"), minutes=0)

@@ -69,6 +69,8 @@ def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
     made = pseudo_queries(known, read_sections(config.collection), analyzer, config.seed)
     texts = dict.fromkeys(question.text for question in made)
     texts |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
+    if not texts:  # passages of a word or two: they are as short as questions
+        texts = dict.fromkeys(passage.text or passage.title for passage in known)
     kept = sorted(texts, key=lambda text: hash64(f"{config.seed} {text}"))[: config.most]
     with CollectionWriter(folder.path) as writer:
         for number, text in enumerate(filter(_says_something, kept)):
@@ -117,6 +119,7 @@ def write_lessons(config: LessonsConfig, folder: Folder) -> None:
     passages = Collection(config.passages)
     limit = 2**64 * config.most // max(config.most, passages.count("passages"))
     taught = Vectors.open(config.vectors)
+    spoken = {phrase.id: phrase.text for phrase in Collection(config.phrases).passages()}
     rows: list[Floats] = []
     with CollectionWriter(folder.path) as writer:
 
@@ -133,7 +136,7 @@ def write_lessons(config: LessonsConfig, folder: Folder) -> None:
                 add(text, row)
         for ids, part in Vectors.open(config.phrase_vectors).chunks(SHARD):
             for id, row in zip(ids, part):
-                add(Collection(config.phrases).passage(id).text, row)
+                add(spoken[id], row)
     names: list[str] = []
     for begin in range(0, len(rows), SHARD):
         names.append(f"{len(names):05d}")
