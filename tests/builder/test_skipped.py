@@ -13,6 +13,7 @@ from liebig.commands import STAGES
 def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
     sources, out = tmp_path / "in", tmp_path / "out"
     sources.mkdir()
+    out.mkdir()  # as a build finds it, which holds a lock there
     (sources / "a.md").write_text("# A\n\nSome text.\n")
     link = sources / "l.md"
     link.symlink_to("/nowhere/at/all")

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from liebig import encoders
 from liebig.base import pipeline
 from liebig.cli import make_app
 from liebig.commands import STAGES
 from liebig.methods import cost as plans
+from tests.worlds.models import small_encoder
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
@@ -73,10 +75,19 @@ def few_texts(tmp_path_factory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Stands for the bundled encoder, whose checkpoints take seconds to write and to verify."""
+    return small_encoder(tmp_path_factory.mktemp("small") / "model")
+
+
 @pytest.mark.parametrize(("recipe", "command"), SMOKE_FORMS, ids=[recipe for recipe, _ in SMOKE_FORMS])
-def test_a_smoke_form_runs(recipe, command, few_texts, tmp_path, monkeypatch):
+def test_a_smoke_form_runs(recipe, command, few_texts, small, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    _, _, path, *rest = shlex.split(command.replace(SMOKE, str(few_texts)))
+    bundled = encoders.PREFIX + encoders.DEFAULT
+    assert bundled in command
+    shorter = command.replace(SMOKE, str(few_texts)).replace(bundled, str(small))
+    _, _, path, *rest = shlex.split(shorter)
     assert path == recipe
     overrides = [word for word in rest if word.startswith("stages.")]
     planned = pipeline.plan(STAGES, ROOT / path, overrides, tmp_path)

@@ -62,7 +62,7 @@ def tokenizer() -> Tokenizer:
 
 def small_encoder(folder: Path) -> Path:
     """A model folder in place of the bundled encoder, where nothing depends on what is found."""
-    words = Tokenizer.train(TEXTS * 3, vocab_size=200, max_length=256)
-    backbone = Backbone.create(1, 32, 2, words.vocab_size, max_positions=256, dropout=0.0, seed=3)
+    words = Tokenizer.train(TEXTS * 3, vocab_size=200, max_length=512)
+    backbone = Backbone.create(1, 32, 2, words.vocab_size, max_positions=512, dropout=0.0, seed=3)
     Encoder(backbone, words).save(folder)
     return folder
