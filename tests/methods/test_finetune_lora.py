@@ -16,7 +16,6 @@ from liebig.model.encoder import Encoder
 from liebig.train.gradients import trainable
 from tests.worlds.finetuning import WORDS
 
-pytest.importorskip("peft")
 TEXTS = [" ".join(WORDS[i : i + 5]) for i in range(8)]
 
 

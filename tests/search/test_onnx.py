@@ -14,8 +14,6 @@ from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.vector_folder import Vectors
 
-pytest.importorskip("onnxscript")
-pytest.importorskip("onnxruntime")
 TEXTS = [
     "the law of the minimum",
     "barley",
@@ -28,7 +26,7 @@ TEXTS = [
 def encoder(pooling="mean"):
     tokenizer = Tokenizer.train(TEXTS, vocab_size=90, max_length=32)
     backbone = Backbone.create(
-        layers=2, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
+        layers=1, width=32, heads=4, vocab_size=tokenizer.vocab_size, max_positions=32, initializer_range=0.2
     )
     return Encoder(backbone, tokenizer, pooling=pooling)
 

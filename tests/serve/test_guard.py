@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from openai import AuthenticationError, InternalServerError, OpenAI
 
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.serve.middleware import Limits, is_loopback
@@ -71,6 +70,8 @@ def test_as_many_passages_as_are_served_are_given_where_no_number_was_asked_for(
 def test_a_full_line_says_when_to_come_back(small):
     answer = httpx.post(f"{small}/embed", json={"inputs": ["a"] * 5})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    from openai import InternalServerError, OpenAI
+
     client = OpenAI(base_url=f"{small}/v1", api_key="none", max_retries=0)
     with pytest.raises(InternalServerError, match="The server is busy"):
         client.embeddings.create(model="any", input=["a"] * 5)
@@ -244,6 +245,8 @@ def test_pages_and_health_need_no_token_and_any_name(locked):
 
 
 def test_the_openai_client_sends_the_token(locked):
+    from openai import AuthenticationError, OpenAI
+
     assert OpenAI(base_url=f"{locked}/v1", api_key="s3cret").embeddings.create(model="any", input="a").data
     with pytest.raises(AuthenticationError, match="requires a token"):
         OpenAI(base_url=f"{locked}/v1", api_key="other").embeddings.create(model="any", input="a")

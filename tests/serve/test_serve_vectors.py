@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
-from openai import BadRequestError, OpenAI
 
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.embed import Embedder, TextRequest
@@ -65,6 +64,8 @@ def test_long_texts_are_cut_unless_that_is_refused(client, retriever):
 
 
 def test_the_openai_client_gets_the_same_vectors_as_numbers_and_as_bytes(server, retriever):
+    from openai import OpenAI
+
     client = OpenAI(base_url=f"{server}/v1", api_key="none")
     expected = retriever.encode(TEXTS, "passage")
     as_bytes = client.embeddings.create(model="any", input=TEXTS)  # the client asks for base64 by itself
@@ -76,6 +77,8 @@ def test_the_openai_client_gets_the_same_vectors_as_numbers_and_as_bytes(server,
 
 
 def test_usage_counts_the_tokens_the_model_saw(server, retriever):
+    from openai import OpenAI
+
     client = OpenAI(base_url=f"{server}/v1", api_key="none")
     encoder = embedder_of(retriever).encoder
     usage = client.embeddings.create(model="any", input=TEXTS).usage
@@ -83,12 +86,16 @@ def test_usage_counts_the_tokens_the_model_saw(server, retriever):
 
 
 def test_questions_are_embedded_as_questions_when_asked(server, retriever):
+    from openai import OpenAI
+
     client = OpenAI(base_url=f"{server}/v1", api_key="none")
     found = client.embeddings.create(model="any", input="x", extra_body={"input_type": "query"})
     assert np.allclose(found.data[0].embedding, retriever.encode(["x"], "query")[0], atol=1e-4)
 
 
 def test_the_openai_client_shows_our_sentence(server):
+    from openai import BadRequestError, OpenAI
+
     client = OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0)
     with pytest.raises(BadRequestError, match="token ids"):
         client.embeddings.create(model="any", input=[[1, 2, 3]])
