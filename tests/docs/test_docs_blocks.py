@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -18,10 +17,10 @@ import typer
 from latex2mathml.converter import convert
 from typer.testing import CliRunner
 
-from liebig import encoders
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
 from tests.worlds.docs_pages import LANGUAGES, ROOT, Block, blocks, name_of, pages, shortened
+from tests.worlds.models import small_encoder
 
 PAGES = [path for path in pages() if blocks(path)]
 ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun ")  # understood, not run
@@ -29,8 +28,8 @@ ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    """A copy of the bundled encoder: pages name models that commands could write to."""
-    return shutil.copytree(encoders.folder(), tmp_path_factory.mktemp("models") / "encoder")
+    """Stands for every model that pages name; the bundled encoder is run where they name none."""
+    return small_encoder(tmp_path_factory.mktemp("models") / "encoder", layers=4)
 
 
 def expanded(text: str, folder: Path) -> list[str]:

@@ -60,9 +60,9 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(TEXTS * 3, vocab_size=VOCAB, max_length=64)
 
 
-def small_encoder(folder: Path) -> Path:
+def small_encoder(folder: Path, layers: int = 1) -> Path:
     """A model folder in place of the bundled encoder, where nothing depends on what is found."""
     words = Tokenizer.train(TEXTS * 3, vocab_size=200, max_length=512)
-    backbone = Backbone.create(1, 32, 2, words.vocab_size, max_positions=512, dropout=0.0, seed=3)
+    backbone = Backbone.create(layers, 32, 2, words.vocab_size, max_positions=512, dropout=0.0, seed=3)
     Encoder(backbone, words).save(folder)
     return folder
