@@ -203,7 +203,7 @@ def test_line_breaks_are_refused_or_collapsed(tmp_path):
 def test_a_collection_without_what_a_format_needs_is_refused(tmp_path):
     with CollectionWriter(tmp_path / "c") as writer:
         writer.add(Item(Passage("1", "x"), Where("here")))
-    with pytest.raises(DataError, match="nothing that trec-qrels can hold"):
+    with pytest.raises(DataError, match="nothing that trec-qrels can store"):
         to(tmp_path / "c", tmp_path / "out", "trec-qrels")
 
 
