@@ -150,7 +150,7 @@ def test_every_sequence_has_its_frame_and_its_own_key(source, world):
 
 
 def test_a_batch_larger_than_the_source_is_refused_with_both_numbers(world):
-    with pytest.raises(DataError, match=r"1,000 examples is more than the \d+"):
+    with pytest.raises(DataError, match=r"1,000 examples is larger than the data: \d+"):
         Batches(SpanSource(world, 24), 1000, seed=0)
 
 
