@@ -160,11 +160,11 @@ def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(tmp_
 def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_see_them(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(user_questions, "EPOCHS", 1)
+    for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):  # as little as there can be
+        monkeypatch.setattr(user_questions, name, value)
     source = write_documents(tmp_path / "source")
-    lines = made(
-        source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source)), minutes=0.01
-    )
+    file = write_questions(tmp_path / "q.jsonl", source, 24)
+    lines = made(source, tmp_path / "out", questions=str(file), minutes=0.01)
     work = tmp_path / "out" / "work"
     questions = read_questions(work / "given")
     for part in range(user_questions.PARTS):

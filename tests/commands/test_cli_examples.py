@@ -15,7 +15,15 @@ from liebig.cli import make_app
 from liebig.commands import STAGES
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("build", "update", "export", "doctor", "plan", "serve")  # they need a folder that is there
+FOLDERS = (
+    "build",
+    "update",
+    "export",
+    "doctor",
+    "plan",
+    "serve",
+    "label",
+)  # they need a folder that is there
 
 
 def help_examples() -> list[str]:

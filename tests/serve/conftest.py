@@ -75,10 +75,11 @@ def add_generation(out, documents, generation):
 
 
 @contextlib.contextmanager
-def running(retriever, limits=None, token=None, **engine):
+def running(retriever, limits=None, token=None, more=None, **engine):
     """A server in a thread, on a port of its own; gives its address."""
     limits = limits or Limits()
-    app = make_app(Engine(retriever, limits, **engine), token=token)
+    made = Engine(retriever, limits, **engine)
+    app = make_app(made, token=token, more=[] if more is None else [more(made)])
     listening, ready = listen("127.0.0.1", 0), threading.Event()
     server = make_server(app, limits, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -1,10 +1,12 @@
 """The search page in a real browser: typed into, walked through by keyboard, read on a phone, checked for access."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from liebig.serve.label import Labelling, label_routes
 from liebig.serve.middleware import Limits
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
@@ -347,4 +349,74 @@ def test_the_api_page_lists_every_route_and_tries_one(open_page, scheme):
     embed.get_by_text("Try it").click()
     embed.get_by_role("button", name="Send").click()
     expect(embed.locator("details pre")).to_contain_text("[")
+    assert problems(page) == []
+
+
+@pytest.fixture
+def labelling(tmp_path, serving, retriever):
+    """A server with the page to label, two questions, and its file of judgements."""
+    (tmp_path / "questions.txt").write_text("growth of barley\nwhat is a comet\n")
+
+    def opened():
+        return Labelling.open(retriever.folder, tmp_path / "questions.txt", tmp_path / "judgements.jsonl")
+
+    made = opened()
+    with serving(retriever, more=lambda engine: label_routes(engine, made)) as address:
+        yield address, made, opened
+
+
+def lines_of(made):
+    return [json.loads(line) for line in made.file.read_text().splitlines()] if made.file.exists() else []
+
+
+def test_passages_are_judged_with_single_keys_and_saved_at_once(open_page, labelling):
+    address, made, opened = labelling
+    page = open_page("/label", address=address)
+    expect(page.locator("#question")).to_have_text("growth of barley")
+    ids = [item.get_attribute("data-id") for item in page.locator("#passages > li").all()]
+    assert len(ids) == len(set(ids)) > 3
+    expect(page.locator("#passages > li").first).to_be_focused()
+    page.keyboard.press("y")
+    expect(page.locator("#passages > li").nth(1)).to_be_focused()
+    expect(page.locator("#progress")).to_contain_text(
+        "1 question judged, 1 with a relevant passage · 1 judgement"
+    )
+    page.keyboard.press("n")
+    page.keyboard.press("s")
+    page.keyboard.press("y")
+    expect(page.locator("#progress")).to_contain_text("3 judgements")
+    page.keyboard.press("u")
+    expect(page.locator("#progress")).to_contain_text("2 judgements")
+    expect(page.locator("#passages > li").nth(3)).to_have_attribute("data-relevance", "")
+    said = [(row["passage"], row["relevance"]) for row in lines_of(made)]
+    assert said == [(ids[0], 1), (ids[1], 0), (ids[3], 1), (ids[3], None)]
+    page.keyboard.press("Enter")
+    expect(page.locator("#question")).to_have_text("what is a comet")
+    page.keyboard.press("p")
+    expect(page.locator("#question")).to_have_text("growth of barley")
+    expect(page.locator("#passages > li").first).to_have_attribute("data-relevance", "1")
+    again = opened()
+    assert again.first == 1, "another session goes on with what is not judged"
+    assert again.grades["growth of barley"] == {ids[0]: 1, ids[1]: 0}
+
+
+def test_a_question_is_added_on_the_page(open_page, labelling):
+    address, made, _ = labelling
+    page = open_page("/label", address=address)
+    page.locator("#another").fill("strings of a violin")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator("#question")).to_have_text("strings of a violin")
+    expect(page.locator("#progress")).to_contain_text("Question 3 of 3")
+    page.get_by_role("button", name="Not relevant").first.click()
+    expect(page.locator("#progress")).to_contain_text("1 judgement")
+    assert lines_of(made)[0]["question"] == "strings of a violin"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_to_label_is_accessible(open_page, labelling, scheme):
+    page = open_page("/label", address=labelling[0], color_scheme=scheme)
+    page.wait_for_selector("#passages > li")
+    page.keyboard.press("y")
+    page.keyboard.press("n")
+    expect(page.locator("#progress")).to_contain_text("2 judgements")
     assert problems(page) == []

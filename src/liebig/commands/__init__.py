@@ -239,6 +239,12 @@ BUILT_IN = (
         stage=True,
     ),
     Command(
+        "label",
+        "liebig.commands.label",
+        "Judge in a browser which passages answer your questions.",
+        "Evaluate",
+    ),
+    Command(
         "report",
         "liebig.commands.report",
         "Write one self-contained HTML page about a folder of results.",

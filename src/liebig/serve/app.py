@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from liebig import __version__
 from liebig.serve.engine import Engine
@@ -18,8 +18,8 @@ ABOUT = (
 )
 
 
-def make_app(engine: Engine, *, token: str | None = None) -> FastAPI:
-    """Build the application; the engine starts and stops with it."""
+def make_app(engine: Engine, *, token: str | None = None, more: Sequence[APIRouter] = ()) -> FastAPI:
+    """Build the application, with more routes than it has where given; the engine starts and stops with it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -36,7 +36,8 @@ def make_app(engine: Engine, *, token: str | None = None) -> FastAPI:
         redoc_url=None,
     )
     model = str(engine.retriever.info().get("model") or "none")
-    for routes in (embed_routes(engine, model), search_routes(engine), page_routes(engine, model)):
+    own = (embed_routes(engine, model), search_routes(engine), page_routes(engine, model))
+    for routes in (*own, *more):
         # Routes of an included router are matched twice, so they go into the app's own list, busiest first.
         app.router.routes.extend(routes.routes)
     handle_errors(app)

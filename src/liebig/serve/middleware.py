@@ -59,7 +59,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-OPEN = ("/", "/docs", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
+OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
 HEADERS = [
     (
         b"content-security-policy",

@@ -343,19 +343,19 @@ def page_routes(engine: Engine, model: str) -> APIRouter:
 
     @routes.get("/", include_in_schema=False)
     async def page() -> Response:
-        return _file("index.html")
+        return page_file("index.html")
 
     @routes.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return _file("docs.html")
+        return page_file("docs.html")
 
     @routes.get("/favicon.ico", include_in_schema=False)
     async def icon() -> Response:
-        return _file("icon.svg")
+        return page_file("icon.svg")
 
     @routes.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
-        return _file(name)
+        return page_file(name)
 
     @routes.get("/health", summary="Health check")
     async def health() -> Response:
@@ -374,7 +374,8 @@ def page_routes(engine: Engine, model: str) -> APIRouter:
     return routes
 
 
-def _file(name: str) -> Response:
+def page_file(name: str) -> Response:
+    """A file of the pages."""
     if name not in assets():
         raise Refusal(404, f"There is no page {name!r}.")
     content, kind = asset(name)

@@ -20,7 +20,7 @@ from liebig.serve.middleware import Limits, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+    from fastapi import APIRouter, FastAPI
 
     from liebig.serve.engine import Engine
 
@@ -38,22 +38,28 @@ def serve(
     device: str | None = None,
     limits: Limits | None = None,
     open_page: bool = False,
+    page: str = "",
+    more: Callable[[Engine], APIRouter] | None = None,
     say: Callable[[str], None],
 ) -> None:
-    """Serve a retriever folder until SIGINT or SIGTERM."""
+    """Serve a retriever folder until SIGINT or SIGTERM; `more` are routes beside the usual, `page` is one of them."""
     from liebig.serve.app import make_app
 
     check_token(host, token)
     limits = limits or Limits()
     listening = listen(host, port)
     with listening:
-        app = make_app(_engine(folder, limits, workers, reranker, device, say), token=token)
+        engine = _engine(folder, limits, workers, reranker, device, say)
+        app = make_app(engine, token=token, more=[more(engine)] if more is not None else [])
         address = f"http://{_shown(host)}:{listening.getsockname()[1]}"
 
         def ready() -> None:
-            say(f"Serving {folder} at {address} (search page; API at {address}/docs; press Ctrl-C to stop)")
+            said = "" if not page else f"; page to label: {address}{page}"
+            say(
+                f"Serving {folder} at {address} (search page{said}; API at {address}/docs; press Ctrl-C to stop)"
+            )
             if open_page:
-                webbrowser.open(address)
+                webbrowser.open(address + page)
 
         make_server(app, limits, ready).run(sockets=[listening])
     say("Stopped.")

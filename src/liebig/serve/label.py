@@ -1,0 +1,178 @@
+"""Judging by hand: a person says with single keys which passages answer a question; the result is a judgements file.
+
+The passages of a question are the best ones of every system there is, taken in turn, so that no system is favoured and
+none is named. Every judgement is appended to the file at once, as one line of JSON (`question`, `passage`, `relevance`;
+null takes it back), and is on the disk before it is answered. Whoever opens the page again goes on at the first
+question without a judgement. `liebig build --questions` reads the file (`builder/user_questions.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from liebig.builder.user_questions import UNJUDGED, read_file
+from liebig.formats.output import json_line
+from liebig.search.retriever import Result
+from liebig.search.retriever_folder import WORK
+from liebig.serve.engine import Engine, Question
+from liebig.serve.middleware import check_query
+from liebig.serve.replies import Refusal, reply
+from liebig.serve.routes import Own, page_file
+
+JUDGEMENTS = "judgements.jsonl"
+DEPTH = 10  # passages of each system that are judged
+
+
+class JudgementRequest(Own):
+    """What a person says of a passage."""
+
+    question: str = Field(description="The question.")
+    passage: str = Field(description="The passage's id.")
+    relevance: Literal[0, 1] | None = Field(description="1: it answers; 0: it does not; null: nobody knows.")
+
+
+class QuestionRequest(Own):
+    """Another question to judge."""
+
+    question: str = Field(description="The question.")
+
+
+def key_of(question: str) -> str:
+    """Questions that differ in case and spaces are one."""
+    return " ".join(question.casefold().split())
+
+
+@dataclass
+class Labelling:
+    """Questions, the file of judgements, and what it says so far."""
+
+    file: Path
+    questions: list[str]
+    grades: dict[str, dict[str, int]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @classmethod
+    def open(cls, folder: Path, questions: Path | None, file: Path | None) -> Labelling:
+        """Questions of a file, of the last build, and of the judgements there are; each once."""
+        out = file or folder / JUDGEMENTS
+        waiting = folder / WORK / "given" / UNJUDGED
+        texts: dict[str, str] = {}
+        grades: dict[str, dict[str, int]] = {}
+        sources = [questions] if questions is not None else [waiting]
+        for source in [*sources, out]:
+            if source != questions and not (source.is_file() and source.stat().st_size):
+                continue
+            for question in read_file(source)[0]:
+                texts.setdefault(key_of(question.text), question.text)
+                known = {id: grade for id, grade in question.grades.items() if grade is not None}
+                grades.setdefault(key_of(question.text), {}).update(known)
+        return cls(out, list(texts.values()), grades)
+
+    @property
+    def first(self) -> int:
+        """The first question without a judgement; the last one, where there is none."""
+        open_ = (n for n, text in enumerate(self.questions) if not self.grades.get(key_of(text)))
+        return next(open_, max(0, len(self.questions) - 1))
+
+    def add(self, question: str, passage: str, relevance: int | None) -> None:
+        """Write a judgement to the end of the file; it is there when this returns."""
+        line = json_line({"question": question, "passage": passage, "relevance": relevance}) + "\n"
+        with self._lock:
+            with self.file.open("ab", buffering=0) as file:
+                file.write(line.encode())
+                os.fsync(file.fileno())
+            grades = self.grades.setdefault(key_of(question), {})
+            if relevance is None:
+                grades.pop(passage, None)
+            else:
+                grades[passage] = relevance
+
+    def ask(self, question: str) -> int:
+        """Add a question; gives its number. One that is there already keeps its own."""
+        with self._lock:
+            known = [key_of(text) for text in self.questions]
+            if key_of(question) in known:
+                return known.index(key_of(question))
+            self.questions.append(question)
+            return len(known)
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """How far it is."""
+        judged = [grades for grades in self.grades.values() if grades]
+        return {
+            "questions": len(self.questions),
+            "judged": len(judged),
+            "answered": sum(any(grade > 0 for grade in grades.values()) for grades in judged),
+            "judgements": sum(map(len, judged)),
+        }
+
+
+def pooled(lists: Sequence[Sequence[Result]]) -> list[Result]:
+    """The results of several systems in turn, each passage once."""
+    found: dict[str, Result] = {}
+    for rank in range(max(map(len, lists), default=0)):
+        for results in lists:
+            if rank < len(results):
+                found.setdefault(results[rank].id, results[rank])
+    return list(found.values())
+
+
+def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
+    """The page and what it asks for."""
+    routes = APIRouter(tags=["label"])
+
+    @routes.get("/label", include_in_schema=False)
+    async def page() -> Response:
+        return page_file("label.html")
+
+    @routes.get("/label/question", summary="A question with the passages to judge")
+    async def question(
+        number: Annotated[
+            int | None, Query(ge=0, description="Its number (default: the first unjudged).")
+        ] = None,
+    ) -> Response:
+        if not labelling.questions:
+            return reply({"number": None, "progress": labelling.progress, "file": str(labelling.file)})
+        place = labelling.first if number is None else number
+        if place >= len(labelling.questions):
+            raise Refusal(404, f"There is no question {place}; there are {len(labelling.questions)}.")
+        return reply(await _shown(engine, labelling, place))
+
+    @routes.post("/label/judgement", summary="Judge a passage")
+    async def judgement(request: JudgementRequest) -> Response:
+        await asyncio.to_thread(labelling.add, request.question, request.passage, request.relevance)
+        return reply({"progress": labelling.progress})
+
+    @routes.post("/label/ask", summary="Add a question")
+    async def ask(request: QuestionRequest) -> Response:
+        return reply({"number": labelling.ask(check_query(request.question, engine.limits))})
+
+    return routes
+
+
+async def _shown(engine: Engine, labelling: Labelling, number: int) -> dict[str, Any]:
+    text = labelling.questions[number]
+    systems = tuple(engine.retriever.systems)
+    lists = await engine.search(Question(check_query(text, engine.limits), DEPTH, systems))
+    grades = labelling.grades.get(key_of(text), {})
+    passages = [
+        {"id": r.id, "title": r.title, "text": r.text, "doc": r.doc, "relevance": grades.get(r.id)}
+        for r in pooled(lists)
+    ]
+    return {
+        "number": number,
+        "question": text,
+        "passages": passages,
+        "progress": labelling.progress,
+        "file": str(labelling.file),
+    }

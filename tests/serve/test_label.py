@@ -1,0 +1,82 @@
+"""Labels: the pool of all systems, the file of judgements, and what goes on after an interruption."""
+
+import json
+
+import httpx
+import pytest
+
+from liebig.base.errors import DataError
+from liebig.builder.user_questions import read_file
+from liebig.search.retriever import Result
+from liebig.serve.label import Labelling, label_routes, pooled
+
+
+def result(id):
+    return Result(id, 1.0, 1, "", "", "")
+
+
+def test_systems_take_turns_and_a_passage_is_judged_once():
+    lists = [[result("a"), result("b"), result("c")], [result("b"), result("d")], []]
+    assert [one.id for one in pooled(lists)] == ["a", "b", "d", "c"]
+    assert pooled([]) == []
+
+
+def test_judgements_are_appended_and_the_last_word_counts(tmp_path):
+    made = Labelling.open(tmp_path, None, None)
+    made.ask("Why?")
+    made.add("Why?", "p1", 1)
+    made.add("why?", "p2", 0)
+    made.add("Why?", "p1", None)
+    assert made.file == tmp_path / "judgements.jsonl"
+    assert [json.loads(line)["relevance"] for line in made.file.read_text().splitlines()] == [1, 0, None]
+    assert made.progress == {"questions": 1, "judged": 1, "answered": 0, "judgements": 1}
+    (question,), _ = read_file(made.file)
+    assert question.grades == {"p1": None, "p2": 0}
+    again = Labelling.open(tmp_path, None, None)
+    assert (again.questions, again.grades) == (["Why?"], {"why?": {"p2": 0}})
+
+
+def test_questions_of_the_last_build_wait_to_be_judged(tmp_path):
+    (tmp_path / "work" / "given").mkdir(parents=True)
+    (tmp_path / "work" / "given" / "unjudged.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    made = Labelling.open(tmp_path, None, None)
+    made.add("a", "p", 1)
+    assert made.questions == ["a", "b"]
+    assert Labelling.open(tmp_path, None, None).first == 1
+    assert made.ask("B ") == 1
+    assert made.ask("c") == 2
+
+
+def test_a_file_of_questions_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DataError, match="there is no such file"):
+        Labelling.open(tmp_path, tmp_path / "nothing.txt", None)
+
+
+def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_path):
+    made = Labelling(tmp_path / "j.jsonl", ["growth of barley"])
+    with (
+        serving(retriever, more=lambda engine: label_routes(engine, made)) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        shown = client.get("/label/question").json()
+        assert shown["question"] == "growth of barley"
+        first = shown["passages"][0]
+        assert first["relevance"] is None
+        sent = {"question": shown["question"], "passage": first["id"], "relevance": 1}
+        assert client.post("/label/judgement", json=sent).json()["progress"]["answered"] == 1
+        assert client.get("/label/question").json()["passages"][0]["relevance"] == 1
+        assert client.get("/label/question", params={"number": 5}).status_code == 404
+        assert client.post("/label/judgement", json={**sent, "relevance": 7}).status_code == 422
+        assert client.get("/label").status_code == 200
+    assert json.loads((tmp_path / "j.jsonl").read_text()) == sent
+
+
+def test_without_questions_one_is_asked_for(serving, retriever, tmp_path):
+    made = Labelling(tmp_path / "j.jsonl", [])
+    with (
+        serving(retriever, more=lambda engine: label_routes(engine, made)) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        assert client.get("/label/question").json()["number"] is None
+        assert client.post("/label/ask", json={"question": "comets"}).json() == {"number": 0}
+        assert client.get("/label/question").json()["question"] == "comets"
