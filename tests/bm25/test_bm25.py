@@ -1,5 +1,6 @@
 """BM25: equal to bm25s on the same text, and the same however the index came about."""
 
+import errno
 import hashlib
 import json
 import math
@@ -344,3 +345,15 @@ def test_postings_that_point_outside_are_refused_before_a_kernel_runs(tmp_path, 
         BM25.open(tmp_path / "ix").search(QUERIES, 10)
     with pytest.raises(CorruptError, match="do not match each other"):
         build(tmp_path / "more", passages(3, seed=1), base=tmp_path / "ix", compact=True)
+
+
+def test_room_for_merged_postings_is_taken_before_they_are_written(tmp_path, monkeypatch):
+    """Writing a map on a full disk would end the process with SIGBUS, not with an error."""
+    build(tmp_path / "a", passages(40))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        build(tmp_path / "b", passages(3, seed=1), base=tmp_path / "a", delete=["p1", "p2"], compact=True)

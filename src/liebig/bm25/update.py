@@ -12,6 +12,7 @@ Memory of a merge: the terms, and one number per passage; postings are memory-ma
 from __future__ import annotations
 
 import heapq
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -212,7 +213,12 @@ def _map(path: Path, kind: np.dtype[Any], size: int) -> NDArray[Any]:
     if size == 0:
         npy.save(path, np.zeros(0, kind))
         return np.zeros(0, kind)
-    return np.asarray(np.lib.format.open_memmap(path, "w+", kind, (size,)))
+    mapped = np.asarray(np.lib.format.open_memmap(path, "w+", kind, (size,)))
+    with path.open(
+        "r+b"
+    ) as file:  # a full disk is an error here; while the map is written it would be a SIGBUS
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return mapped
 
 
 def _live(segments: Sequence[Segment], strings: Sequence[Any]) -> Iterator[str]:
