@@ -141,7 +141,8 @@ def test_a_damaged_log_is_a_sentence(tmp_path, damage):
 
 def test_a_graph_that_is_none_is_a_sentence(tmp_path):
     pytest.importorskip("onnxruntime")
-    from liebig.search.embed_onnx import GRAPH, OnnxModel
+    from liebig.model.onnx_graph import GRAPH
+    from liebig.search.embed_onnx import OnnxModel
 
     (tmp_path / GRAPH).write_bytes(b"no graph")
     with pytest.raises(ModelError, match="the graph cannot be loaded"):

@@ -39,7 +39,7 @@ def locked(serving, retriever):
         ("/search", {"query": "a", "k": 6}, 422, "k = 6 is larger than this server's limit"),
         ("/compare", {"query": "a", "systems": ["bm25"], "k": 6}, 422, "k = 6 is larger than this server's limit"),
         ("/search", {"query": "a", "k": 0}, 422, "k: input should be greater than or equal to 1."),
-        ("/search", {"query": "a", "system": "magic"}, 422, "system: input should be 'hybrid', 'dense' or 'bm25'."),
+        ("/search", {"query": "a", "system": "magic"}, 422, "system: input should be 'hybrid', 'dense', 'bm25'"),
         ("/search", {"question": "a"}, 422, "query: field required."),
         ("/embed", {"inputs": ["a"] * 9}, 413, "inputs has 9 texts; the limit is 8 per request."),
         ("/embed", {"inputs": ["a", ""]}, 422, "Text 1 of inputs is empty."),
