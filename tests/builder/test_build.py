@@ -11,7 +11,7 @@ import torch
 
 from liebig import encoders
 from liebig.base import workspace
-from liebig.base.errors import DataError, LiebigError, RecipeError, WorkspaceError
+from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.records import Passage
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig, build
@@ -361,7 +361,7 @@ def test_what_is_not_ours_is_not_built_over(tmp_path):
     (tmp_path / "out" / "letters.txt").write_text("mine")
     with pytest.raises(WorkspaceError, match="refusing to overwrite"):
         made(write_documents(tmp_path / "source", TOPICS[:1]), tmp_path / "out")
-    with pytest.raises(RecipeError, match="no such model"):
+    with pytest.raises(ModelError, match="no such model"):
         made(tmp_path / "source", tmp_path / "other", model=str(tmp_path / "nothing"))
     with pytest.raises(DataError, match="liebig build"):
         refresh(tmp_path / "other")
