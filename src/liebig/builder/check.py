@@ -475,7 +475,7 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     found = judge.difference(values, baseline, judge.every)
     says = f"{hybrid.name} has {shown(found)} to the untrained hybrid"
     labels = {"trained": "Training", OWN: "Training on your questions"}
-    label = labels.get(encoder, f"The encoder {encoder!r}")
+    label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
     if encoder in judge.shown:
         return f"The teacher is there to compare with: {says}. To search with it: --model."
     if choice.encoder == encoder:
