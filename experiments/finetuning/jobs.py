@@ -27,7 +27,7 @@ from table import ROWS, result_path, store
 from teacher import teach
 
 from liebig.methods.abs.hardness import Vectors
-from liebig.methods.abs.sampler import Adaptive, searching
+from liebig.methods.abs.sampler import Adaptive, AdaptiveBatching
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -165,7 +165,7 @@ def compile_kernels() -> None:
     """The kernels of adaptive batches, which a fresh machine has not compiled yet, once for all workers."""
     rows = torch.nn.functional.normalize(torch.rand(64, 8), dim=1)
     with TemporaryDirectory() as folder:
-        made = Adaptive(8, searching("beam", 3), "shuffled", 0)
+        made = Adaptive(8, AdaptiveBatching(search="beam").ways, "shuffled", 0)
         made.store(Path(folder), 0, Vectors.of(rows, rows.flip(0), torch.arange(64)))
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from liebig.base import rng
 from liebig.commands.average import mean
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run
-from liebig.methods.abs.sampler import Adaptive, searching, twins
+from liebig.methods.abs.sampler import Adaptive, AdaptiveBatching, twins
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
 from liebig.methods.labelled import Examples
@@ -332,7 +332,7 @@ def batching(
     n, batch = len(data), bench.plan.batch
     if not method.startswith("abs-"):
         return random_batches(n, batch, seed)
-    search = searching("beam" if method == "abs-beam" else "greedy", 3)
+    search = AdaptiveBatching(search="beam" if method == "abs-beam" else "greedy").ways
     how, home = Adaptive(batch, search, "shuffled", seed), folder / "schedule"
 
     def begin(epoch: int) -> None:

@@ -151,9 +151,9 @@ def test_a_folder_is_planned_as_its_build(tmp_path):
 def test_the_plan_of_a_folder_counts_the_passages_that_the_build_makes(tmp_path):
     write_articles(tmp_path)
     config = BuildConfig(sources=(str(tmp_path),), minutes=0)
-    collection = read_collection(
-        Builder(STAGES, tmp_path.parent / f"{tmp_path.name}-out", print), config, config.start
-    )
+    out = tmp_path.parent / f"{tmp_path.name}-out"
+    out.mkdir()
+    collection = read_collection(Builder(STAGES, out, print), config, config.start)
     assert measure(config).corpus.passages == Collection(collection).count("passages")
 
 

@@ -95,6 +95,8 @@ def run_block(block: Block, folder: Path) -> None:
         tomllib.loads(text)
     elif block.language == "json":
         json.loads(text)
+    elif block.language == "jsonl":
+        assert all(json.loads(line) for line in text.splitlines())
     elif block.language == "math":
         assert "<mtext>\\" not in convert(text)  # how an unknown command comes out
     if block.title:

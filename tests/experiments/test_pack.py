@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from liebig import encoders
+from liebig.base import workspace
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.text.tokenizer import Tokenizer
@@ -35,12 +36,12 @@ def run(tmp_path_factory) -> Path:
         backbone, tokenizer, pooling="mean", tail=[Dense(16, 24), Normalize()], similarity="cosine"
     )
     for stage, kind in (("start", "mlm"), ("model", "vectors")):
-        encoder.save(folder / stage / "model")
         recipe = {"objective": {"kind": kind}, "optim": {"lr": 1e-3}, "loop": {"seed": 1}}
-        (folder / stage / "manifest.json").write_text(json.dumps({"recipe": recipe}))
         log = [{"step": 7, "tokens": 9_000_000}, {"step": 7, "evaluation": {"cosine": 0.8125}}]
-        (folder / stage / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
-        (folder / stage / "timing.jsonl").write_text('{"step": 7, "tokens_per_second": 3000000.0}\n')
+        with workspace.stage(folder / stage, kind="pretrain", recipe=recipe, inputs={}) as made:
+            encoder.save(made.path / "model")
+            (made.path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+            (made.path / "timing.jsonl").write_text('{"step": 7, "tokens_per_second": 3000000.0}\n')
     return folder
 
 

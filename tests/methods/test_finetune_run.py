@@ -205,7 +205,7 @@ def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection,
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):
-    with pytest.raises(DataError, match="'q0' has no teacher scores") as caught:
+    with pytest.raises(DataError, match="'q0' has no teacher's scores") as caught:
         finetuned(config_of(model, collection, objective={"kind": "distill"}), tmp_path / "out")
     assert caught.value.line == 1
 
@@ -236,7 +236,7 @@ def test_distilling_needs_scores(model, collection, tmp_path):
             "leave candidates and start",
         ),
         ({"objective": {"kind": "distill"}, "hard": 0.5}, "no teacher score"),
-        ({"tokenizer": "x"}, "brings? .*own|bring their own"),
+        ({"tokenizer": "x"}, "other models have their own"),
         ({"evaluation": {"split": "dev", "measures": ["nonsense"]}}, "nonsense"),
     ],
 )
