@@ -285,8 +285,11 @@ def test_what_killed_updates_left_is_removed_by_the_next(tmp_path, monkeypatch):
     shutil.copytree(out / "bm25-2", out / "work" / ".pool.liebig.old")
     (out / "index-0").mkdir()
     (out / "index-0" / "mine.txt").write_text("a person put this here")
+    for finished in (out / "collection-2", out / "work" / "read"):  # killed before it removed its lock
+        (finished / ".lock").touch()
     assert (out / "bm25-1").is_dir()
     refresh(out)
+    assert not list(out.rglob(".lock"))
     left = {path.name for path in out.iterdir() if path.name not in vars(read(out)).values()}
     assert left == {"retriever.json", "work", "index-0"}
     assert not list((out / "work").glob(".*"))

@@ -129,6 +129,10 @@ def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
             shutil.rmtree(path, ignore_errors=True)
     for path in (*folder.glob(".*.liebig.old"), *(folder / WORK).glob(".*.liebig.old")):
         shutil.rmtree(path, ignore_errors=True)
+    for path in (*folder.glob(f"*/{workspace.MANIFEST}"), *(folder / WORK).glob(f"*/{workspace.MANIFEST}")):
+        path.with_name(workspace.LOCK).unlink(
+            missing_ok=True
+        )  # of a run killed right after it put the folder in place
 
 
 @contextlib.contextmanager
