@@ -240,7 +240,7 @@ def pseudo_queries(corpus: Corpus, kinds: dict[str, float], count: int, seed: in
 class Arm:
     """A training: who teaches, on which pseudo-queries, how long."""
 
-    teacher: str = "self"  # self, bm25, encoder:NAME, mix:NAME, ... ; several joined by +
+    teacher: str = "self"  # self, dense, bm25, sentence, prf, encoder:NAME; several joined by +
     kinds: tuple[tuple[str, float], ...] = (("span", 0.5), ("title", 0.25), ("keywords", 0.25))
     steps: int = 150
     batch: int = 48
@@ -288,13 +288,10 @@ def train(
                     [where[int(pseudo.sources[at][n])] for n in rows_], device=vectors.device
                 )
                 every = asked[rows_] @ vectors.T * arm.scale
-                own = best[
-                    rows_
-                ]  # a query's own candidates may be right too: only other queries' are negatives
+                # A query's own candidates may be right too: only those of other queries are negatives.
                 columns = torch.from_numpy(inverse.reshape(best.shape)).to(vectors.device)[rows_]
                 mask = torch.zeros_like(every, dtype=torch.bool).scatter(1, columns, True)
                 mask[torch.arange(len(rows_), device=mask.device), target] = False
-                del own
                 loss = loss + arm.contrast * torch.nn.functional.cross_entropy(
                     every.masked_fill(mask, -torch.inf), target
                 )

@@ -25,22 +25,10 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.train.clock import FEW
 from liebig.train.log import read_log
+from tests.worlds import books
+from tests.worlds.books import write_documents
 
-TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
-TOPICS += ["candle", "orchard"]
-
-
-def write_documents(folder, topics=TOPICS):
-    """Documents with a title, two headed sections, and a word of their own that is in both."""
-    folder.mkdir(exist_ok=True)
-    for number, topic in enumerate(topics):
-        text = (
-            f"# The book of {topic}\n\n## Origin of {topic}\n\nPeople have known {topic} for {number + 3} centuries. "
-            f"It came from the {topic} valley in the north.\n\n## Use of {topic}\n\nEvery house keeps some {topic}. "
-            f"Children learn about {topic} at school number {number}.\n"
-        )
-        (folder / f"{topic}.md").write_text(text, encoding="utf-8")
-    return folder
+TOPICS = [*books.TOPICS, "candle", "orchard"]
 
 
 def made(source, out, **config):
@@ -58,7 +46,7 @@ def refresh(out, *sources):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("build")
-    lines = made(write_documents(folder / "source"), folder / "out")
+    lines = made(write_documents(folder / "source", TOPICS), folder / "out")
     return folder / "source", folder / "out", lines
 
 
@@ -323,7 +311,7 @@ def test_a_build_with_the_bundled_encoder_advises_another(built, tmp_path):
 def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
-    lines = made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
     steps = max(line["step"] for line in read_log(tmp_path / "out" / "work" / "trained"))
     assert any(line.startswith("WARNING: only") for line in lines) == (steps < FEW), "said again at the end"
     description = read(tmp_path / "out")
@@ -343,7 +331,7 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
     monkeypatch.setattr(check, "FAIR", fair)
-    lines = made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
     work = tmp_path / "out" / "work"
     assert ("work/mean: mean ..." in lines) == (work / "mean").is_dir() == (fair == 0.0)
     encoded = workspace.read_manifest(work / "pool-trained").recipe["model"]
@@ -390,7 +378,7 @@ def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.builder.questions.LEAST", 4)
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
-    made(write_documents(tmp_path / "source"), tmp_path / "out", minutes=0.02)
+    made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
     asked = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/questions.jsonl").open()}
     rest = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/pairs/queries.jsonl").open()}
     assert asked
@@ -403,7 +391,7 @@ def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
 def test_a_reranker_is_copied_measured_and_kept_by_updates(tmp_path):
     start = CrossEncoder.start(encoders.folder(), length=64).eval()
     start.save(tmp_path / "cross")
-    source = write_documents(tmp_path / "source")
+    source = write_documents(tmp_path / "source", TOPICS)
     fields = {"reranker": str(tmp_path / "cross"), "rerank_depth": 4, "rerank_int8": False}
     lines = made(source, tmp_path / "out", **fields)
     description = read(tmp_path / "out")

@@ -13,8 +13,7 @@ from liebig.collection.collection import Collection
 from liebig.commands import STAGES
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
-
-TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
+from tests.worlds.books import TOPICS, write_documents
 
 
 def grades_of(path):
@@ -77,18 +76,6 @@ def test_repeated_lines_are_counted_once_and_said(tmp_path):
     assert notes == [
         f"{tmp_path / 'q.tsv'}: 2 lines repeat earlier ones (the first is line 2); each counts once."
     ]
-
-
-def write_documents(folder, topics=TOPICS):
-    folder.mkdir()
-    for number, topic in enumerate(topics):
-        text = (
-            f"# The book of {topic}\n\n## Origin of {topic}\n\nPeople have known {topic} for {number + 3} centuries. "
-            f"It came from the {topic} valley in the north.\n\n## Use of {topic}\n\nEvery house keeps some {topic}. "
-            f"Children learn about {topic} at school number {number}.\n"
-        )
-        (folder / f"{topic}.md").write_text(text, encoding="utf-8")
-    return folder
 
 
 ASKED = [

@@ -1,9 +1,12 @@
-"""A short training on a corpus without labels: a contrast on two kinds of pairs.
+"""The recipes by which a build trains an encoder on a corpus without labels, and the numbers in them.
 
-Half of the batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage
-under it, where the corpus has them; questions that will be asked afterwards are never among them. The encoder keeps its
-pooling, vectors are compared by cosine. Forty steps of 48 pairs took the dense ranking of MedQuAD's development
-questions from useless to nearly BM25's, and the fusion past it.
+By default it is a contrast on two kinds of pairs. Half of the batches are a sentence and the block around it (inverse
+cloze), half are a title or heading with a passage under it, where the corpus has them; questions that will be asked
+afterwards are never among them. The encoder keeps its pooling, vectors are compared by cosine. Forty steps of 48 pairs
+took the dense ranking of MedQuAD's development questions from useless to nearly BM25's, and the fusion past it.
+
+With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`). `distill_recipe` learns
+the rankings of the hybrid itself; it is not the default, because no gain has been measured yet.
 
 Where an encoder is a retriever already, a corpus teaches it the corpus and takes away some of what it knew: titles are
 answered better, questions unlike titles sometimes worse. A model and what a short training made of it lie in one
@@ -51,7 +54,6 @@ DISTILL_TEMPERATURE = 0.05  # cosines are divided by it
 DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are divided by it
 DISTILL_CONTRAST = 0.1  # weight of the contrastive term
 DISTILL_QUERY = 64  # tokens of a query at most
-DISTILL_SHARE = 0.5  # of the way from the start to the trained weights
 
 SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
 

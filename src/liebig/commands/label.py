@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from liebig.commands.serve import HOST, PORT, Host, Port, Token
+
 
 def command(
     folder: Annotated[Path, typer.Argument(help="A retriever folder, made by liebig build.")],
@@ -17,15 +19,9 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="The file of judgements [default: judgements.jsonl in the folder].")
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; anything but loopback needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes any free port.", min=0, max=65535)
-    ] = 8765,
-    token: Annotated[
-        str | None, typer.Option(help="Bearer token that clients must send.", envvar="LIEBIG_TOKEN")
-    ] = None,
+    host: Host = HOST,
+    port: Port = PORT,
+    token: Token = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Judge in a browser which passages answer your questions, with single keys; every judgement is saved at once.

@@ -10,19 +10,21 @@ import typer
 from liebig.serve.middleware import Limits
 
 DEFAULT = Limits()
+HOST, PORT = "127.0.0.1", 8765
+
+# Where a server listens; `liebig label` has these options too.
+Host = Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs a token.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes any free port.", min=0, max=65535)]
+Token = Annotated[
+    str | None, typer.Option(help="Bearer token that clients must send.", envvar="LIEBIG_TOKEN")
+]
 
 
 def command(
     folder: Annotated[Path, typer.Argument(help="A retriever folder, made by liebig build.")],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; anything but loopback needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes any free port.", min=0, max=65535)
-    ] = 8765,
-    token: Annotated[
-        str | None, typer.Option(help="Bearer token that clients must send.", envvar="LIEBIG_TOKEN")
-    ] = None,
+    host: Host = HOST,
+    port: Port = PORT,
+    token: Token = None,
     workers: Annotated[
         int | None, typer.Option(help="Number of compute threads [default: one per core].", min=1)
     ] = None,
