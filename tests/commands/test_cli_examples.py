@@ -22,6 +22,7 @@ FOLDERS = (
     "doctor",
     "plan",
     "serve",
+    "mcp",
     "label",
 )  # they need a folder that is there
 

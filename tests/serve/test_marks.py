@@ -1,6 +1,6 @@
 """A passage is found in its document, however it was put together."""
 
-from liebig.serve.result_rows import Mark, locate
+from liebig.search.explain import Mark, locate
 
 
 def test_a_passage_inside_a_paragraph_is_marked_by_its_characters():

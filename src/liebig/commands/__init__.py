@@ -64,6 +64,12 @@ BUILT_IN = (
         "serve", "liebig.commands.serve", "Serve a retriever over HTTP, with a search page.", "Start here"
     ),
     Command(
+        "mcp",
+        "liebig.commands.mcp",
+        "Let an assistant search a retriever: an MCP server over standard input and output.",
+        "Start here",
+    ),
+    Command(
         "init",
         "liebig.commands.init",
         "Read data in any supported format into a collection and summarise it.",

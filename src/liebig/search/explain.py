@@ -3,6 +3,9 @@
 `snippet` gives the window of words with the most of the question's terms, terms marked. Terms are matched after
 stemming, so "running" marks "runs"; where text has no spaces, characters are matched. Cost: one pass over the words.
 
+`locate` finds a passage in its document by words, not characters: a passage is whole sentences with single spaces
+between them, perhaps after a heading. It looks for the whole passage, then for the longest run of its words.
+
 `leave_one_out` scores the passage without each of its words. Dense: the passage is encoded once for each word left out,
 so a word counts with all it does to its neighbours. BM25: the formula with the word's count and the length one lower.
 Words beyond the model's length have no part. Cost, dense: one batch of as many texts as the passage has words; past
@@ -16,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import groupby
 
 import numpy as np
@@ -81,6 +85,46 @@ def _pieces(text: str, spans: list[tuple[int, int]], matches: list[str]) -> Iter
         end = spans[last][1] if marked or last + 1 == len(spans) else spans[last + 1][0]
         begin = spans[first][0] if marked or first == 0 else spans[first - 1][1]
         yield Piece(text[begin:end], marked)
+
+
+MARK_WORD = re.compile(r"\S+")
+FEWEST = 3  # a shorter run of words is not a match
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A range of characters in a paragraph."""
+
+    paragraph: int
+    start: int
+    end: int
+
+
+def locate(passage: str, paragraphs: Sequence[str]) -> list[Mark]:
+    """The parts of paragraphs that a passage covers; empty if it is not found."""
+    places = [
+        (m.group(), p, m.start(), m.end())
+        for p, text in enumerate(paragraphs)
+        for m in MARK_WORD.finditer(text)
+    ]
+    first, count = _find(passage.split(), [word for word, *_ in places])
+    marks: dict[int, Mark] = {}
+    for _, paragraph, start, end in places[first : first + count]:
+        begin = marks[paragraph].start if paragraph in marks else start
+        marks[paragraph] = Mark(paragraph, begin, end)
+    return list(marks.values())
+
+
+def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
+    """Index of the first word and number of words of the passage, or of its longest run."""
+    if not wanted:
+        return 0, 0
+    text, needle = f" {' '.join(words)} ", f" {' '.join(wanted)} "
+    at = text.find(needle)
+    if at >= 0:
+        return text.count(" ", 0, at + 1) - 1, len(wanted)
+    run = SequenceMatcher(None, wanted, words, autojunk=False).find_longest_match()
+    return (run.b, run.size) if run.size >= min(FEWEST, len(wanted)) else (0, 0)
 
 
 Contribution = tuple[int, int, float]  # of the passage's text: start, end, what it adds to the score

@@ -17,7 +17,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -45,6 +45,7 @@ from liebig.search.systems import (
     Lexical,
     Once,
     QueryEncoder,
+    QueryVectors,
     Reranked,
     System,
     document_of,
@@ -181,13 +182,18 @@ class Generation:
             raise RecipeError(f"the retriever has no {name}", fix=f"ask for {' or '.join(self.names)}")
         return known[0]
 
-    def systems(self, filters: Filters | None = None, threads: int = 1) -> dict[SystemName, System]:
-        """Every system there is, for one request: they share the vectors of its questions."""
+    def systems(
+        self, filters: Filters | None = None, threads: int = 1, vectors: QueryVectors | None = None
+    ) -> dict[SystemName, System]:
+        """Every system there is, for one request: they share the vectors of its questions.
+
+        `vectors` makes those in the place of the model of questions.
+        """
         made: dict[SystemName, System] = {}
         if self.bm25 is not None:
             made["bm25"] = Lexical(self.bm25, threads)
         if self.index is not None and self._encoder is not None:
-            made["dense"] = of_texts(self.index, Once(self._encoder))
+            made["dense"] = of_texts(self.index, Once(vectors or self._encoder))
         if filters:
             passing = self.owners.passing(filters)
             made = {
@@ -385,6 +391,12 @@ class Retriever:
         several = _several(texts)
         return self._asking(lambda generation: _search(generation, several, k, systems, filters))
 
+    def similar(self, passage_id: str, k: int = 10, filters: Filters | None = None) -> list[Result]:
+        """The k passages most like a given one, by their vectors; by the words they share where there are none."""
+        if k < 1:
+            raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
+        return self._asking(lambda generation: _similar(generation, passage_id, k, filters))
+
     def encode(self, texts: Sequence[str], kind: Role = "passage") -> NDArray[np.float32]:
         """Vectors of texts, made as those in the index are (`passage`) or as those of questions (`query`)."""
         if kind not in ("passage", "query"):
@@ -462,6 +474,16 @@ def _search(
     queries = [Query(str(place), text) for place, text in enumerate(texts)]
     table, depth = generation.systems(filters), min(k, generation.total)
     return [_results(generation, table[name].answer(queries, depth)) for name in names]
+
+
+def _similar(generation: Generation, passage_id: str, k: int, filters: Filters | None) -> list[Result]:
+    passage = _passage(generation.collection, passage_id)
+    table = generation.systems(filters, vectors=lambda queries: generation.encode_passages([passage]))
+    question = Query("", f"{passage.title} {passage.text}".strip())
+    system = table.get("dense") or table["bm25"]
+    hits = _results(generation, system.answer([question], min(k + 1, generation.total)))[0]
+    others = [hit for hit in hits if hit.id != passage.id][:k]  # a passage is most like itself
+    return [replace(hit, rank=rank) for rank, hit in enumerate(others, 1)]
 
 
 def _explain(generation: Generation, query: str, passage_id: str, system: str) -> list[Contribution]:

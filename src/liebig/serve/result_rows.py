@@ -1,62 +1,18 @@
 """Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.
 
-Pure functions from results to plain values. The routes run the slower ones in threads. To mark a passage in its
-document, `locate` compares words, not characters: a passage is whole sentences with single spaces between them, perhaps
-after a heading. It looks for the whole passage, then for the longest run of its words, in one pass over the document.
+Pure functions from results to plain values. The routes run the slower ones in threads.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
+from dataclasses import asdict
 from typing import Any
 
 from liebig.base.records import Document, Passage
-from liebig.search.explain import WORD, snippet
+from liebig.search.explain import WORD, locate, snippet
 from liebig.search.retriever import Result, Retriever, by_document
 from liebig.serve.engine import Word, analyzer_of
-
-MARK_WORD = re.compile(r"\S+")
-FEWEST = 3  # a shorter run of words is not a match
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A range of characters in a paragraph."""
-
-    paragraph: int
-    start: int
-    end: int
-
-
-def locate(passage: str, paragraphs: Sequence[str]) -> list[Mark]:
-    """The parts of paragraphs that a passage covers; empty if it is not found."""
-    places = [
-        (m.group(), p, m.start(), m.end())
-        for p, text in enumerate(paragraphs)
-        for m in MARK_WORD.finditer(text)
-    ]
-    first, count = _find(passage.split(), [word for word, *_ in places])
-    marks: dict[int, Mark] = {}
-    for _, paragraph, start, end in places[first : first + count]:
-        begin = marks[paragraph].start if paragraph in marks else start
-        marks[paragraph] = Mark(paragraph, begin, end)
-    return list(marks.values())
-
-
-def _find(wanted: list[str], words: list[str]) -> tuple[int, int]:
-    """Index of the first word and number of words of the passage, or of its longest run."""
-    if not wanted:
-        return 0, 0
-    text, needle = f" {' '.join(words)} ", f" {' '.join(wanted)} "
-    at = text.find(needle)
-    if at >= 0:
-        return text.count(" ", 0, at + 1) - 1, len(wanted)
-    run = SequenceMatcher(None, wanted, words, autojunk=False).find_longest_match()
-    return (run.b, run.size) if run.size >= min(FEWEST, len(wanted)) else (0, 0)
-
 
 SHOWN = 260  # characters in a snippet
 NAMES = {"bm25": "BM25", "dense": "Dense", "hybrid": "Hybrid", "reranked": "Reranked"}

@@ -1,0 +1,271 @@
+"""A retriever folder as an MCP server, so that assistants can search it: `liebig mcp runs/articles`.
+
+The server speaks the Model Context Protocol over standard input and output, through the official SDK. It has three
+tools, one class each: the class's docstring and fields are what the assistant reads, `run` answers with the methods
+of `Retriever`. Results are structured; a mistake in a call is one sentence. Before each call the folder is looked at
+again, so what `liebig update` wrote is used without a restart. Cost: that of `Retriever`, plus one page of text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import BaseModel, Field
+
+from liebig import __version__
+from liebig.base import config
+from liebig.base.config import Config
+from liebig.base.errors import DataError, LiebigError, MissingDependency, RecipeError
+from liebig.base.records import Document, Passage
+from liebig.search.explain import locate
+from liebig.search.retriever import Result, Retriever, by_document
+from liebig.search.retriever_folder import SystemName
+
+try:
+    import mcp_types as types
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+except ImportError:
+    raise MissingDependency("mcp", "mcp", "an MCP server") from None
+
+PAGE = 8_000  # characters of a document per page: about 2,000 tokens
+MOST = 50  # passages per answer
+
+Filter = dict[str, str | list[str]]
+
+
+class PassageRow(BaseModel):
+    """A passage that was found."""
+
+    id: str = Field(description="The passage's id, for `open` and `similar`.")
+    rank: int = Field(description="Its place, from 1.")
+    score: float = Field(description="Its score; comparable within one answer only.")
+    title: str
+    text: str
+    document: str = Field(description="The id of its document, for `open`; empty if it has none.")
+    metadata: dict[str, str] = Field(description="Fields of its document, which `filter` takes.")
+
+    @classmethod
+    def of(cls, result: Result) -> PassageRow:
+        """A result as it is answered."""
+        return cls(
+            id=result.id,
+            rank=result.rank,
+            score=result.score,
+            title=result.title,
+            text=result.text,
+            document=result.doc,
+            metadata=dict(result.metadata),
+        )
+
+
+class DocumentRow(BaseModel):
+    """A document with those of its passages that were found."""
+
+    document: str
+    title: str
+    passages: list[PassageRow]
+
+
+class Passages(BaseModel):
+    """Passages, best first; under their documents where `group` was set."""
+
+    passages: list[PassageRow] = []
+    documents: list[DocumentRow] = []
+
+
+class Page(BaseModel):
+    """One page of a document."""
+
+    id: str
+    title: str
+    metadata: dict[str, str]
+    page: int = Field(description="The number of this page, from 1.")
+    pages: int = Field(description="The number of pages.")
+    text: str
+
+
+class Search(Config):
+    """Find the passages that best answer a question. Ask in plain words; short, specific questions work best."""
+
+    name: ClassVar[str] = "search"
+    answer: ClassVar[type[BaseModel]] = Passages
+
+    question: str = Field(description="The question, or keywords.")
+    k: int = Field(5, ge=1, le=MOST, description="Number of passages.")
+    system: SystemName | None = Field(
+        None,
+        description="How to search: bm25 (by words), dense (by meaning), hybrid (both), or reranked; "
+        "leave it out for the one that works best here.",
+    )
+    filter: Filter | None = Field(
+        None, description="Metadata fields, each with its required value or a list of accepted values."
+    )
+    group: bool = Field(False, description="Put passages of the same document together.")
+
+    def run(self, retriever: Retriever) -> Passages:
+        """The best passages."""
+        if not self.question.strip():
+            raise RecipeError("the question is empty", fix="ask a question in words")
+        results = retriever.search(self.question, self.k, self.system, self.filter)
+        if not self.group:
+            return Passages(passages=[PassageRow.of(result) for result in results])
+        return Passages(
+            documents=[
+                DocumentRow(
+                    document=found.doc, title=found.title, passages=[PassageRow.of(r) for r in found.results]
+                )
+                for found in by_document(results)
+            ]
+        )
+
+
+class Open(Config):
+    """Read a whole document, page by page. Takes the id of a document or of a passage that was found."""
+
+    name: ClassVar[str] = "open"
+    answer: ClassVar[type[BaseModel]] = Page
+
+    id: str = Field(description="The id of a document, or of a passage, which opens its document.")
+    page: int | None = Field(
+        None,
+        ge=1,
+        description="The page; leave it out for the first page, or for the one that has the passage.",
+    )
+
+    def run(self, retriever: Retriever) -> Page:
+        """A page of the document."""
+        document, passage = retriever.document(self.id), None
+        if document is None:
+            passage = self._passage(retriever)
+            document = retriever.document(passage.doc)
+        if document is None:  # a collection of passages only
+            assert passage is not None, "it was looked up"
+            title, metadata, pages = passage.title, {}, pages_of([passage.text])
+        else:
+            title, metadata, pages = document.title, dict(document.metadata), pages_of(_blocks(document))
+        page = self.page or (_page_of(passage, pages) if passage is not None else 1)
+        if page > len(pages):
+            raise RecipeError(f"page = {page}, but there are {len(pages)}", fix=f"ask for 1 to {len(pages)}")
+        owner = self.id if document is None else document.id
+        return Page(
+            id=owner, title=title, metadata=metadata, page=page, pages=len(pages), text=pages[page - 1]
+        )
+
+    def _passage(self, retriever: Retriever) -> Passage:
+        try:
+            return retriever.passage(self.id)
+        except DataError:
+            raise DataError(
+                f"there is no document or passage {self.id!r}", fix="take an id from the results of search"
+            ) from None
+
+
+class Similar(Config):
+    """Find passages that say something like a given passage. Takes the id of a passage that was found."""
+
+    name: ClassVar[str] = "similar"
+    answer: ClassVar[type[BaseModel]] = Passages
+
+    id: str = Field(description="The id of a passage.")
+    k: int = Field(5, ge=1, le=MOST, description="Number of passages.")
+    filter: Filter | None = Field(None, description="As in search.")
+
+    def run(self, retriever: Retriever) -> Passages:
+        """The passages most like this one."""
+        results = retriever.similar(self.id, self.k, self.filter)
+        return Passages(passages=[PassageRow.of(result) for result in results])
+
+
+Tool = type[Search] | type[Open] | type[Similar]
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (Search, Open, Similar)}
+
+
+def _blocks(document: Document) -> list[str]:
+    return [
+        block
+        for section in document.sections
+        for block in (f"## {section.heading}" if section.heading else "", *section.paragraphs)
+        if block
+    ]
+
+
+def pages_of(blocks: list[str]) -> list[str]:
+    """Paragraphs as pages of at most PAGE characters; a longer paragraph is cut between words where it can be."""
+    pages = [""]
+    for block in blocks:
+        while block:
+            room = PAGE - len(pages[-1]) - 2
+            if pages[-1] and len(block) > room:
+                pages.append("")
+                continue
+            cut = len(block) if len(block) <= PAGE else block.rfind(" ", 1, PAGE) + 1 or PAGE
+            pages[-1] += ("\n\n" if pages[-1] else "") + block[:cut]
+            block = block[cut:]
+    return pages
+
+
+def _page_of(passage: Passage, pages: list[str]) -> int:
+    return next((mark.paragraph + 1 for mark in locate(passage.text, pages)), 1)
+
+
+def make_server(retriever: Retriever) -> Server:
+    """The server of a retriever, without a transport."""
+
+    async def list_tools(context: object, params: object) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_description(tool) for tool in TOOLS.values()])
+
+    async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            # In a thread, so that the server answers pings while a model is loaded.
+            answer = await asyncio.to_thread(_call, retriever, params.name, params.arguments or {})
+        except LiebigError as error:
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        row = answer.model_dump(mode="json")
+        content = types.TextContent(text=answer.model_dump_json())  # for clients without structured results
+        return types.CallToolResult(content=[content], structured_content=row)
+
+    name = retriever.folder.resolve().name
+    counts = retriever.info()
+    return Server(
+        f"liebig-{name}",
+        version=__version__,
+        instructions=f"Searches {name}: {counts['passages']:,} passages of {counts['documents']:,} documents. "
+        "Use `search` to find passages, `open` to read the document of one, `similar` to find more like it.",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _call(retriever: Retriever, name: str, arguments: Mapping[str, object]) -> BaseModel:
+    if name not in TOOLS:
+        raise RecipeError(f"there is no tool {name!r}", fix=config.nearest(name, list(TOOLS)))
+    request = config.parse(TOOLS[name], arguments)
+    retriever.reload()
+    return request.run(retriever)
+
+
+def _description(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        description=inspect.getdoc(tool),
+        input_schema=tool.model_json_schema(),
+        output_schema=tool.answer.model_json_schema(),
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    )
+
+
+def serve(folder: Path, *, reranker: str | None = None, device: str | None = None) -> None:
+    """Answer over standard input and output until the client closes it."""
+    server = make_server(Retriever.from_folder(folder, reranker=reranker, device=device))
+
+    async def run() -> None:
+        # While it runs, the SDK sends everything else that is written to standard output to standard error.
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(run())

@@ -1,0 +1,146 @@
+"""`liebig mcp`, asked by the client of the official SDK: as a process over stdio, and in this process for details."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp import Client, StdioServerParameters
+
+from liebig.builder.build import BuildConfig, build
+from liebig.commands import STAGES
+from liebig.integrations.mcp import PAGE, make_server, pages_of
+from liebig.search.retriever import Retriever
+
+BARLEY = "Growth is limited by the scarcest nutrient."
+DOCUMENTS = [
+    {"id": "barley", "title": "Barley", "text": BARLEY, "year": "1840"},
+    {"id": "wheat", "title": "Wheat", "text": "The scarcest nutrient limits wheat as well.", "year": "1855"},
+    {"id": "steam", "title": "Steam", "text": "A separate condenser saved fuel.", "year": "1769"},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp("mcp")
+    (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    build(STAGES, config, home / "articles", lambda line: None)
+    return home / "articles"
+
+
+@pytest.fixture(scope="module")
+def retriever(folder):
+    return Retriever.from_folder(folder)
+
+
+def calls(server, *requests):
+    """The answers of a server to one call after the other."""
+
+    async def ask():
+        async with Client(server) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in requests]
+
+    return asyncio.run(ask())
+
+
+def sentence(result):
+    """The sentence of a refused call."""
+    assert result.is_error
+    (content,) = result.content
+    assert "\n" not in content.text
+    return content.text
+
+
+def test_an_assistant_searches_and_opens_over_stdio(folder, retriever):
+    """Nothing but protocol is on standard output, or the client could not read the answers."""
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "liebig", "mcp", str(folder)],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "HOME": os.environ["HOME"]},
+    )
+
+    async def ask():
+        async with Client(server, read_timeout_seconds=240) as client:
+            tools = await client.list_tools()
+            found = await client.call_tool("search", {"question": "what limits growth?", "k": 2})
+            whole = await client.call_tool("open", {"id": found.structured_content["passages"][0]["id"]})
+            return client.server_info, client.instructions, tools.tools, found, whole
+
+    info, instructions, tools, found, whole = asyncio.run(ask())
+    assert info.name == "liebig-articles"
+    assert "3 passages of 3 documents" in instructions
+    assert [tool.name for tool in tools] == ["search", "open", "similar"]
+    assert all(tool.description and tool.annotations.read_only_hint for tool in tools)
+    ours = retriever.search("what limits growth?", 2)
+    assert [row["id"] for row in found.structured_content["passages"]] == [result.id for result in ours]
+    assert json.loads(found.content[0].text) == found.structured_content
+    assert whole.structured_content["text"] == ours[0].text
+
+
+def test_results_have_texts_documents_and_metadata(retriever):
+    asked = {"question": "nutrient", "system": "bm25", "filter": {"year": ["1840"]}}
+    flat, grouped = calls(make_server(retriever), ("search", asked), ("search", asked | {"group": True}))
+    (row,) = flat.structured_content["passages"]
+    assert (row["document"], row["text"], row["metadata"]["year"]) == ("barley", BARLEY, "1840")
+    (document,) = grouped.structured_content["documents"]
+    assert document == {"document": "barley", "title": "Barley", "passages": [row]}
+
+
+def test_similar_passages_leave_out_the_passage_itself(retriever):
+    barley = retriever.search("growth", 1)[0].id
+    (answer,) = calls(make_server(retriever), ("similar", {"id": barley, "k": 3}))
+    rows = answer.structured_content["passages"]
+    assert [row["document"] for row in rows] == ["wheat", "steam"]
+    assert [row["rank"] for row in rows] == [1, 2]
+
+
+def test_mistakes_are_one_sentence(retriever):
+    mistakes = {
+        "'serch'": ("serch", {}),
+        "question is missing": ("search", {}),
+        "the question is empty": ("search", {"question": " "}),
+        "k = ": ("search", {"question": "x", "k": 0}),
+        "filter by": ("search", {"question": "x", "filter": {"colour": "red"}}),
+        "the retriever has no reranked": ("search", {"question": "x", "system": "reranked"}),
+        "no document or passage 'nowhere'": ("open", {"id": "nowhere"}),
+        "page = 9, but there are 1": ("open", {"id": "barley", "page": 9}),
+        "'nowhere'": ("similar", {"id": "nowhere"}),
+    }
+    for words, result in zip(mistakes, calls(make_server(retriever), *mistakes.values())):
+        assert words in sentence(result)
+
+
+def test_pages_hold_everything_once():
+    blocks = ["## Heading", "word " * 4000, "x" * (2 * PAGE + 5), "the end"]
+    pages = pages_of(blocks)
+    assert max(map(len, pages)) <= PAGE
+    assert "".join("".join(pages).split()) == "".join("".join(blocks).split())
+
+
+def test_a_passage_opens_the_page_it_stands_on(tmp_path):
+    paragraphs = [f"Paragraph {number} tells of field {number} and its harvest. " * 8 for number in range(40)]
+    row = {"id": "long", "title": "Fields", "sections": [{"heading": "All", "paragraphs": paragraphs}]}
+    (tmp_path / "documents.jsonl").write_text(json.dumps(row) + "\n")
+    config = BuildConfig(sources=(str(tmp_path / "documents.jsonl"),), minutes=0)
+    build(STAGES, config, tmp_path / "out", lambda line: None)
+    retriever = Retriever.from_folder(tmp_path / "out")
+    hit = retriever.search("field 39", 1, "bm25")[0]
+    first, there = calls(make_server(retriever), ("open", {"id": "long"}), ("open", {"id": hit.id}))
+    assert first.structured_content["page"] == 1
+    assert first.structured_content["text"].startswith("## All\n\nParagraph 0 ")
+    assert there.structured_content["page"] == there.structured_content["pages"] > 1
+    assert "field 39" in there.structured_content["text"]
+
+
+def test_a_folder_that_is_not_a_retriever_is_refused(tmp_path):
+    words = [sys.executable, "-m", "liebig", "mcp", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it has no retriever.json" in done.stderr
