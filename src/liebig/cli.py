@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import json
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from liebig import __version__
 from liebig.base import config as recipes, machine
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.output import print_json, without_text
 from liebig.base.pipeline import Stage
 from liebig.base.progress import say
 from liebig.commands import GROUPS, Command, commands, run_stage
@@ -201,7 +203,9 @@ def _stage_command(stage: Stage) -> Callable[..., None]:
         name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)
     }
 
-    def command(words: list[str], out: Path | None, only_plan: bool = False, **flags: Any) -> None:
+    def command(
+        words: list[str], out: Path | None, only_plan: bool = False, as_json: bool = False, **flags: Any
+    ) -> None:
         recipe, overrides, values = split_words(stage, words)
         values |= {name: _typed(flag, options[name]) for name, flag in flags.items() if flag is not None}
         if recipe is not None and "stages" in recipes.read_toml(recipe):
@@ -213,7 +217,10 @@ def _stage_command(stage: Stage) -> Callable[..., None]:
         elif out is None:
             raise RecipeError("there is no folder to write", fix="add --out DIR")
         else:
-            run_stage(stage, config, out)
+            with without_text(as_json):
+                run_stage(stage, config, out)
+            if as_json:
+                print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 
     words_help = "A recipe (.toml), KEY=VALUE overrides" + (
         f", {stage.positional}" if stage.positional else ""
@@ -229,6 +236,11 @@ def _stage_command(stage: Stage) -> Callable[..., None]:
     if stage.plan is not None:
         help_plan = "Print steps, tokens, memory and time, and exit without running."
         parameters.append(_parameter("only_plan", bool, typer.Option("--plan", help=help_plan), False))
+    if stage.document:
+        help_json = (
+            f"Print {stage.document} as one line of JSON instead of tables; docs/json.md has the fields."
+        )
+        parameters.append(_parameter("as_json", bool, typer.Option("--json", help=help_json), False))
     for name, field in options.items():
         flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)
         names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]

@@ -73,7 +73,7 @@ kind = "encode"
 source = "nothing"
 model = "@model/model"
 """)
-    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80))
+    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80)).lines
     assert [line.split()[0] for line in lines[3:]] == ["bm25", "model", "vectors", "all"]
     assert "50,000 passages of 80 tokens, as assumed" in lines[3]
     assert "1,000 steps" in lines[4]
@@ -87,10 +87,10 @@ model = { kind = "new", layers = 2, width = 64, heads = 2 }
 stores = [{ path = "nowhere" }]
 loop = { minutes = 30 }
 """)
-    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80))
+    lines = plan_recipe(STAGES, recipe, [], CPU2, Corpus(50_000, 80)).lines
     assert "30 min" in lines[3]
     assert "minutes of the recipe" in lines[3]
-    slower = plan_recipe(STAGES, recipe, ["loop.minutes=60"], CPU2, Corpus(50_000, 80))
+    slower = plan_recipe(STAGES, recipe, ["loop.minutes=60"], CPU2, Corpus(50_000, 80)).lines
     assert "1 h" in slower[3]
 
 
@@ -100,13 +100,13 @@ def test_counts_come_from_data_that_is_there(tmp_path):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (tmp_path / "collection" / "passages.jsonl").write_text(text)
     (tmp_path / "recipe.toml").write_text(f'[stages.bm25]\ncollection = "{tmp_path / "collection"}"\n')
-    lines = plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(50_000, 80))
+    lines = plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(50_000, 80)).lines
     assert "40 passages of about" in lines[3]
 
 
 def test_every_estimator_is_a_stage_and_the_table_has_three_corpora():
     assert set(ESTIMATORS) <= set(STAGES)
-    lines = plan_table(None, H200)
+    lines = plan_table(None, H200).lines
     assert ["8,841,823" in lines[3], "21,015,324" in lines[4], "1,000,000,000" in lines[5]] == [True] * 3
     assert "$0.30" in lines[3]
 
@@ -180,4 +180,4 @@ def test_what_cannot_be_planned_is_said(tmp_path):
     with pytest.raises(RecipeError, match="cannot be planned"):
         plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(1, 1))
     (tmp_path / "short.toml").write_text('[stages.read]\nkind = "init"\npaths = ["x"]\n')
-    assert "seconds" in plan_recipe(STAGES, tmp_path / "short.toml", [], CPU2, Corpus(1, 1))[0]
+    assert "seconds" in plan_recipe(STAGES, tmp_path / "short.toml", [], CPU2, Corpus(1, 1)).lines[0]

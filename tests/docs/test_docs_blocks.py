@@ -7,7 +7,9 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -64,10 +66,22 @@ def run_command(line: str, folder: Path) -> None:
     elif pipe:
         done = subprocess.run(["bash", "-c", before], cwd=folder, capture_output=True, check=True)
         run_liebig(expanded(after, folder), done.stdout)
+    elif line.startswith("liebig ") and re.search(r" [|<] ", line):
+        run_in_shell(line, folder)
     elif line.startswith("liebig "):
         run_liebig(expanded(line.removeprefix("liebig "), folder))
     else:
         subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, check=True)
+
+
+def run_in_shell(line: str, folder: Path) -> None:
+    """Run a line that reads a file or feeds another program; without jq on this machine, what comes before it."""
+    if shutil.which("jq") is None:
+        line = line.partition(" | jq ")[0]
+    script = f'set -eo pipefail; liebig() {{ "{sys.executable}" -m liebig "$@"; }}; {line}'
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip(), line
 
 
 def check_command(line: str, folder: Path) -> None:

@@ -5,12 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
+from liebig.cli import make_app
 from liebig.commands import STAGES
-from liebig.commands.doctor import doctor
+from liebig.commands.doctor import findings
 from liebig.commands.index import IndexConfig, run as run_index
 from liebig.doctor.folder_check import examine, index_alone
 from liebig.doctor.machine_check import machine
@@ -192,12 +194,16 @@ def test_an_index_alone_is_held_against_texts_and_a_model(folder):
 
 
 def test_the_command_tells_good_from_bad(folder, tmp_path):
-    lines = []
-    assert doctor(folder, None, None, lines.append)
+    result = CliRunner().invoke(make_app(), ["doctor", str(folder), "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["good"]) == (0, True)
     shutil.rmtree(folder / "bm25")
-    assert not doctor(folder, None, None, lines.append)
-    assert any(line.startswith("WRONG  bm25: is missing. To fix it: build again.") for line in lines)
+    result = CliRunner().invoke(make_app(), ["doctor", str(folder)])
+    assert result.exit_code == 1
+    assert "WRONG  bm25: is missing. To fix it: build again." in result.stdout
+    result = CliRunner().invoke(make_app(), ["doctor", str(folder), "--json"])
+    bad = [finding for finding in json.loads(result.stdout)["findings"] if not finding["good"]]
+    assert (result.exit_code, bad[0]["name"], bad[0]["fix"]) == (1, "bm25", "build again")
     with pytest.raises(DataError, match="not a retriever"):
-        doctor(folder / "model", None, None, lines.append)
+        list(findings(folder / "model", None, None))
     with pytest.raises(DataError, match="no such folder"):
-        doctor(tmp_path / "nothing", None, None, lines.append)
+        list(findings(tmp_path / "nothing", None, None))

@@ -15,7 +15,7 @@ from liebig.bm25.analysis import Analyzer
 from liebig.collection.collection import Collection
 from liebig.commands.bm25 import BM25Config, run as run_bm25
 from liebig.commands.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
-from liebig.commands.search import search_here
+from liebig.commands.search import ask_indexes
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_mapping as from_mapping,
@@ -307,7 +307,7 @@ def test_snippets_work_without_spaces_and_without_matches():
 
 def test_the_terminal_shows_both_systems_side_by_side(bm25):
     out = io.StringIO()
-    search_here([bm25, bm25], "shock wave", k=2, console=Console(file=out, width=160))
+    ask_indexes([bm25, bm25], k=2, console=Console(file=out, width=160))("shock wave")
     shown = out.getvalue()
     assert shown.count("Shock") == 2
     assert "blunt body" in shown
@@ -316,17 +316,17 @@ def test_the_terminal_shows_both_systems_side_by_side(bm25):
 
 def test_the_terminal_says_when_nothing_is_found(bm25):
     out = io.StringIO()
-    search_here([bm25], "zebra", console=Console(file=out, width=100))
+    ask_indexes([bm25], console=Console(file=out, width=100))("zebra")
     assert "Nothing was found for the terms zebra" in out.getvalue()
 
 
 def test_a_question_is_shown_as_it_was_asked_and_an_empty_one_is_refused(bm25):
     out = io.StringIO()
-    search_here([bm25], "shock list[int] [/wave]", k=10**9, console=Console(file=out, width=100))
+    ask_indexes([bm25], k=10**9, console=Console(file=out, width=100))("shock list[int] [/wave]")
     assert "shock list[int] [/wave]" in out.getvalue()
     assert "blunt body" in out.getvalue()
     with pytest.raises(RecipeError, match="the question is empty"):
-        search_here([bm25], " ")
+        ask_indexes([bm25])(" ")
 
 
 def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense, monkeypatch):
@@ -334,10 +334,10 @@ def test_the_terminal_says_how_texts_are_shown_where_it_has_none(tmp_path, dense
         QueryEncoder, "__call__", lambda self, queries: np.ones((len(queries), 2), np.float32)
     )
     out = io.StringIO()
-    search_here([dense[0]], "shock", k=1, console=Console(file=out, width=100))
+    ask_indexes([dense[0]], k=1, console=Console(file=out, width=100))("shock")
     assert "--texts COLLECTION" in out.getvalue()
     empty = vectors_of(tmp_path / "none", [], np.zeros((0, 2)))
-    search_here([empty], "the of", console=Console(file=out, width=100))
+    ask_indexes([empty], console=Console(file=out, width=100))("the of")
     assert "the index is empty" in out.getvalue()
 
 
@@ -348,7 +348,7 @@ def test_the_terminal_shows_a_passage_in_the_place_of_its_pieces(tmp_path, colle
     names = ["p0#0", "p0#1", "p2#0"]
     pieces = vectors_of(tmp_path / "pieces", names, [[1, 0], [2, 0], [0, 1]], {"pieces": True})
     out = io.StringIO()
-    search_here([pieces], "shock", k=3, texts=collection, console=Console(file=out, width=100))
+    ask_indexes([pieces], k=3, texts=collection, console=Console(file=out, width=100))("shock")
     assert out.getvalue().count("laminar flow") == 1
     assert "2.000  p0\n" in "\n".join(line.strip(" │") for line in out.getvalue().splitlines()) + "\n"
 

@@ -28,7 +28,10 @@ from liebig.base.errors import RecipeError
 
 @dataclass(frozen=True)
 class Stage:
-    """A command that reads files and writes one folder; or a part of one, which is no command itself (`part_of`)."""
+    """A command that reads files and writes one folder; or a part of one, which is no command itself (`part_of`).
+
+    `document` names the JSON file of the folder that is its result, which `--json` prints.
+    """
 
     name: str
     config: type[Config]
@@ -37,6 +40,7 @@ class Stage:
     positional: str | None = None
     plan: Callable[[Any], str] | None = None
     part_of: str = ""
+    document: str = ""
 
 
 @dataclass(frozen=True)

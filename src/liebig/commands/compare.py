@@ -23,6 +23,8 @@ from liebig.evaluation.comparison import (
 from liebig.evaluation.tables import markdown, rich_table, show
 from liebig.measures import parse_all
 
+RESULT = "compare.json"
+
 
 def run(config: CompareConfig, folder: Folder) -> None:
     """Compare, print and write the significance table."""
@@ -35,7 +37,7 @@ def run(config: CompareConfig, folder: Folder) -> None:
     found = compare_systems(
         systems, queries, test=config.test, baseline=config.baseline, samples=config.samples, seed=config.seed
     )
-    folder.write_json("compare.json", to_json(found, config.test, config.alpha))
+    folder.write_json(RESULT, to_json(found, config.test, config.alpha))
     header, rows = mean_rows(found, config.alpha)
     pair_header, pairs = pair_rows(found)
     folder.write_text(
@@ -54,4 +56,5 @@ STAGE = Stage(
     run,
     "liebig compare runs/a/run.trec runs/b/run.trec --qrels runs/collection --out runs/comparison",
     positional="runs",
+    document=RESULT,
 )

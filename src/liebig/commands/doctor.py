@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from liebig.base.errors import DataError
+from liebig.base.output import print_json
 from liebig.doctor.machine_check import Finding
 
 
-def doctor(folder: Path | None, texts: Path | None, model: Path | None, say: Callable[[str], None]) -> bool:
-    """Say everything; False where something is wrong."""
-    good = True
-    for finding in _findings(folder, texts, model):
-        say(str(finding))
-        good &= finding.good
-    return good
-
-
-def _findings(folder: Path | None, texts: Path | None, model: Path | None) -> Iterator[Finding]:
+def findings(folder: Path | None, texts: Path | None, model: Path | None) -> Iterator[Finding]:
+    """Everything that is looked at, in order."""
     from liebig.doctor.folder_check import examine, index_alone
     from liebig.doctor.machine_check import machine
     from liebig.search.retriever_folder import NAME
@@ -49,6 +42,10 @@ def command(
     model: Annotated[
         Path | None, typer.Option(help="Model of an index [default: the one recorded in the index].")
     ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the findings as one line of JSON; docs/json.md has the fields."),
+    ] = False,
 ) -> None:
     """Check this machine and a folder: hashes, counts, re-encoded vectors, recall. Exits with 1 if a check fails.
 
@@ -56,6 +53,13 @@ def command(
 
         liebig doctor runs/articles
     """
-
-    if not doctor(folder, texts, model, typer.echo):
+    seen = []
+    for finding in findings(folder, texts, model):
+        seen.append(finding)
+        if not json:
+            typer.echo(str(finding))
+    good = all(finding.good for finding in seen)
+    if json:
+        print_json({"good": good, "findings": seen})
+    if not good:
         raise typer.Exit(1)

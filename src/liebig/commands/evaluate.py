@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from liebig.evaluation.encoders import ModelScorer
 
 
+RESULTS = "results.json"
+
+
 class EvaluateConfig(Config):
     """`liebig evaluate RUN|MODEL COLLECTION…`: measures with intervals, the values of every query kept."""
 
@@ -156,7 +159,7 @@ def write(folder: Folder, system: str, scored: Sequence[ScoredTask]) -> Results:
         write_lines(folder.path / values, query_lines(item.per_query, item.extra))
         entries.append(item.result(values))
     results = Results(system, entries, group_means(entries))
-    folder.write_json("results.json", to_json(results))
+    folder.write_json(RESULTS, to_json(results))
     folder.write_text("results.md", results_markdown(results))
     return results
 
@@ -298,4 +301,5 @@ STAGE = Stage(
     run,
     "liebig evaluate runs/bm25/run.trec runs/collection --out runs/evaluation",
     positional="collections",
+    document=RESULTS,
 )

@@ -75,6 +75,7 @@ class InitConfig(Config):
 
 
 STRIDE = 256
+SUMMARY = "summary.json"
 
 
 def run(config: InitConfig, folder: Folder) -> None:
@@ -93,7 +94,7 @@ def run(config: InitConfig, folder: Folder) -> None:
         folder.write_text(SKIPPED, "".join(f"{error}\n" for error in skipped.errors))
     summary = summarise(folder.path, matches, writer, census)
     summary["warnings"] += file_warnings(skipped)
-    folder.write_json("summary.json", summary)
+    folder.write_json(SUMMARY, summary)
     show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
     if config.strict and summary["warnings"]:
         first = summary["warnings"][0]["sentence"]
@@ -177,5 +178,10 @@ def _clear(folder: Path) -> None:
 
 
 STAGE = Stage(
-    "init", InitConfig, run, "liebig init ~/articles stdlib: --out runs/collection", positional="paths"
+    "init",
+    InitConfig,
+    run,
+    "liebig init ~/articles stdlib: --out runs/collection",
+    positional="paths",
+    document=SUMMARY,
 )

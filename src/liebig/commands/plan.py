@@ -17,9 +17,9 @@ The rates of a machine, measured unless they say otherwise:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from json import loads as read_json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +31,7 @@ from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.hub import model_folder
 from liebig.base.machine import cores, memory
+from liebig.base.output import print_json
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
@@ -142,6 +143,14 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Estimates twice: lines for people, and the same numbers for programs, in seconds, bytes and dollars."""
+
+    lines: list[str]
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Shape:
     """An encoder's size."""
 
@@ -156,7 +165,7 @@ class Shape:
         path = folder / "config.json" if folder is not None else None
         if path is None or not path.is_file():
             return cls(*BERT_BASE)
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path.read_text(encoding="utf-8"))
         layers = found.get("num_hidden_layers", found.get("n_layers", BERT_BASE[0]))
         width = found.get("hidden_size", found.get("dim", BERT_BASE[1]))
         inner = found.get("intermediate_size", found.get("hidden_dim", 4 * width))
@@ -290,12 +299,9 @@ CORPORA = {
 
 def plan_recipe(
     table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str], machine: Machine, corpus: Corpus
-) -> list[str]:
+) -> Plan:
     """What each stage of a recipe takes, and all of them."""
-    estimates = list(_estimates(_stages(table, recipe, overrides), machine, corpus))
-    if not estimates:
-        return ["No stage of this recipe takes more than seconds."]
-    return lines(estimates, machine)
+    return whole(list(_estimates(_stages(table, recipe, overrides), machine, corpus)), machine)
 
 
 def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) -> list[Planned]:
@@ -318,44 +324,85 @@ def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> I
             yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
 
 
-def lines(estimates: Sequence[Estimate], machine: Machine) -> list[str]:
-    """The table of stages, and what does not fit."""
+def whole(estimates: Sequence[Estimate], machine: Machine) -> Plan:
+    """The stages, all of them together, and whether they fit."""
+    known = sum(e.seconds for e in estimates if e.seconds is not None)
+    largest, disk = max((e.memory for e in estimates), default=0.0), sum(e.disk for e in estimates)
+    total = Estimate("all", known, largest, disk, "")
+    document = {
+        "machine": _about(machine),
+        "stages": [_row(e, machine) for e in estimates],
+        "total": _row(total, machine),
+        "fits": largest <= machine.memory,
+    }
+    if not estimates:
+        return Plan(["No stage of this recipe takes more than seconds."], document)
     width = max(len(e.stage) for e in estimates)
     rows = [f"On {machine.name}; {_priced(machine)}", ""]
     rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  basis")
-    for e in estimates:
+    for e in (*estimates, total):
         rows.append(
             f"{e.stage:<{width}}  {_time(e.seconds):>13}  {size(e.memory):>9}  {size(e.disk):>9}  "
-            f"{_cost(e.seconds, machine):>9}  {e.basis}"
+            f"{_dollars(_cost(e.seconds, machine)):>9}  {e.basis}".rstrip()
         )
-    known = sum(e.seconds for e in estimates if e.seconds is not None)
-    largest, disk = max(e.memory for e in estimates), sum(e.disk for e in estimates)
-    rows.append(
-        f"{'all':<{width}}  {_time(known):>13}  {size(largest):>9}  {size(disk):>9}  {_cost(known, machine):>9}"
-    )
     if largest > machine.memory:
         rows.append(
             f"WARNING: {size(largest)} of memory are needed, but there are only {size(machine.memory)}."
         )
-    return rows
+    return Plan(rows, document)
 
 
-def plan_table(model: Path | None, machine: Machine) -> list[str]:
+def _about(machine: Machine) -> dict[str, Any]:
+    return {
+        "name": machine.name,
+        "kind": machine.kind,
+        "cores": machine.cores,
+        "memory_bytes": round(machine.memory),
+        "price_per_hour": machine.price or None,
+    }
+
+
+def _row(estimate: Estimate, machine: Machine) -> dict[str, Any]:
+    return {
+        "stage": estimate.stage,
+        "seconds": estimate.seconds,
+        "memory_bytes": round(estimate.memory),
+        "disk_bytes": round(estimate.disk),
+        "cost": _cost(estimate.seconds, machine),
+        "basis": estimate.basis,
+    }
+
+
+def plan_table(model: Path | None, machine: Machine) -> Plan:
     """Encoding, vectors and BM25 of three corpora."""
     shape = Shape.of(model)
     name = model.name if model is not None else "BERT-base"
     lines = [f"On {machine.name}, {name} ({shape.layers} x {shape.width}); {_priced(machine)}", ""]
     lines.append(f"{'corpus':<22} {'passages':>14}  {'encode':>13}  {'cost':>9}  {'fp16 vectors':>14}  "
                  f"{'int8':>9}  {'BM25, 1 core':>13}  {'on disk':>9}")  # fmt: skip
+    rows = []
     for title, corpus in CORPORA.items():
         dense = encoding(title, shape, corpus, "fp16", machine, "")
         words = lexical(title, corpus, machine, "")
         small = corpus.passages * (shape.width * BYTES["int8"] + 28)
+        cost = _cost(dense.seconds, machine)
         lines.append(
-            f"{title:<22} {corpus.passages:>14,}  {_time(dense.seconds):>13}  {_cost(dense.seconds, machine):>9}  "
+            f"{title:<22} {corpus.passages:>14,}  {_time(dense.seconds):>13}  {_dollars(cost):>9}  "
             f"{size(dense.disk):>14}  {size(small):>9}  {_time(words.seconds):>13}  {size(words.disk):>9}"
         )
-    return lines
+        rows.append(
+            {
+                "corpus": title,
+                "passages": corpus.passages,
+                "encode_seconds": dense.seconds,
+                "encode_cost": cost,
+                "fp16_bytes": round(dense.disk),
+                "int8_bytes": round(small),
+                "bm25_seconds": words.seconds,
+                "bm25_bytes": round(words.disk),
+            }
+        )
+    return Plan(lines, {"machine": _about(machine), "model": name, "corpora": rows})
 
 
 def _priced(machine: Machine) -> str:
@@ -368,8 +415,12 @@ def _time(seconds: float | None) -> str:
     return f"{seconds / 86_400:,.1f} days" if seconds > 3 * 86_400 else duration(seconds)
 
 
-def _cost(seconds: float | None, machine: Machine) -> str:
-    return "" if seconds is None or not machine.price else f"${seconds / 3600 * machine.price:,.2f}"
+def _cost(seconds: float | None, machine: Machine) -> float | None:
+    return None if seconds is None or not machine.price else seconds / 3600 * machine.price
+
+
+def _dollars(cost: float | None) -> str:
+    return "" if cost is None else f"${cost:,.2f}"
 
 
 def size(bytes: float) -> str:
@@ -392,7 +443,7 @@ class SourceSize:
     basis: str
 
 
-def plan_build(config: BuildConfig, machine: Machine) -> list[str]:
+def plan_build(config: BuildConfig, machine: Machine) -> Plan:
     """What each part of `liebig build` takes, and all of them."""
     sources, shape = measure(config), Shape.of(config.start)
     corpus, basis = sources.corpus, sources.basis
@@ -414,7 +465,7 @@ def plan_build(config: BuildConfig, machine: Machine) -> list[str]:
         encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} passages by each encoder")
     )
     estimates.append(encoding("vectors", shape, corpus, "fp16", machine, basis))
-    return lines(estimates, machine)
+    return whole(estimates, machine)
 
 
 def measure(config: BuildConfig) -> SourceSize:
@@ -484,6 +535,10 @@ def command(
     minutes: Annotated[
         float, typer.Option(help="Minutes of training in the build.", min=0)
     ] = DEFAULTS.minutes,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the estimates as one line of JSON; docs/json.md has the fields."),
+    ] = False,
 ) -> None:
     """Estimate time, memory, disk and cost of a recipe or a build on a machine; without either, of three corpora.
 
@@ -494,10 +549,13 @@ def command(
     chosen = find_machine(machine).at(price, devices)
     first, *others = words or [""]
     if not first:
-        lines = plan_table(None if model is None else model_folder(model), chosen)
+        made = plan_table(None if model is None else model_folder(model), chosen)
     elif first.endswith(".toml"):
-        lines = plan_recipe(STAGES, Path(first), others, chosen, Corpus(passages, tokens))
+        made = plan_recipe(STAGES, Path(first), others, chosen, Corpus(passages, tokens))
     else:
         config = BuildConfig(sources=(first, *others), model=model, minutes=minutes)
-        lines = plan_build(config, chosen)
-    typer.echo("\n".join(lines))
+        made = plan_build(config, chosen)
+    if json:
+        print_json(made.document)
+    else:
+        typer.echo("\n".join(made.lines))

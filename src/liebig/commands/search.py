@@ -4,15 +4,19 @@ A retriever's folder answers with the system its build chose, and each hit says 
 Indexes are named instead to look at them alone: one gives a list; two (BM25 and dense) stand side by side, each hit
 with its rank in the other. Times are those of the search alone, the question's encoding included: models are loaded and
 code is compiled before. Everything is plain text where standard output is not a terminal.
+
+Folders are opened once, then asked: one question of the command line, or many, of a prompt or of a pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -20,8 +24,9 @@ from rich.table import Table
 from rich.text import Text
 
 from liebig.base import workspace
-from liebig.base.errors import LiebigError, RecipeError
-from liebig.base.progress import visible
+from liebig.base.errors import DataError, LiebigError, RecipeError
+from liebig.base.output import print_json, printable
+from liebig.base.progress import say, visible
 from liebig.base.records import Passage
 from liebig.bm25 import search as bm25
 from liebig.bm25.analysis import Analyzer
@@ -30,6 +35,7 @@ from liebig.collection.collection import Collection, is_collection
 from liebig.search.explain import snippet
 from liebig.search.filters import Filters
 from liebig.search.retriever import DocumentResults, Result, Retriever, by_document
+from liebig.search.retriever_folder import is_retriever
 from liebig.search.systems import Hits, Lexical, System, document_of, open_system
 
 Texts = Callable[[str], Passage]  # looks up the text of a hit
@@ -75,42 +81,77 @@ def _from_index(index: BM25) -> Texts:
 DEPTH = 100  # how far the rank of a hit in the other system is looked for
 
 
-def search_here(
+Ask = Callable[[str], None]  # answers one question, on standard output
+
+
+def ask_indexes(
     indexes: Sequence[Path],
-    question: str,
     *,
     k: int = 5,
     model: str | None = None,
     texts: Path | None = None,
+    json: bool = False,
     console: Console | None = None,
-) -> None:
-    """Ask one index, or two side by side, and print what they find."""
-    check_question(question)
+) -> Ask:
+    """Open one index, or two to be shown side by side, to be asked questions."""
+    if json and len(indexes) > 1:
+        raise RecipeError("--json has the answers of one index", fix="name one index, or a retriever")
     console = console or Console()
     systems = [open_system(path, model=model) for path in indexes]
-    answers, seconds = [], []
-    for system in systems:
-        system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
-        began = time.perf_counter()
-        answers.append(system.ask(question, max(k, DEPTH)))
-        seconds.append(time.perf_counter() - began)
     lookup = texts_of(systems, texts)
     analyzer = next((s.index.settings.analyzer for s in systems if isinstance(s, Lexical)), Analyzer())
-    table = new_table(question)
-    for system, took in zip(systems, seconds):
-        table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
-    for place in range(min(k, max(map(len, answers)))):
-        cells = [
-            _cell(found, place, question, lookup, analyzer, _others(answers, i))
-            for i, found in enumerate(answers)
-        ]
-        table.add_row(*cells)
-    if not any(answers):
-        console.print(_nothing(question, systems, analyzer), markup=False)
-    else:
-        console.print(table)
-    if any(answers) and lookup is ids_alone:
-        console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
+    loaded = False
+
+    def ask(question: str) -> None:
+        nonlocal loaded
+        check_question(question)
+        answers, seconds = [], []
+        for system in systems:
+            if not loaded:
+                system.ask(question, 1)  # loads the model and compiled code, which is no part of a search
+            began = time.perf_counter()
+            answers.append(system.ask(question, max(k, DEPTH)))
+            seconds.append(time.perf_counter() - began)
+        loaded = True
+        if json:
+            rows = [
+                {"id": id, "rank": rank, "score": score, **_text(lookup, id)}
+                for rank, (id, score) in enumerate(answers[0][:k], 1)
+            ]
+            print_json(
+                {"query": question, "system": systems[0].name, "took_ms": _ms(seconds[0]), "results": rows}
+            )
+            return
+        table = new_table(question)
+        for system, took in zip(systems, seconds):
+            table.add_column(f"{system.name} ({took * 1e3:.0f} ms)", ratio=1)
+        for place in range(min(k, max(map(len, answers)))):
+            cells = [
+                _cell(found, place, question, lookup, analyzer, _others(answers, i))
+                for i, found in enumerate(answers)
+            ]
+            table.add_row(*cells)
+        if not any(answers):
+            console.print(_nothing(question, systems, analyzer), markup=False)
+        else:
+            console.print(table)
+        if any(answers) and lookup is ids_alone:
+            console.print("Texts are shown with --texts COLLECTION, or with a BM25 index beside this one.")
+
+    return ask
+
+
+def _text(lookup: Texts, id: str) -> dict[str, str]:
+    """Title, text and document of a hit, where they are known."""
+    try:
+        passage = lookup(id)
+    except LiebigError:
+        return {}
+    return {"title": passage.title, "text": passage.text, "doc": passage.doc}
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
 
 
 def check_question(question: str) -> None:
@@ -168,37 +209,75 @@ def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> st
     return f"Nothing was found for the terms {', '.join(terms)} in {', '.join(system.name for system in systems)}."
 
 
-def search_retriever(
+def ask_retriever(
     folder: Path,
-    question: str,
     *,
     k: int = 5,
     system: str | None = None,
     filters: Filters | None = None,
     group: bool = True,
     reranker: str | None = None,
+    json: bool = False,
     console: Console | None = None,
-) -> None:
-    """Ask a retriever's folder, as `Retriever.search` does, and print what it answers."""
-    check_question(question)
+) -> Ask:
+    """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
     retriever = Retriever.from_folder(folder, reranker=reranker)
-    system = "reranked" if system is None and reranker is not None else system
-    retriever.search(question, 1, system)  # loads the model and compiled code, which is no part of a search
-    began = time.perf_counter()
-    results = retriever.search(question, k, system, filters)
-    took = time.perf_counter() - began
+    system = retriever.current.name_of("reranked" if system is None and reranker is not None else system)
     console = console or Console()
-    if not results:
-        console.print("Nothing was found.")
-        return
     bm25 = retriever.current.bm25
     analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
-    table = new_table(question)
-    table.add_column(f"{system or retriever.system} ({took * 1e3:.0f} ms)", ratio=1)
-    groups = by_document(results) if group else [by_document([result])[0] for result in results]
-    for document in groups:
-        table.add_row(_document_cell(document, question, analyzer))
-    console.print(table)
+    loaded = False
+
+    def ask(question: str) -> None:
+        nonlocal loaded
+        check_question(question)
+        if not loaded:
+            retriever.search(question, 1, system)  # loads the model and compiled code: no part of a search
+        loaded = True
+        began = time.perf_counter()
+        results = retriever.search(question, k, system, filters)
+        took = time.perf_counter() - began
+        if json:
+            head = {"query": question, "system": system, "generation": retriever.generation}
+            print_json({**head, "took_ms": _ms(took), "results": results})
+            return
+        if not results:
+            console.print("Nothing was found.")
+            return
+        table = new_table(question)
+        table.add_column(f"{system} ({took * 1e3:.0f} ms)", ratio=1)
+        groups = by_document(results) if group else [by_document([result])[0] for result in results]
+        for document in groups:
+            table.add_row(_document_cell(document, question, analyzer))
+        console.print(table)
+
+    return ask
+
+
+PROMPT = "question> "
+
+
+def questions_from(stream: TextIO) -> Iterator[str]:
+    """The questions of a person at a prompt, until an empty line or Ctrl-D; those of a pipe, one per line."""
+    if not stream.isatty():
+        lines = (line.strip() for line in stream)
+        yield from (line for line in lines if line)
+        return
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  gives the prompt a history and keys to edit with
+
+    say("Ask a question; an empty line or Ctrl-D ends.")
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while question := _typed().strip():
+            yield question
+
+
+def _typed() -> str:
+    if sys.stdout.isatty():
+        return input(PROMPT)
+    sys.stderr.write(PROMPT)  # standard output is read by a program
+    sys.stderr.flush()
+    return input()
 
 
 def _document_cell(document: DocumentResults, question: str, analyzer: Analyzer) -> Text:
@@ -256,18 +335,20 @@ def command(
     texts: Annotated[
         Path | None, typer.Option(help="A collection with the texts, where no index has them.")
     ] = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the answer as one line of JSON; docs/json.md has the fields."),
+    ] = False,
 ) -> None:
     """Ask a question in the terminal: a retriever, by the system its build chose, or one or two indexes side by side.
+
+    Without a question it opens a prompt; from a pipe it takes one question per line.
 
     Example:
 
         liebig search runs/articles "how do I merge two sorted lists"
     """
-    from liebig.search.retriever_folder import is_retriever
-
-    *indexes, question = words
-    if not indexes:
-        raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
+    indexes, question = split_question(words)
     paths = [Path(index) for index in indexes]
     whole = next((path for path in paths if is_retriever(path)), None)
     if whole is None:
@@ -276,7 +357,7 @@ def command(
                 "only a retriever has systems, filters and a reranker",
                 fix="leave out --system, --filter and --reranker",
             )
-        search_here(paths, question, k=k, model=model, texts=texts)
+        ask = ask_indexes(paths, k=k, model=model, texts=texts, json=json)
     elif len(paths) > 1:
         raise RecipeError(
             "a retriever is asked alone", file=whole, fix="name indexes to see them side by side"
@@ -286,15 +367,30 @@ def command(
             "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
         )
     else:
-        search_retriever(
-            whole,
-            question,
-            k=k,
-            system=system,
-            filters=filters_of(filter or []),
-            group=group,
-            reranker=reranker,
+        filters = filters_of(filter or [])
+        ask = ask_retriever(
+            whole, k=k, system=system, filters=filters, group=group, reranker=reranker, json=json
         )
+    asked = False
+    for one in questions_from(sys.stdin) if question is None else [question]:
+        ask(printable(one))
+        asked = True
+    if not asked and not sys.stdin.isatty():
+        raise RecipeError("there is no question on standard input", fix=f"liebig search {words[0]} QUESTION")
+
+
+def split_question(words: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """Folders, and the question behind them; None where the last word is a folder that Liebig wrote."""
+    last = Path(words[-1])
+    if is_retriever(last) or (last / workspace.MANIFEST).is_file():
+        return words, None
+    if len(words) == 1:
+        if last.exists():
+            raise DataError(
+                "is not a retriever or an index", file=last, fix="name a folder that liebig wrote"
+            )
+        raise RecipeError("there is no index, or no question", fix='liebig search INDEX "the question"')
+    return words[:-1], words[-1]
 
 
 def filters_of(pairs: Sequence[str]) -> dict[str, list[str]]:

@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from liebig.base.output import to_json
 from liebig.serve.metrics import Metrics
 from liebig.serve.replies import Busy, Refusal, body as error_body
 
@@ -167,7 +166,7 @@ class _Answer:
         """Send an error, unless a response has begun."""
         if self._begun:
             return
-        payload = orjson.dumps(error_body(self._path, refusal.status, refusal.sentence))
+        payload = to_json(error_body(self._path, refusal.status, refusal.sentence))
         headers = {"Content-Type": "application/json", "Content-Length": str(len(payload)), **refusal.headers}
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": pairs})

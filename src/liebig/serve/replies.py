@@ -1,4 +1,4 @@
-"""Responses and errors as JSON, written by orjson, which serialises numpy arrays directly.
+"""Responses and errors as JSON.
 
 Errors under /v1 have OpenAI's form (`{"error": {"message": …}}`), the others that of text-embeddings-inference
 (`{"error": "…", "error_type": "…"}`), so that the clients of both show the sentence.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from liebig.base.errors import LiebigError
+from liebig.base.output import to_json
 
 KINDS = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
@@ -52,8 +52,7 @@ def body(path: str, status: int, sentence: str) -> dict[str, Any]:
 
 def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON response."""
-    content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, status, headers, media_type="application/json")
+    return Response(to_json(value), status, headers, media_type="application/json")
 
 
 def handle_errors(app: FastAPI) -> None:
