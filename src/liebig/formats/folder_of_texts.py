@@ -1,4 +1,4 @@
-"""A folder of .txt, .md, .rst, .html and .pdf files: every file is a document, named after its path in the folder.
+"""A folder of .txt, .md, .rst, .html, .pdf, .docx and .epub files: each is a document, named after its path.
 
 Headings become sections (see markup.py), as does a PDF's outline if it has one. Other files are ignored. Files are
 read one at a time, in the order of their names; one that cannot be read is skipped if the options allow it.
@@ -23,12 +23,11 @@ from liebig.formats.output import write_lines
 from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
-SUFFIXES = frozenset((*PARSERS, ".pdf"))
 PLAIN = frozenset((".txt", ".text"))
 
 
 def is_text_file(preview: Preview) -> bool:
-    """A .md, .rst, .html or .pdf file, or a .txt with blank lines in it or not in UTF-8."""
+    """A .md, .rst, .html, .pdf, .docx or .epub file, or a .txt with blank lines in it or not in UTF-8."""
     if preview.source.is_folder:
         return False  # decided by what else is in the folder
     if preview.source.suffix in PLAIN:
@@ -45,7 +44,8 @@ def read_texts(source: Source, options: Options) -> Iterator[Item]:
         where, name = Where(file.label), path or file.plain
         try:
             check_text(name, where)
-            parsed = _pdf(file) if file.suffix == ".pdf" else _parse(file, where, options)
+            binary = BINARY.get(file.suffix)
+            parsed = binary(file) if binary is not None else _parse(file, where, options)
             id = as_id(name, where)
         except DataError as error:
             options.skipped.add(error)
@@ -78,6 +78,22 @@ def _pdf(source: Source) -> Article:
         raise source.damaged(error) from None
     pages = [without_breaks(page) for page in without_margins([_clean(page) for page in pages])]
     return Article(_clean(title), tuple(_page_sections(pages, headings)))
+
+
+def _docx(source: Source) -> Article:
+    from liebig.formats.zipped_xml import read_docx  # late: lxml
+
+    return read_docx(source)
+
+
+def _epub(source: Source) -> Article:
+    from liebig.formats.zipped_xml import read_epub  # late: lxml
+
+    return read_epub(source)
+
+
+BINARY = {".pdf": _pdf, ".docx": _docx, ".epub": _epub}
+SUFFIXES = frozenset((*PARSERS, *BINARY))
 
 
 def _headings(reader: Any) -> dict[int, str]:
@@ -144,8 +160,8 @@ def export_texts(export: Export) -> None:
 TEXTS = Format(
     name="texts",
     about="a folder or file of text",
-    fields=".txt, .md, .rst, .html, .pdf; headings become sections, as does a PDF's outline. Ids are paths in the "
-    "folder",
+    fields=".txt, .md, .rst, .html, .pdf, .docx, .epub; headings become sections, as does a PDF's outline. Ids are "
+    "paths in the folder",
     yields=("documents",),
     place="both",
     suffixes=SUFFIXES,

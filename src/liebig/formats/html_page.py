@@ -55,6 +55,12 @@ def parse_page(text: str) -> Article:
     return Article(parsed.title or title, parsed.sections)
 
 
+def parse_content(text: str) -> Article:
+    """A page that is all content, such as the chapter of a book."""
+    tree = _tree(text)
+    return Article("", ()) if tree is None else _outline(tree)
+
+
 def _tree(text: str) -> Any:
     try:
         return html.document_fromstring(
