@@ -18,7 +18,7 @@ from liebig.cli import make_app
 from liebig.model.backbone import Backbone
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.vectors.vector_folder import Vectors
-from tests.worlds.hub import COMMIT, FakeHub, serving
+from tests.worlds.hub import COMMIT, FakeHub, connect, serving
 from tests.worlds.models import TEXTS, tiny, tokenizer
 
 NAME = "someone/tiny"
@@ -46,11 +46,7 @@ def server(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with serving(models) as made:
-        constants = "huggingface_hub.constants."
-        monkeypatch.setattr(constants + "ENDPOINT", made.address)
-        template = made.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants + "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants + "HF_HUB_CACHE", str(tmp_path / "cache"))
+        connect(monkeypatch, made, tmp_path / "cache")
         yield made
 
 

@@ -84,6 +84,35 @@ def test_opensearch_lines_read_back(built, tmp_path):
     assert mapping["mappings"]["properties"]["vector"]["dimension"] == len(row.vector)
 
 
+def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
+    import duckdb
+    import pandas
+    from pyarrow import parquet
+
+    monkeypatch.setattr("liebig.export.parquet.GROUP", 2)
+    said = export(built, "parquet", tmp_path / "out", name="articles")
+    file = tmp_path / "out" / "articles.parquet"
+    assert said.startswith("3 rows in articles.parquet")
+    expected, width = rows_of(built), Target.of(built).vectors.width
+    assert parquet.ParquetFile(file).num_row_groups == 2
+    about = json.loads(parquet.read_schema(file).metadata[b"liebig"])
+    assert (about["width"], "model" in about) == (width, True)
+    for _, row in pandas.read_parquet(file).iterrows():
+        ours = expected.pop(row["id"])
+        assert (row["passage"], row["title"], row["text"], row["doc"]) == (
+            ours.passage,
+            ours.title,
+            ours.text,
+            ours.doc,
+        )
+        assert json.loads(row["metadata"]) == ours.metadata
+        np.testing.assert_array_equal(row["vector"], ours.vector)
+    assert expected == {}
+    question = Retriever.from_folder(built).encode(["what limits growth"], "query")[0].tolist()
+    nearest = f"SELECT doc FROM '{file}' ORDER BY list_inner_product(vector, ?::FLOAT[]) DESC LIMIT 1"
+    assert duckdb.execute(nearest, [question]).fetchall() == [("barley",)]
+
+
 def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.export.opensearch.PART", 10)
     export(built, "opensearch", tmp_path / "os")

@@ -1,4 +1,4 @@
-"""A Hugging Face hub on this machine: a server with the models of a folder, and a client that knows no other."""
+"""A Hugging Face hub on this machine: a server with the models and data sets of a folder, and a client of it alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """Serves `models/ORG/NAME`; `requests` has the paths that were asked for."""
+    """Serves `models/ORG/NAME` and `models/datasets/ORG/NAME`; `requests` has the paths that were asked for.
+
+    `NAME@converted` beside a data set is the branch that the hub converts it into.
+    """
 
     def __init__(self, models: Path) -> None:
         self.models, self.requests = models, list[str]()
@@ -51,12 +56,17 @@ class FakeHub:
     def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
         """Status, content and headers, as the hub's own."""
         missing = 404, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}
-        parts = path.strip("/").split("/")
-        api = parts[:2] == ["api", "models"]
-        org, name, *rest = parts[2:] if api else parts
-        folder = self.models / org / name
+        parts = path.replace("refs/convert/parquet", "converted").strip("/").split("/")
+        api = parts[:1] == ["api"]
+        home = self.models / "datasets" if "datasets" in parts[:2] else self.models
+        org, name, *rest = [part for part in parts if part not in ("api", "models", "datasets")]
+        folder = home / org / name
         if not folder.is_dir():
             return missing
+        if "converted" in rest[:2]:
+            folder = folder.with_name(f"{name}@converted")
+            if not folder.is_dir():
+                return 404, b"{}", {"X-Error-Code": "RevisionNotFound"}
         files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
         if not api:
             file = files["/".join(rest[2:])]
@@ -88,3 +98,12 @@ def serving(models: Path) -> Iterator[FakeHub]:
         hub.server.shutdown()
         hub.server.server_close()
         thread.join()
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, hub: FakeHub, cache: Path) -> None:
+    """Make the hub's client ask this hub, and no other."""
+    constants = "huggingface_hub.constants."
+    monkeypatch.setattr(constants + "ENDPOINT", hub.address)
+    template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants + "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants + "HF_HUB_CACHE", str(cache))

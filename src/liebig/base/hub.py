@@ -7,18 +7,20 @@ own cache, which is used when the hub cannot be reached. Cost: one request for a
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from liebig import encoders
-from liebig.base.errors import ModelError
+from liebig.base.errors import DataError, ModelError
 
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 OTHERS = ["onnx/*", "openvino/*", "coreml/*"]  # the same weights once more, for other engines
 PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 NAME = re.compile(f"^{PART}/{PART}$")
+CONVERTED = "refs/convert/parquet"  # the branch with a data set's files as Parquet
 
 
 def is_name(source: str | Path) -> bool:
@@ -47,37 +49,18 @@ def model_folder(source: str | Path) -> Path:
 
 def from_hub(name: str) -> Path:
     """The folder that the files of a model on the hub were downloaded to."""
-    from huggingface_hub import errors
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     ready = cached(name)
     try:
         with _bars(shown=ready is None):
             folder = _snapshot(name)
-    except errors.GatedRepoError:
-        raise ModelError(
-            "the hub gives this model only to users who accepted its terms",
-            file=name,
-            fix="accept them on the model's page, then log in with `hf auth login`",
-        ) from None
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise ModelError(
-            "there is no such folder, and the Hugging Face hub has no public model of this name",
-            file=name,
-            fix="check the name; for a private model log in with `hf auth login`",
-        ) from None
-    except errors.LocalEntryNotFoundError:
-        raise ModelError(
-            "there is no such folder, and the Hugging Face hub cannot be reached, nor is the model in its cache",
-            file=name,
-            fix=f"connect to the network, or run `hf download {name} --local-dir FOLDER` elsewhere and name FOLDER",
-        ) from None
     except Exception as error:  # the hub's errors have no common base beside this one
-        if ready is not None:
+        if ready is not None and not isinstance(error, RepositoryNotFoundError | HFValidationError):
             return ready
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ModelError(
-            f"the model cannot be fetched from the Hugging Face hub: {said}", file=name
-        ) from error
+        unknown = f"the model cannot be fetched from the Hugging Face hub: {_said(error)}", None
+        what, fix = _explained(error, "model") or unknown
+        raise ModelError(what, file=name, fix=fix and fix.format(name=name)) from None
     if not any(folder.rglob("*.safetensors")):
         raise ModelError(
             "the model on the Hugging Face hub has no weights as safetensors, and pickled ones are not fetched",
@@ -85,6 +68,79 @@ def from_hub(name: str) -> Path:
             fix="choose another model, or convert it with transformers: save_pretrained writes safetensors",
         )
     return folder
+
+
+def dataset_files(name: str) -> tuple[str | None, list[str]]:
+    """The Parquet files of a data set on the hub, and the revision they are in (None: the main one).
+
+    Data sets in other forms have them in a branch that the hub converts them into. No code of a data set is run.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    with _fetching(name):
+        api = HfApi()
+        files = api.list_repo_files(name, repo_type="dataset")
+        if tables := sorted(file for file in files if file.endswith(".parquet")):
+            return None, tables
+        with contextlib.suppress(RevisionNotFoundError):
+            files = api.list_repo_files(name, repo_type="dataset", revision=CONVERTED)
+            if tables := sorted(file for file in files if file.endswith(".parquet")):
+                return CONVERTED, tables
+    raise DataError(
+        "the data set on the Hugging Face hub has no Parquet files",
+        file=name,
+        fix=f"run `hf download {name} --repo-type dataset --local-dir FOLDER` and name FOLDER",
+    )
+
+
+def dataset_file(name: str, path: str, revision: str | None) -> Path:
+    """A file of a data set on the hub, downloaded into the hub's cache if it is not there."""
+    from huggingface_hub import hf_hub_download
+
+    with _fetching(name):
+        return Path(hf_hub_download(name, path, repo_type="dataset", revision=revision))
+
+
+@contextmanager
+def _fetching(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the hub's errors have no common base beside this one
+        unknown = f"the data set cannot be fetched from the Hugging Face hub: {_said(error)}", None
+        what, fix = _explained(error, "data set") or unknown
+        raise DataError(what, file=name, fix=fix and fix.format(name=f"{name} --repo-type dataset")) from None
+
+
+def _explained(error: Exception, kind: str) -> tuple[str, str] | None:
+    """What is wrong and how to fix it, where an error of the hub is one that users meet."""
+    from huggingface_hub import errors
+
+    absent = (
+        "there is no such folder, and " if kind == "model" else ""
+    )  # a name of a model may be meant as one
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"the hub gives this {kind} only to users who accepted its terms",
+            f"accept them on the {kind}'s page, then log in with `hf auth login`",
+        )
+    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
+        return (
+            f"{absent}the Hugging Face hub has no public {kind} of this name",
+            f"check the name; for a private {kind} log in with `hf auth login`",
+        )
+    # The hub's client changes the library that it sends requests with, so their errors are known by their names.
+    unreachable = {"LocalEntryNotFoundError", "ConnectionError", "TransportError"}
+    if unreachable & {base.__name__ for base in type(error).__mro__}:
+        return (
+            f"{absent}the Hugging Face hub cannot be reached, nor is the {kind} in its cache",
+            "connect to the network, or run `hf download {name} --local-dir FOLDER` elsewhere and name FOLDER",
+        )
+    return None
+
+
+def _said(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def cached(name: str) -> Path | None:

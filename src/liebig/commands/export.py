@@ -14,7 +14,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.progress import say
 from liebig.export.exported import Target
 
-Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch"]
+Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MODELS = ("sentence-transformers", "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -69,6 +69,10 @@ def _write(
         from liebig.export.pgvector import to_pgvector
 
         return to_pgvector(target, path, name)
+    if kind == "parquet":
+        from liebig.export.parquet import to_parquet
+
+        return to_parquet(target, path, name)
     if kind == "opensearch":
         from liebig.export.opensearch import to_opensearch
 
@@ -80,9 +84,9 @@ def _write(
 
 def command(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a retriever or of a model.")],
-    to: Annotated[str, typer.Option(help="sentence-transformers, onnx, milvus, pgvector or opensearch.")],
+    to: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    name: Annotated[str, typer.Option(help="Name of the table, index or collection.")] = "passages",
+    name: Annotated[str, typer.Option(help="Name of the table, index, collection or file.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
     width: Annotated[
         int | None,

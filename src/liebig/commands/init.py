@@ -28,6 +28,7 @@ from liebig.collection.collection import KINDS, SPLIT_KINDS
 from liebig.collection.summary import Census, file_warnings, show, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import Match, detect, is_name, readable
+from liebig.formats.hf_dataset import PREFIX as HUB
 from liebig.formats.items import SKIPPED, Item, Options, Skipped
 
 
@@ -58,7 +59,8 @@ class InitConfig(Config):
 
     paths: Annotated[tuple[InputPath | str, ...], BeforeValidator(_sources)] = Field(
         min_length=1,
-        description="Files and folders to read; - is standard input, stdlib: Python's own documentation.",
+        description="Files and folders to read; - is standard input, hf:org/name a data set of the Hugging Face hub, "
+        "stdlib: Python's own documentation.",
     )
     format: FormatName | None = Field(
         None, description="Format of all the paths; docs/formats.md lists them [default: detected for each]."
@@ -69,9 +71,17 @@ class InitConfig(Config):
     strict: bool = Field(False, description="Treat warnings and files that cannot be read as errors.")
     limit: int | None = Field(None, ge=1, description="Maximum number of documents and passages to keep.")
     tokenizer: ModelPath | None = Field(None, description="Tokenizer of the token ids in pre-training lines.")
+    columns: dict[Literal["id", "title", "text"], str] = Field(
+        {}, description="Columns of tables that hold the id, title and text of documents: columns.text=body."
+    )
     topic: Literal["title", "desc", "narr"] = Field(
         "title", description="Field of TREC topics to use as the query."
     )
+
+    @property
+    def format_of_files(self) -> str | None:
+        """The format that files are read in; None where it is detected."""
+        return self.format or ("documents" if self.columns else None)
 
 
 STRIDE = 256
@@ -83,7 +93,14 @@ def run(config: InitConfig, folder: Folder) -> None:
     skipped = Skipped(config.strict)
     matches = _detect(config, skipped)
     _refuse_inside(config.paths, folder)
-    options = Options(split=config.split, tokenizer=config.tokenizer, topic=config.topic, skipped=skipped)
+    options = Options(
+        split=config.split,
+        tokenizer=config.tokenizer,
+        topic=config.topic,
+        columns={**config.columns},
+        format=config.format_of_files,
+        skipped=skipped,
+    )
     _clear(folder.path)
     census = Census()
     with CollectionWriter(folder.path) as writer:
@@ -109,7 +126,9 @@ def _detect(config: InitConfig, skipped: Skipped) -> list[Match]:
     matches: list[Match] = []
     for path in config.paths:
         try:
-            matches += detect(path, config.format, skipped)
+            # A data set of the hub is read file by file: its reader gets the format of the files with the options.
+            named = None if str(path).startswith(HUB) else config.format_of_files
+            matches += detect(path, named, skipped)
         except DataError as error:
             if not (isinstance(path, Path) and path.exists()):
                 raise

@@ -58,6 +58,7 @@ BUILT_IN = {
     "lines": "liebig.formats.documents:LINES",
     "stdlib": "liebig.formats.stdlib:STDLIB",
     "ir-datasets": "liebig.formats.ir_datasets:IR_DATASETS",
+    "hf": "liebig.formats.hf_dataset:HF",
     # written only, so their place does not matter
     "msmarco-qrels": "liebig.formats.msmarco:QRELS",
     "msmarco": "liebig.formats.msmarco:MSMARCO",
@@ -168,7 +169,7 @@ def _detect(source: Source, skipped: Skipped) -> list[Match]:
     if isinstance(source, NamedSource):
         return [_first_match(source, [f for f in formats().values() if f.prefix])]
     if not source.is_folder:
-        return [_detect_file(source)]
+        return [detect_file(source)]
     preview = Preview(source)
     for format in formats().values():
         if format.place != "file" and format.rule and format.rule(preview):
@@ -215,7 +216,7 @@ def _data_among(prose: list[Source]) -> list[Match]:
     for file in prose:
         if file.suffix not in TXT:
             break
-        match = _detect_file(file)
+        match = detect_file(file)
         if match.format.name in PROSE:
             break
         matches.append(match)
@@ -228,7 +229,7 @@ def _detect_files(files: list[Source], skipped: Skipped) -> list[Match]:
     first: DataError | None = None
     for file in files:
         try:
-            matches.append(_detect_file(file))
+            matches.append(detect_file(file))
         except DataError as error:
             skipped.add(error)
             first = first or error
@@ -246,7 +247,10 @@ def _is_readme(file: Source) -> bool:
     return file.stem.lower() in README
 
 
-def _detect_file(source: Source) -> Match:
+def detect_file(source: Source, name: str | None = None) -> Match:
+    """What a file holds, by the rules or by a format's name."""
+    if name is not None:
+        return Match(source, formats()[name], "named")
     if source.suffix in PICKLES:
         _refuse_pickle(source)
     candidates = [f for f in formats().values() if f.place != "folder" and not f.prefix]

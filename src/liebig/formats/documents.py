@@ -31,7 +31,21 @@ def is_documents(preview: Preview) -> bool:
 
 def read_documents(source: Source, options: Options) -> Iterator[Item]:
     """Documents, with the structure they have."""
-    return (Item(document(row, where), where) for where, row in rows(source))
+    columns = options.columns
+    return (Item(document(_renamed(row, columns, where), where), where) for where, row in rows(source))
+
+
+def _renamed(row: Row, columns: Mapping[str, str], where: Where) -> Row:
+    """The row with the columns that hold id, title and text under these names; what they hide becomes metadata."""
+    if not columns:
+        return row
+    for name in columns.values():
+        if name not in row:
+            where.refuse(f"there is no column {name!r}", f"name one of {', '.join(map(str, row))}")
+    rest = {name: value for name, value in row.items() if name not in columns.values()}
+    return {f"{name}_" if name in columns else name: value for name, value in rest.items()} | {
+        own: row[name] for own, name in columns.items()
+    }
 
 
 def document(row: Row, where: Where) -> Document:

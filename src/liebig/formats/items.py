@@ -65,12 +65,18 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Options:
-    """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics."""
+    """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
+
+    `columns` names the columns of a table that hold the id, title and text of documents; `format` that of the files
+    of a data set that is only named.
+    """
 
     split: str | None = None
     tokenizer: Path | None = None
     id_prefix: str = ""
     topic: str = "title"
+    columns: Mapping[str, str] = field_(default_factory=dict)
+    format: str | None = None
     skipped: Skipped = field_(default_factory=Skipped, compare=False)
 
     def split_of(self, source: Source, default: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.formats.inputs import create
+from liebig.formats.rows import arrow_package
 
 BATCH = 16384  # rows of a Parquet file written at once
 ENCODER = json.JSONEncoder(ensure_ascii=False)
@@ -31,7 +32,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], schema: Mapping[str, str]) -> int:
     """A Parquet file, written in batches; `schema` gives the type of each column; returns how many rows."""
-    import pyarrow
+    pyarrow = arrow_package()
     from pyarrow import parquet
 
     types = {name: getattr(pyarrow, kind)() for name, kind in schema.items()}

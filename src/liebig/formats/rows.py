@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, MissingDependency
 from liebig.formats.inputs import DAMAGE, Source
 from liebig.formats.items import Row, Where, as_row
 
@@ -380,18 +380,18 @@ def _csv(source: Source) -> Iterator[tuple[Where, Row]]:
 
 
 def _parquet(source: Source) -> Iterator[tuple[Where, Row]]:
-    from pyarrow import parquet
-
     with _as_sentences(source), source.seekable() as file:
+        from pyarrow import parquet
+
         table = parquet.ParquetFile(file)
         yield from _batches(source, table.iter_batches(batch_size=BATCH))
 
 
 def _arrow(source: Source) -> Iterator[tuple[Where, Row]]:
     """Both forms of Arrow files: the stream, which `datasets` writes, and the file with a table at its end."""
-    from pyarrow import ipc
-
     with _as_sentences(source), source.seekable() as file:
+        from pyarrow import ipc
+
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         if is_file:
@@ -415,10 +415,18 @@ def _batches(source: Source, batches: Any) -> Iterator[tuple[Where, Row]]:
                 yield Where(source.label, number), row
 
 
+def arrow_package() -> Any:
+    """pyarrow, which reads and writes Parquet and Arrow files."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingDependency("pyarrow", "parquet", "reading or writing Parquet") from None
+    return pyarrow
+
+
 @contextlib.contextmanager
 def _as_sentences(source: Source) -> Iterator[None]:
-    import pyarrow
-
+    pyarrow = arrow_package()
     try:
         yield
     except DataError:

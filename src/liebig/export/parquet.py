@@ -1,0 +1,53 @@
+"""Passages with their vectors as one Parquet file, which pandas, DuckDB, Polars, LanceDB and Spark read as it is.
+
+Columns: id, passage, title, text, doc, metadata (JSON text) and vector (a list of `width` float32 numbers). How the
+vectors were made (model, prompts, whether they have length 1) is in the file's own metadata under the key `liebig`.
+Memory: one row group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.base.progress import track
+from liebig.export.exported import Row, Target
+from liebig.formats.rows import arrow_package
+
+FILE = "{name}.parquet"
+GROUP = 16_384  # rows of a row group
+
+
+def to_parquet(target: Target, path: Path, name: str) -> str:
+    """Write the file."""
+    arrow = arrow_package()
+    from pyarrow import parquet
+
+    width = target.vectors.width
+    texts = [
+        (column, arrow.large_string()) for column in ("id", "passage", "title", "text", "doc", "metadata")
+    ]
+    about = json.dumps({"width": width, **target.vectors_about}, default=str)
+    schema = arrow.schema([*texts, ("vector", arrow.list_(arrow.float32(), width))], {"liebig": about})
+    count, file = 0, FILE.format(name=name)
+    with parquet.ParquetWriter(path / file, schema, compression="zstd") as writer:
+        rest = track(target.rows(), "export", unit="rows")
+        while rows := list(islice(rest, GROUP)):
+            writer.write_table(_table(arrow, schema, rows, width))
+            count += len(rows)
+    return f"{count:,} rows in {file}; pandas.read_parquet, or SELECT * FROM '{file}' in DuckDB"
+
+
+def _table(arrow: Any, schema: Any, rows: Sequence[Row], width: int) -> Any:
+    columns = [[getattr(row, name) for row in rows] for name in ("id", "passage", "title", "text", "doc")]
+    columns.append([json.dumps(dict(row.metadata), ensure_ascii=False) for row in rows])
+    numbers = np.concatenate([row.vector.astype(np.float32, copy=False) for row in rows])
+    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(numbers), width)
+    return arrow.Table.from_arrays(
+        [*(arrow.array(c, arrow.large_string()) for c in columns), vectors], schema=schema
+    )
