@@ -14,7 +14,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.records import Passage
 from liebig.builder import check, training, update as update_module
-from liebig.builder.build import BuildConfig, build
+from liebig.builder.build import BuildConfig
 from liebig.builder.questions import bare
 from liebig.builder.update import built_with, update
 from liebig.cli import main
@@ -27,14 +27,9 @@ from liebig.train.clock import FEW
 from liebig.train.log import read_log
 from tests.worlds import books
 from tests.worlds.books import write_documents
+from tests.worlds.shared import made_once
 
 TOPICS = [*books.TOPICS, "candle", "orchard"]
-
-
-def made(source, out, **config):
-    lines = []
-    build(STAGES, BuildConfig(sources=(str(source),), **{"minutes": 0, **config}), out, lines.append)
-    return lines
 
 
 def refresh(out, *sources):
@@ -43,11 +38,17 @@ def refresh(out, *sources):
     return counts, lines
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("build")
-    lines = made(write_documents(folder / "source", TOPICS), folder / "out")
-    return folder / "source", folder / "out", lines
+@pytest.fixture(scope="session")
+def built(made, tmp_path_factory):
+    """A retriever with the bundled encoder, which tests only read, and what its build said."""
+
+    def make(folder):
+        folder.mkdir()
+        lines = made(write_documents(folder / "source", TOPICS), folder / "out", model=None)
+        (folder / "lines.json").write_text(json.dumps(lines))
+
+    folder = made_once(tmp_path_factory, "built", make)
+    return folder / "out", json.loads((folder / "lines.json").read_text())
 
 
 def answers(folder, system):
@@ -59,7 +60,7 @@ def answers(folder, system):
 
 
 def test_documents_become_a_folder_that_answers(built):
-    _, out, lines = built
+    out, lines = built
     retriever = Retriever.from_folder(out)
     assert retriever.search("where does the violin come from", k=1)[0].doc == "violin.md"
     assert retriever.info()["documents"] == len(TOPICS)
@@ -74,7 +75,7 @@ def test_documents_become_a_folder_that_answers(built):
 
 
 def test_questions_are_held_out_of_the_text_they_are_asked_against(built):
-    _, out, _ = built
+    out, _ = built
     rows = [json.loads(line) for line in (out / "work/questions/passages.jsonl").read_text().splitlines()]
     assert {row["title"] for row in rows} == {""}
     assert not any("Origin of" in row["text"] or "The book of" in row["text"] for row in rows)
@@ -86,15 +87,16 @@ def test_words_are_taken_out_whatever_their_case():
     assert bare(Passage("p", "Barley", "Barley"), ["barley"]).text == "Barley"
 
 
-def test_a_second_build_changes_nothing(built):
-    source, out, _ = built
+def test_a_second_build_changes_nothing(made, tmp_path):
+    source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
+    made(source, out)
     before = (out / "retriever.json").read_bytes()
     lines = made(source, out)
     assert all("up to date" in line for line in lines if line.startswith(("work/", "bm25", "index", "model")))
     assert (out / "retriever.json").read_bytes() == before
 
 
-def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_build_goes_on(made, tmp_path, monkeypatch):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -109,7 +111,7 @@ def test_an_interrupted_build_goes_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("system", ["bm25", "dense"])
-def test_an_update_finds_what_a_rebuild_finds(tmp_path, system):
+def test_an_update_finds_what_a_rebuild_finds(made, tmp_path, system):
     source = write_documents(tmp_path / "source", TOPICS[:6])
     made(source, tmp_path / "out")
     (source / "steam.md").unlink()
@@ -124,7 +126,7 @@ def test_an_update_finds_what_a_rebuild_finds(tmp_path, system):
     assert not names & {"collection-1", "bm25-1", "index-1"}
 
 
-def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
+def test_shards_of_many_updates_are_put_together(made, tmp_path, monkeypatch):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     made(source, tmp_path / "out")
     write_documents(source, ["quince"])
@@ -139,7 +141,7 @@ def test_shards_of_many_updates_are_put_together(tmp_path, monkeypatch):
     assert answers(tmp_path / "out", "dense") == answers(tmp_path / "again", "dense")
 
 
-def test_vectors_that_are_mostly_deleted_are_put_together(tmp_path):
+def test_vectors_that_are_mostly_deleted_are_put_together(made, tmp_path):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     made(source, tmp_path / "out")
     for topic in TOPICS[:2]:
@@ -152,7 +154,7 @@ def test_vectors_that_are_mostly_deleted_are_put_together(tmp_path):
     assert (len(index.deleted()), len(index)) == (0, 4)
 
 
-def test_metadata_that_changed_are_taken_over_without_encoding_anything(tmp_path):
+def test_metadata_that_changed_are_taken_over_without_encoding_anything(made, tmp_path):
     source, rows = (
         tmp_path / "notes.jsonl",
         [{"id": "a", "text": "Barley and rye.", "metadata": {"year": "1840"}}],
@@ -177,13 +179,13 @@ def test_an_update_reads_in_the_language_of_the_build(tmp_path):
     assert built_with(description, tmp_path) == BuildConfig(sources=("notes",), language="de")
 
 
-def test_many_vectors_are_indexed_approximately(tmp_path, monkeypatch):
+def test_many_vectors_are_indexed_approximately(made, tmp_path, monkeypatch):
     monkeypatch.setattr("liebig.builder.build.EXACT", 5)
     made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")
     assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
 
 
-def test_pieces_of_changed_passages_go(tmp_path):
+def test_pieces_of_changed_passages_go(made, tmp_path):
     source = tmp_path / "passages.jsonl"
 
     def write(**texts):
@@ -203,8 +205,9 @@ def test_pieces_of_changed_passages_go(tmp_path):
     assert {r.id for r in retriever.search("barley", 5, "dense")} == {"a", "b", "d"}
 
 
-def test_an_update_without_changes_is_no_generation(built):
-    _, out, _ = built
+def test_an_update_without_changes_is_no_generation(made, tmp_path):
+    out = tmp_path / "out"
+    made(write_documents(tmp_path / "source", TOPICS[:3]), out)
     before = sorted(path.name for path in out.iterdir())
     counts, lines = refresh(out)
     assert counts.nothing
@@ -212,7 +215,7 @@ def test_an_update_without_changes_is_no_generation(built):
     assert sorted(path.name for path in out.iterdir()) == before
 
 
-def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
+def test_an_update_that_fails_leaves_the_old_generation(made, tmp_path, monkeypatch):
     source = write_documents(tmp_path / "source", TOPICS[:3])
     made(source, tmp_path / "out")
     expected = answers(tmp_path / "out", "bm25")
@@ -229,7 +232,7 @@ def test_an_update_that_fails_leaves_the_old_generation(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("held", ["_update_bm25", "_update_index", "read_collection"])
-def test_updates_that_overlap_lose_no_document(tmp_path, monkeypatch, held):
+def test_updates_that_overlap_lose_no_document(made, tmp_path, monkeypatch, held):
     """The first is held inside a stage, at different places, while a second one starts."""
     source, out = write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out"
     made(source, out)
@@ -262,7 +265,7 @@ def test_updates_that_overlap_lose_no_document(tmp_path, monkeypatch, held):
     assert not (out / "work" / ".lock").exists()
 
 
-def test_what_killed_updates_left_is_removed_by_the_next(tmp_path, monkeypatch):
+def test_what_killed_updates_left_is_removed_by_the_next(made, tmp_path, monkeypatch):
     source, out = write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out"
     made(source, out)
     write_documents(source, ["quince"])
@@ -283,13 +286,13 @@ def test_what_killed_updates_left_is_removed_by_the_next(tmp_path, monkeypatch):
     assert not list((out / "work").glob(".*"))
 
 
-def test_bad_input_leaves_no_folder_behind(tmp_path):
+def test_bad_input_leaves_no_folder_behind(made, tmp_path):
     with pytest.raises(LiebigError):
         made(tmp_path / "nowhere", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_three_documents_of_one_word_are_enough(tmp_path):
+def test_three_documents_of_one_word_are_enough(made, tmp_path):
     (tmp_path / "source").mkdir()
     for word in ("cat", "dog", "fish"):
         (tmp_path / "source" / f"{word[0]}.txt").write_text(word)
@@ -299,16 +302,15 @@ def test_three_documents_of_one_word_are_enough(tmp_path):
     assert Retriever.from_folder(tmp_path / "out").search("dog", k=1)[0].text == "dog"
 
 
-def test_a_build_with_the_bundled_encoder_advises_another(built, tmp_path):
-    _, _, lines = built
+def test_a_build_with_the_bundled_encoder_advises_another(made, built, tmp_path):
+    _, lines = built
     assert lines[-1] == encoders.ADVICE
     assert "--model" in encoders.ADVICE
     (tmp_path / "a.txt").write_text("barley")
-    own = made(tmp_path / "a.txt", tmp_path / "out", model=str(encoders.folder()))
-    assert encoders.ADVICE not in own
+    assert encoders.ADVICE not in made(tmp_path / "a.txt", tmp_path / "out")
 
 
-def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
+def test_training_is_kept_only_where_it_helped(made, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
     lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
@@ -326,7 +328,7 @@ def test_training_is_kept_only_where_it_helped(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fair", [0.0, 2.0])
 def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_all_of_it(
-    tmp_path, monkeypatch, fair
+    made, small_model, tmp_path, monkeypatch, fair
 ):
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
@@ -339,15 +341,15 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
     if fair == 0.0:
         before, after, between = (
             Encoder.load(folder).state_dict()
-            for folder in (encoders.folder(), work / "trained" / "model", work / "mean" / "model")
+            for folder in (small_model, work / "trained" / "model", work / "mean" / "model")
         )
-        # The bundled encoder has no masked-LM head: one is made fresh, at random, whenever it is loaded.
+        # The encoder has no masked-LM head: one is made fresh, at random, whenever it is loaded.
         for name in (name for name in between if ".cls." not in name):
             torch.testing.assert_close(between[name], (before[name] + after[name]) / 2)
         assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-def test_what_is_not_ours_is_not_built_over(tmp_path):
+def test_what_is_not_ours_is_not_built_over(made, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letters.txt").write_text("mine")
     with pytest.raises(WorkspaceError, match="refusing to overwrite"):
@@ -359,11 +361,10 @@ def test_what_is_not_ours_is_not_built_over(tmp_path):
     assert np.array([path.name == "letters.txt" for path in (tmp_path / "out").iterdir()]).all()
 
 
-def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
+def test_the_command_ends_with_what_to_type_next(small_model, tmp_path, monkeypatch, capsys):
     source = write_documents(tmp_path / "source", TOPICS[:2])
-    monkeypatch.setattr(
-        "sys.argv", ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--minutes", "0"]
-    )
+    command = ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--minutes", "0"]
+    monkeypatch.setattr("sys.argv", [*command, "--model", str(small_model)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
@@ -373,7 +374,7 @@ def test_the_command_ends_with_what_to_type_next(tmp_path, monkeypatch, capsys):
     assert "collection-1" in page
 
 
-def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
+def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     """With enough titles a build trains on them beside the sentences."""
     monkeypatch.setattr("liebig.builder.questions.LEAST", 4)
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
@@ -388,8 +389,8 @@ def test_titles_that_are_not_asked_are_trained_on(tmp_path, monkeypatch):
     assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]
 
 
-def test_a_reranker_is_copied_measured_and_kept_by_updates(tmp_path):
-    start = CrossEncoder.start(encoders.folder(), length=64).eval()
+def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tmp_path):
+    start = CrossEncoder.start(small_model, length=64).eval()
     start.save(tmp_path / "cross")
     source = write_documents(tmp_path / "source", TOPICS)
     fields = {"reranker": str(tmp_path / "cross"), "rerank_depth": 4, "rerank_int8": False}

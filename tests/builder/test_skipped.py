@@ -1,16 +1,13 @@
 """A build goes on without bad files, says how many there are and lists them in the retriever's folder."""
 
-from pathlib import Path
-
 import pytest
 
-from liebig import encoders
 from liebig.base.errors import DataError
 from liebig.builder.build import BuildConfig, Builder, read_collection
 from liebig.commands import STAGES
 
 
-def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
+def test_bad_files_are_counted_and_listed_until_they_are_mended(small_model, tmp_path):
     sources, out = tmp_path / "in", tmp_path / "out"
     sources.mkdir()
     out.mkdir()  # as a build finds it, which holds a lock there
@@ -21,7 +18,7 @@ def test_bad_files_are_counted_and_listed_until_they_are_mended(tmp_path):
     def read(strict: bool = False) -> list[str]:
         said: list[str] = []
         config = BuildConfig(sources=(str(sources),), strict=strict)
-        read_collection(Builder(STAGES, out, said.append), config, Path(encoders.folder()))
+        read_collection(Builder(STAGES, out, said.append), config, small_model)
         return [line for line in said if "skipped" in line]
 
     [line] = read()

@@ -6,11 +6,9 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.builder import check, user_questions
-from liebig.builder.build import BuildConfig, build
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
 from liebig.collection.collection import Collection
-from liebig.commands import STAGES
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
 from tests.worlds.books import TOPICS, write_documents
@@ -101,13 +99,7 @@ def write_questions(path, source, count=70):
     return path
 
 
-def made(source, out, **config):
-    lines = []
-    build(STAGES, BuildConfig(sources=(str(source),), **{"minutes": 0, **config}), out, lines.append)
-    return lines
-
-
-def test_judged_questions_decide_and_others_wait_for_labels(tmp_path):
+def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
     source = write_documents(tmp_path / "source")
     file = write_questions(tmp_path / "q.jsonl", source, 30)
     with file.open("a") as more:
@@ -126,18 +118,20 @@ def test_judged_questions_decide_and_others_wait_for_labels(tmp_path):
     assert pool.passage("barley.md-0").title == "The book of barley"
 
 
-def test_few_judged_questions_do_not_decide(tmp_path):
+def test_few_judged_questions_do_not_decide(made, tmp_path):
     source = write_documents(tmp_path / "source")
     lines = made(source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))
     assert any("5 of your questions have a relevant passage; 20 are needed" in line for line in lines)
     assert any("Known-item questions from the corpus" in line for line in lines)
 
 
-def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(tmp_path, monkeypatch, capsys):
+def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(
+    small_model, tmp_path, monkeypatch, capsys
+):
     source = write_documents(tmp_path / "source", TOPICS[:2])
     (tmp_path / "q.tsv").write_text("a\tnowhere\n")
     command = ["liebig", "build", str(source), "--questions", str(tmp_path / "q.tsv"), "--minutes", "0"]
-    monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "out")])
+    monkeypatch.setattr("sys.argv", [*command, "--model", str(small_model), "--out", str(tmp_path / "out")])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
@@ -145,7 +139,7 @@ def test_a_file_without_any_passage_of_the_corpus_is_refused_by_the_command(tmp_
 
 
 def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_see_them(
-    tmp_path, monkeypatch
+    made, tmp_path, monkeypatch
 ):
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):  # as little as there can be
         monkeypatch.setattr(user_questions, name, value)

@@ -61,8 +61,15 @@ def tokenizer() -> Tokenizer:
 
 
 def small_encoder(folder: Path, layers: int = 1) -> Path:
-    """A model folder in place of the bundled encoder, where nothing depends on what is found."""
-    words = Tokenizer.train(TEXTS * 3, vocab_size=200, max_length=512)
-    backbone = Backbone.create(layers, 32, 2, words.vocab_size, max_positions=512, dropout=0.0, seed=3)
-    Encoder(backbone, words).save(folder)
+    """A model folder in place of the bundled encoder, where nothing depends on what is found.
+
+    Every word has tokens and every text a vector of its own, so that a wrong vector is seen.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    texts = [*TEXTS, letters, letters[::-1], " ".join(letters)]
+    words = Tokenizer.train(texts * 3, vocab_size=240, max_length=512)
+    backbone = Backbone.create(
+        layers, 32, 2, words.vocab_size, max_positions=512, dropout=0.0, initializer_range=0.2, seed=3
+    )
+    Encoder(backbone, words, pooling="mean").save(folder)
     return folder

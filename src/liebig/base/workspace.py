@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -299,6 +300,7 @@ def atomic_write(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+@cache
 def versions() -> dict[str, str]:
     """The versions a result depends on."""
     found = {"python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
