@@ -19,6 +19,7 @@ import typer
 from latex2mathml.converter import convert
 from typer.testing import CliRunner
 
+from liebig import encoders
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
 from tests.worlds.docs_pages import LANGUAGES, ROOT, Block, blocks, name_of, pages, shortened
@@ -30,7 +31,7 @@ ELSEWHERE = ("make ", "git clone ", "pip install ", "cd ", ". .venv", "torchrun 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    """Stands for every model that pages name; the bundled encoder is run where they name none."""
+    """Stands for every model that pages name, and for the bundled encoder."""
     return small_encoder(tmp_path_factory.mktemp("models") / "encoder", layers=4)
 
 
@@ -133,6 +134,12 @@ def test_every_block_says_its_language_and_why_it_is_not_run(path):
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_every_block_of_a_page_does_what_it_says(path, model, tmp_path, monkeypatch):
     make_world(tmp_path, model)
+
+    def folder(name: str = encoders.DEFAULT) -> Path:
+        assert name.removeprefix(encoders.PREFIX) in encoders.names()
+        return model
+
+    monkeypatch.setattr(encoders, "folder", folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for block in blocks(path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
 from liebig.cli import make_app
@@ -29,13 +28,13 @@ def edit(path, **values):
 
 
 @pytest.fixture(scope="module")
-def well(tmp_path_factory):
+def well(small_model, tmp_path_factory):
     """A folder whose parts fit each other."""
     out = tmp_path_factory.mktemp("doctor") / "out"
     (out / "collection").mkdir(parents=True)
     rows = [{"id": id, "title": title, "text": text, "doc": ""} for id, title, text in PASSAGES]
     (out / "collection" / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shutil.copytree(encoders.folder("liebig:mini-v2"), out / "model")
+    shutil.copytree(small_model, out / "model")
     modules = json.loads((out / "model" / "modules.json").read_text())
     (out / "model" / "modules.json").write_text(
         json.dumps([m for m in modules if "Normalize" not in m["type"]])
@@ -128,7 +127,7 @@ def test_two_mistakes_at_once_are_named(folder):
 
 
 def test_vectors_of_another_model_are_not_explained_away(folder):
-    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 384))
+    random = np.random.default_rng(0).normal(size=(len(PASSAGES), 32))
     replace_vectors(folder, lambda encoder: random)
     (finding,) = ill(folder)
     assert "no usual mistake explains it" in finding.what

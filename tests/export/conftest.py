@@ -16,11 +16,11 @@ DOCUMENTS = [{"id": id, "title": t, "year": year, "text": text} for id, (t, year
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory):
+def built(small_model, tmp_path_factory):
     home = tmp_path_factory.mktemp("export")
     (home / "documents.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in DOCUMENTS), encoding="utf-8"
     )
-    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), model=str(small_model), minutes=0)
     build(STAGES, config, home / "out", lambda line: None)
     return home / "out"

@@ -17,7 +17,6 @@ from liebig.export.models import difference
 from liebig.export.pgvector import copy_line
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.retriever import Retriever
-from tests.worlds.models import small_encoder
 
 TEXTS = ["what limits growth", "Watt's condenser", "größer als die Sonne"]
 
@@ -62,10 +61,11 @@ def test_pgvector_leaves_out_the_character_that_postgresql_refuses():
     assert copy_line(row) == 'a\ta\ttt\tx\td\t{"k": "v"}\t[0]'
 
 
-def test_a_graph_that_differs_from_torch_is_not_exported(tmp_path, monkeypatch):
+def test_a_graph_that_differs_from_torch_is_not_exported(small_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("liebig.export.models.export", lambda encoder, path, int8: encoder.save(path))
     monkeypatch.setattr("liebig.export.models.difference", lambda *given: 2e-4)
     with pytest.raises(ModelError, match=r"differ from torch's by 2\.0e-04"):
-        export(small_encoder(tmp_path / "model"), "onnx", tmp_path / "onnx")
+        export(small_model, "onnx", tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()
 
 

@@ -23,10 +23,10 @@ DOCUMENTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(small_model, tmp_path_factory):
     home = tmp_path_factory.mktemp("integrations")
     (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
-    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), model=str(small_model), minutes=0)
     build(STAGES, config, home / "out", lambda line: None)
     return home / "out"
 

@@ -1,10 +1,9 @@
-"""A retriever's folder of a few documents, made by the stages with the bundled encoder."""
+"""A retriever's folder of a few documents, made by the stages."""
 
 import json
 
 import pytest
 
-from liebig import encoders
 from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
@@ -38,23 +37,23 @@ def write_collection(folder, documents=DOCUMENTS):
     return folder
 
 
-def make_folder(out, documents=DOCUMENTS, generation=1, system="hybrid"):
+def make_folder(out, model, documents=DOCUMENTS, generation=1, system="hybrid"):
     """A folder by hand: the stages, and a retriever.json that points to them."""
     write_collection(out / "collection", documents)
     recipe = {
         "bm25": {"collection": str(out / "collection")},
-        "index": {"kind": "encode", "source": str(out / "collection"), "model": "liebig:mini-v2"},
+        "index": {"kind": "encode", "source": str(out / "collection"), "model": str(model)},
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
-    (out / "model").symlink_to(encoders.folder("liebig:mini-v2"))
+    (out / "model").symlink_to(model)
     description = RetrieverDescription(generation, system, "collection", "bm25", "index", "model", weight=0.5)
     write(out, description)
     return out
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("retriever") / "folder")
+def folder(small_model, tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("retriever") / "folder", small_model)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from liebig import encoders
 from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import DataError, RecipeError
@@ -26,11 +25,11 @@ DEPTH = 3
 
 
 @pytest.fixture(scope="session")
-def cross(tmp_path_factory):
+def cross(small_model, tmp_path_factory):
     """The folder of a cross-encoder with a head that separates texts."""
     folder = tmp_path_factory.mktemp("cross") / "model"
     torch.manual_seed(0)
-    model = CrossEncoder.start(encoders.folder("liebig:mini-v2"), length=64)
+    model = CrossEncoder.start(small_model, length=64)
     with torch.no_grad():
         for name, weights in model.backbone.model.named_parameters():
             if name.startswith("classifier"):

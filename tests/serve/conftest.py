@@ -1,6 +1,7 @@
 """A retriever's folder of a few documents, and servers around it that really listen."""
 
 import contextlib
+import functools
 import json
 import threading
 
@@ -9,7 +10,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from liebig import encoders
 from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
@@ -56,7 +56,7 @@ def write_collection(folder, documents):
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
-def add_generation(out, documents, generation):
+def add_generation(out, documents, generation, model):
     """Stages of one generation, and a retriever.json that points to them."""
     names = {part: f"{part}-{generation}" for part in ("collection", "bm25", "index")}
     write_collection(out / names["collection"], documents)
@@ -65,12 +65,12 @@ def add_generation(out, documents, generation):
         names["index"]: {
             "kind": "encode",
             "source": str(out / names["collection"]),
-            "model": encoders.PREFIX + encoders.DEFAULT,
+            "model": str(model),
         },
     }
     pipeline.run(pipeline.plan_stages(STAGES, recipe, out), lambda line: None)
     if not (out / "model").exists():
-        (out / "model").symlink_to(encoders.folder())
+        (out / "model").symlink_to(model)
     write(out, RetrieverDescription(generation, "hybrid", **names, model="model", weight=0.5))
 
 
@@ -94,15 +94,15 @@ def running(retriever, limits=None, token=None, more=None, **engine):
 
 
 @pytest.fixture(scope="session")
-def new_generation():
+def new_generation(small_model):
     """Writes another generation of a folder."""
-    return add_generation
+    return functools.partial(add_generation, model=small_model)
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def folder(new_generation, tmp_path_factory):
     out = tmp_path_factory.mktemp("serve") / "notes"
-    add_generation(out, DOCUMENTS, 1)
+    new_generation(out, DOCUMENTS, 1)
     return out
 
 

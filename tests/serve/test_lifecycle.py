@@ -31,7 +31,7 @@ def until(condition, seconds=60):
         time.sleep(0.02)
 
 
-def test_an_update_is_taken_over_without_a_request_failing(tmp_path, serving):
+def test_an_update_is_taken_over_without_a_request_failing(small_model, tmp_path, serving):
     source, out = tmp_path / "source", tmp_path / "notes"
     source.mkdir()
     for name, text in {
@@ -39,7 +39,9 @@ def test_an_update_is_taken_over_without_a_request_failing(tmp_path, serving):
         "violin": "A violin has four strings.",
     }.items():
         (source / f"{name}.md").write_text(f"# About the {name}\n\n{text}\n")
-    build(STAGES, BuildConfig(sources=(str(source),), minutes=0), out, lambda line: None)
+    build(
+        STAGES, BuildConfig(sources=(str(source),), model=str(small_model), minutes=0), out, lambda line: None
+    )
     statuses, stop = [], threading.Event()
     with (
         serving(Retriever.from_folder(out), Limits(poll=0.05)) as address,
