@@ -21,7 +21,21 @@ from liebig.formats.base import Format
 HERE = Path(__file__).parent
 HEAD = """# The command line
 
-This page is the `--help` of every command, written by `make docs`.
+This page has what all commands share, and then the `--help` of each, written by `make docs`.
+
+Results go to standard output; progress, warnings and errors go to standard error. `--quiet` prints results and errors
+only; `--verbose` adds the remarks of every stage, the warnings of other libraries, and the traceback of an error. Both may
+stand before or behind the command's name. [`--json`](json.md) prints results for programs.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | `liebig doctor`: a check failed; any other command: a bug, with a traceback |
+| 2 | an error you can fix; one sentence says what, where and how |
+| 130 | interrupted by Ctrl-C; the same command resumes |
+
+`liebig --install-completion` teaches bash, zsh, fish or PowerShell to complete commands and options;
+`liebig --show-completion` prints what it would install.
 """
 
 

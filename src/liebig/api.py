@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from liebig.base import config as recipes
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Planned
-from liebig.base.progress import say
+from liebig.base.progress import announce
 from liebig.base.records import Document
 from liebig.builder.build import BuildConfig, BuildResult, build as build_folder, kept_documents
 from liebig.commands import STAGES, run_stage
@@ -135,7 +135,7 @@ def build(sources: str | Path | Iterable[str | Path], out: str | Path, **config:
     `config` takes `minutes` of training, `model`, `language`, `seed` and `strict` (see `liebig build --help`).
     """
     fields = {"sources": sources if isinstance(sources, str | Path) else list(sources), **config}
-    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), say)
+    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce)
 
 
 def build_documents(documents: Iterable[Any], out: str | Path, **config: Any) -> BuildResult:
@@ -148,7 +148,7 @@ def build_documents(documents: Iterable[Any], out: str | Path, **config: Any) ->
         raise DataError("one document was given where several are expected", fix="give a list: [document]")
     records = [_document(given, str(place)) for place, given in enumerate(documents)]
     fields = {"sources": str(kept_documents(Path(out))), **config}
-    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), say, records)
+    return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce, records)
 
 
 def pretrain(recipe: str | Path | None = None, *, out: str | Path, **config: Any) -> TrainingResult:

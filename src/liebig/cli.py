@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +26,9 @@ from typer.core import TyperCommand, TyperGroup
 from liebig import __version__
 from liebig.base import config as recipes, machine
 from liebig.base.errors import LiebigError, RecipeError
-from liebig.base.output import print_json, without_text
+from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage
-from liebig.base.progress import say
+from liebig.base.progress import Volume, complain, is_verbose, set_volume
 from liebig.commands import GROUPS, Command, commands, run_stage
 
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
@@ -54,19 +55,21 @@ def reported() -> Iterator[None]:
     try:
         yield
     except LiebigError as error:
-        say(f"liebig: {error}")
+        if is_verbose():
+            traceback.print_exc()
+        complain(f"liebig: {error}")
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        say("liebig: interrupted. What was finished is kept: run the same command again to resume.")
+        complain("liebig: interrupted. What was finished is kept: run the same command again to resume.")
         raise typer.Exit(130) from None
     except MemoryError:
-        say(f"liebig: there is not enough memory. To fix it: {_MEMORY}.")
+        complain(f"liebig: there is not enough memory. To fix it: {_MEMORY}.")
         raise typer.Exit(2) from None
     except Exception as error:
         sentence = system_error(error)
         if sentence is None:
             raise
-        say(f"liebig: {sentence}")
+        complain(f"liebig: {sentence}")
         raise typer.Exit(2) from None
 
 
@@ -88,17 +91,35 @@ def system_error(error: BaseException | None) -> str | None:
     return None
 
 
+VOLUMES: dict[Volume, tuple[str, str]] = {
+    "quiet": ("-q", "Print results and errors only, no progress."),
+    "verbose": ("-v", "Print remarks of every stage, warnings of libraries, and tracebacks of errors."),
+}
+
+
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with its errors reported, and with the signature that typer reads."""
+    """The function with its errors reported, and with the signature that typer reads.
+
+    --quiet and --verbose are accepted behind the name of every command too, whose help does not repeat them.
+    """
 
     def wrapper(*args: Any, **kwargs: Any) -> None:
+        for volume in VOLUMES:
+            if kwargs.pop(volume):
+                set_volume(volume)
         with reported():
             function(*args, **kwargs)
 
+    signature = inspect.signature(function, eval_str=True)
+    volumes = [
+        _parameter(volume, bool, typer.Option(f"--{volume}", letter, help=help, hidden=True), False)
+        for volume, (letter, help) in VOLUMES.items()
+    ]
+    parameters = [*signature.parameters.values(), *volumes]
     wrapper.__doc__ = function.__doc__
     wrapper.__name__ = function.__name__
-    wrapper.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]  # typer reads it
-    wrapper.__annotations__ = {p.name: p.annotation for p in wrapper.__signature__.parameters.values()}  # type: ignore[attr-defined]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapper
 
 
@@ -127,12 +148,21 @@ class LazyGroup(TyperGroup):
         first = next((c for c in commands().values() if c.name.startswith(name + " ")), None)
         return None if first is None else _group(name, self.markup, first.panel)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    @contextmanager
+    def _from_the_table(self) -> Iterator[None]:
         self.static = True
         try:
-            super().format_help(ctx, formatter)
+            yield
         finally:
             self.static = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        with self._from_the_table():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with self._from_the_table():
+            return super().shell_complete(ctx, incomplete)
 
 
 def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
@@ -144,7 +174,6 @@ def make_app(markup: Literal["markdown"] | None = "markdown") -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=markup,
         pretty_exceptions_enable=False,
-        add_completion=False,
     )
     app.callback()(_options)
     return app
@@ -193,8 +222,13 @@ def _options(
         bool,
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", VOLUMES["quiet"][0], help=VOLUMES["quiet"][1])] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", VOLUMES["verbose"][0], help=VOLUMES["verbose"][1])
+    ] = False,
 ) -> None:
-    """Options of `liebig` itself."""
+    """Options of `liebig` itself; --quiet and --verbose may also follow the command."""
+    set_volume("quiet" if quiet else "verbose" if verbose else "normal")
 
 
 def _stage_command(stage: Stage) -> Callable[..., None]:
@@ -348,4 +382,5 @@ def _many(annotation: Any) -> bool:
 def main() -> None:
     """The console script."""
     machine.fix_threads(os.environ.get("OMP_NUM_THREADS"))
+    machine.wait_passively()
     sys.exit(make_app()())

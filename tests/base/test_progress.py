@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from liebig.base import progress
-from liebig.base.progress import Progress, duration, quantity, track
+from liebig.base.progress import (
+    Progress,
+    Whole,
+    announce,
+    complain,
+    duration,
+    quantity,
+    say,
+    set_volume,
+    track,
+)
 
 
 @pytest.fixture
@@ -40,6 +50,93 @@ def test_lines_are_some_seconds_apart_and_an_interrupted_count_has_no_last_one(c
             bar.advance()
         raise KeyboardInterrupt
     assert capsys.readouterr().err.splitlines() == ["reading: 5 texts, 1/s"]
+
+
+def test_a_log_has_few_lines(clock, capsys):
+    with Progress("training", 3600, "steps") as bar:
+        for _ in range(3600):
+            clock.now += 1
+            bar.advance()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "training: 5/3,600 steps, 1/s, 59 min 55 s left"
+    assert len(lines) < 20
+
+
+def test_a_notebook_has_one_line_that_changes(clock, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    with Progress("encode", 4, "texts") as bar:
+        for _ in range(4):
+            clock.now += 1
+            bar.advance()
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), out.count("\r"), err) == (1, 5, "")
+    assert out.rpartition("\r")[2].rstrip() == "encode: 4/4 texts, 1/s, in 4.0 s"
+
+
+PHASES = {"read": "Read the documents", "train": "Train", "encode": "Encode all passages"}
+
+
+def test_a_whole_says_the_phase_what_it_does_and_the_time_for_all_of_it(clock, capsys):
+    seconds = {"read": 10.0, "train": 60.0, "encode": 20.0}
+    said: list[str] = []
+    with Whole(PHASES, said.append, seconds.get, ["train"]) as whole:
+        whole.begin("read")
+        whole.works()
+        clock.now += 20  # twice as slow as expected, and so will be the encoding
+        whole.begin("train")
+        whole.works()
+        whole.works()
+        with Progress("simclr", 10, "steps") as bar:
+            clock.now += 15
+            bar.advance(2)
+            bar.say("a remark of a stage")
+        whole.begin("encode")
+        say("another one")
+    assert said == [
+        "[1/3] Read the documents (about 1 min 30 s left in all)",
+        "[2/3] Train (about 1 min 40 s left in all)",
+        "[3/3] Encode all passages: up to date",
+    ]
+    assert (
+        capsys.readouterr().err
+        == "[2/3] Train: 2/10 steps, 0.133/s, 1 min 0 s left, about 1 min 40 s in all\n"
+    )
+
+
+def test_the_time_of_a_whole_is_not_said_while_a_phase_is_unknown(clock, capsys):
+    said: list[str] = []
+    with Whole(PHASES, said.append, {"read": 1.0, "train": 1.0}.get) as whole:
+        whole.begin("read")
+        whole.works()
+        clock.now += 1
+        whole.drop("encode")
+        whole.begin("train")
+        whole.works()
+    assert said == ["[1/3] Read the documents", "[2/2] Train (about 1.0 s left in all)"]
+
+
+@pytest.fixture
+def volume():
+    """Whatever a test sets, the next one has the normal volume."""
+    yield set_volume
+    set_volume("normal")
+
+
+def test_quiet_leaves_errors_alone_and_verbose_shows_the_remarks_of_parts(clock, capsys, volume):
+    volume("quiet")
+    with Progress("training", 100) as bar:
+        clock.now += 10
+        bar.advance()
+        bar.say("a remark")
+    announce("a line")
+    complain("an error")
+    assert capsys.readouterr().err == "an error\n"
+    volume("verbose")
+    with Whole(PHASES, announce) as whole:
+        whole.begin("read")
+        whole.works()
+        say("a remark")
+    assert capsys.readouterr().err == "[1/3] Read the documents\na remark\n"
 
 
 def test_tracked_items_are_the_items(clock, capsys):

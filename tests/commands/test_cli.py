@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,54 @@ def test_show_schema_is_for_one_stage():
 def test_help_needs_no_torch():
     code = "import sys; import liebig.cli; liebig.cli.make_app(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def completed(words: str) -> list[str]:
+    """What a shell is offered behind these words."""
+    code = "import sys; sys.argv = ['liebig']; from liebig.cli import main; main()"
+    asked = {
+        "_LIEBIG_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"liebig {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options():
+    assert completed("se") == ["search", "serve"]
+    assert completed("queries g") == ["generate"]
+    assert "--system" in completed("search --sy")
+
+
+def test_quiet_prints_results_and_errors_only_on_either_side_of_the_command(tmp_path):
+    (tmp_path / "a.txt").write_text("Barley grows in cool ground.")
+    loud = invoke("init", str(tmp_path / "a.txt"), "--out", str(tmp_path / "loud"))
+    assert (loud.exit_code, "reading" in loud.stderr) == (0, True)
+    for number, words in enumerate((["--quiet", "init"], ["init", "-q"])):
+        result = invoke(*words, str(tmp_path / "a.txt"), "--out", str(tmp_path / f"out{number}"))
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "documents" in result.stdout
+    error = invoke("init", "-q", str(tmp_path / "none"), "--out", str(tmp_path / "none-out"))
+    assert (error.exit_code, error.stderr.count("\n")) == (2, 1)
+
+
+def test_verbose_shows_where_an_error_comes_from(tmp_path):
+    result = invoke("-v", "init", str(tmp_path / "none"), "--out", str(tmp_path / "out"))
+    assert (result.exit_code, "Traceback" in result.stderr) == (2, True)
+    assert invoke("--version").exit_code == 0
+
+
+def test_threads_wait_without_spinning_unless_the_user_says_otherwise():
+    code = "import os; from liebig.base.machine import wait_passively as w; w(); print(os.environ['OMP_WAIT_POLICY'])"
+    for told, expected in ({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"):
+        environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"} | told
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("name", sorted(STAGES))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from liebig.base.output import to_json
+from liebig.base.json_output import to_json
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
 

@@ -66,6 +66,16 @@ def fix_threads(number: str | None) -> None:
         _fixed.append(int(number))
 
 
+def wait_passively() -> None:
+    """Let threads that wait for each other sleep instead of spin; to be called before torch is loaded.
+
+    A thread that spins at a barrier takes the core that the thread it waits for needs: with other processes on the
+    machine, training and encoding would get a small part of their share. What the user has set stays.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # libgomp, which torch brings along on Linux
+    os.environ.setdefault("KMP_BLOCKTIME", "0")  # LLVM's and Intel's OpenMP
+
+
 def threads(told: int | None = None) -> int:
     """Threads to compute with on a CPU: as told, else OMP_NUM_THREADS, else this process's fair share of busy cores.
 

@@ -24,6 +24,7 @@ from liebig.base.config import (
     together,
 )
 from liebig.base.errors import RecipeError
+from liebig.base.progress import Whole
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class Planned:
     stage: Stage
     config: Config
     out: Path
+
+    @property
+    def minutes(self) -> float | None:
+        """The minutes that its training is given, which take as long on every machine."""
+        return getattr(getattr(self.config, "loop", None), "minutes", None)
 
     @property
     def up_to_date(self) -> bool:
@@ -162,14 +168,24 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
         stage.run(known, folder)
 
 
-def run(planned: Sequence[Planned], say: Callable[[str], None]) -> None:
-    """Run the stages in order, saying a line for each."""
-    width = max(len(item.name) for item in planned)
-    for number, item in enumerate(planned, 1):
-        head = f"[{number}/{len(planned)}] {item.name:<{width}}"
-        if item.up_to_date:
-            say(f"{head}  skipped, up to date: {item.out}")
-            continue
-        say(f"{head}  running {item.stage.name} ...")
-        run_stage(item.stage, item.config, item.out)
-        say(f"{head}  done: {item.out}")
+def run(
+    planned: Sequence[Planned],
+    say: Callable[[str], None],
+    words: Callable[[Planned], str] = lambda item: f"{item.name}: {item.stage.name}",
+    seconds: Callable[[Planned], float | None] = lambda item: None,
+) -> None:
+    """Run the stages in order, with a line for each: what it does in `words`, and the time left by their `seconds`."""
+    by_name = {item.name: item for item in planned}
+    lines = {name: words(item) for name, item in by_name.items()}
+    fixed = [item.name for item in planned if item.minutes is not None]
+    with Whole(lines, say, lambda name: seconds(by_name[name]), fixed) as whole:
+        run_within(whole, planned)
+
+
+def run_within(whole: Whole, planned: Sequence[Planned]) -> None:
+    """Run the stages that are not up to date, each a phase of a whole."""
+    for item in planned:
+        whole.begin(item.name)
+        if not item.up_to_date:
+            whole.works()
+            run_stage(item.stage, item.config, item.out)

@@ -1,7 +1,10 @@
-"""Progress for people: a bar with rate and remaining time on a terminal, plain lines elsewhere.
+"""Progress for people: a bar on a terminal, one line that changes in a notebook, few lines in a log.
 
-Everything goes to standard error, so that standard output stays a program's own. A plain line is printed
-every few seconds at the most.
+Everything goes to standard error, so that standard output stays a program's own (in a notebook, which no program reads,
+to its cell). Lines in a log come after 5, 15, 35, 75 seconds and so on, at last every five minutes.
+
+`Whole` is a work of several phases, such as a build: every bar in it says which phase of how many it belongs to and how
+long all of them still take, and the remarks of its parts are left to `--verbose`. `--quiet` leaves errors alone.
 """
 
 from __future__ import annotations
@@ -9,36 +12,76 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress as RichProgress, TaskID, TextColumn, TimeRemainingColumn
 
 T = TypeVar("T")
-PLAIN_SECONDS = 5.0
+PLAIN_SECONDS, PLAIN_LONGEST = 5.0, 300.0  # between lines of a log, at first and at last
+NOTEBOOK_SECONDS = 0.5  # between changes of a line in a notebook
+
+Volume = Literal["quiet", "normal", "verbose"]
+
+
+class _Screen:
+    """What this process shows: how much, and the work that its bars belong to."""
+
+    volume: Volume = "normal"
+    whole: Whole | None = None
+
+
+_screen = _Screen()
+
+
+def set_volume(volume: Volume) -> None:
+    """Show errors alone, what users need, or also remarks of every part and the warnings of other libraries."""
+    _screen.volume = volume
+    if volume == "verbose":
+        warnings.simplefilter("default")
+    else:
+        warnings.simplefilter("ignore")
+
+
+def is_verbose() -> bool:
+    """Whether tracebacks and remarks are wanted."""
+    return _screen.volume == "verbose"
+
+
+def in_notebook() -> bool:
+    """Whether standard output is a cell of a notebook."""
+    shell = sys.modules.get("IPython")
+    found = shell.get_ipython() if shell is not None else None
+    return found is not None and hasattr(found, "kernel")
 
 
 class Progress:
     """Counts `unit`s done, of `total` where it is known; `note` adds a few words such as the loss."""
 
     def __init__(self, label: str, total: float | None = None, unit: str = "steps", start: float = 0) -> None:
-        self.label, self.total, self.unit = label, total, unit
+        self.total, self.unit = total, unit
+        self.label = label if _screen.whole is None else _screen.whole.head or label
         self._start, self._done, self._note = start, start, ""
         self._began = self._printed = time.monotonic()
+        self._pause, self._width = PLAIN_SECONDS, 0
+        self._notebook = in_notebook()
         self._rich: RichProgress | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
         self._began = self._printed = time.monotonic()
-        if sys.stderr.isatty():
+        self._pause = NOTEBOOK_SECONDS if self._notebook else PLAIN_SECONDS
+        if sys.stderr.isatty() and _screen.volume != "quiet":
             self._rich = RichProgress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.fields[state]}"),
+                TextColumn("{task.fields[state]}", markup=False),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
+                transient=_screen.whole is not None,
             )
             self._rich.start()
             self._task = self._rich.add_task(
@@ -50,9 +93,10 @@ class Progress:
         """`amount` more is done."""
         self._done += amount
         if self._rich is not None and self._task is not None:
-            self._rich.update(self._task, total=self.total, completed=self._done, state=self._state())
-        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._print(self._remaining())
+            state = ", ".join(filter(None, (self._state(), self._in_all())))
+            self._rich.update(self._task, total=self.total, completed=self._done, state=state)
+        elif time.monotonic() - self._printed >= self._pause:
+            self._print(self._remaining(), self._in_all())
 
     def skip(self, amount: float = 1) -> None:
         """`amount` more was done before: it counts, but not for the rate and the time that is left."""
@@ -65,18 +109,20 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line of its own, above the bar."""
-        if self._rich is not None:
+        if self._rich is None:
+            say(text)
+        elif _screen.whole is None or is_verbose():
             self._rich.console.print(visible(text), markup=False, highlight=False)
-        else:
-            print(visible(text), file=sys.stderr, flush=True)  # noqa: T201  plain progress is lines on standard error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._rich is not None:
             self._rich.stop()
-        elif kind is None:
+        elif kind is None and (_screen.whole is None or is_verbose() or self._width):
             self._print(f"in {duration(time.monotonic() - self._began)}")
+        if self._width:
+            _write("\n", notebook=True)
 
     def _state(self) -> str:
         count = f"{self._done:,.0f}" + (f"/{self.total:,.0f}" if self.total else "")
@@ -84,21 +130,134 @@ class Progress:
         rate = (self._done - self._start) / elapsed if elapsed > 0 else 0.0
         return f"{count} {self.unit}, {quantity(rate)}/s" + (f", {self._note}" if self._note else "")
 
-    def _remaining(self) -> str:
+    def _seconds_left(self) -> float | None:
         done = self._done - self._start
         if not self.total or done <= 0:
-            return ""
-        return f"{duration((time.monotonic() - self._began) * (self.total - self._done) / done)} left"
+            return None
+        return (time.monotonic() - self._began) * max(0.0, self.total - self._done) / done
 
-    def _print(self, rest: str) -> None:
+    def _remaining(self) -> str:
+        left = self._seconds_left()
+        return "" if left is None else f"{duration(left)} left"
+
+    def _in_all(self) -> str:
+        left = None if _screen.whole is None else _screen.whole.left(self._seconds_left())
+        return "" if left is None else f"about {duration(left)} in all"
+
+    def _print(self, *rest: str) -> None:
         self._printed = time.monotonic()
-        line = f"{self.label}: {self._state()}" + (f", {rest}" if rest else "")
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  plain progress is lines on standard error
+        line = ", ".join(filter(None, (f"{self.label}: {self._state()}", *rest)))
+        if self._notebook:
+            _write(f"\r{line:<{self._width}}", notebook=True)
+            self._width = len(line)
+        else:
+            self._pause = min(2 * self._pause, PLAIN_LONGEST)
+            _write(line + "\n")
+
+
+class Whole:
+    """A work of several phases: `[3/7] Make questions about the documents`, and how long all of them still take.
+
+    `phases` has a sentence for each name, in order. `seconds` says how long one may take; None, where nothing
+    is known yet, leaves the time for the whole unsaid. Those of `fixed` take as long as they are given; all others are
+    corrected by how fast the finished ones were. A phase of which nothing had to be done is up to date.
+    """
+
+    def __init__(
+        self,
+        phases: Mapping[str, str],
+        say: Callable[[str], None],
+        seconds: Callable[[str], float | None] = lambda name: None,
+        fixed: Iterable[str] = (),
+    ) -> None:
+        self._phases, self._say, self._seconds, self._fixed = dict(phases), say, seconds, frozenset(fixed)
+        self._now, self._worked, self._began = "", False, time.monotonic()
+        self._expected: float | None = None
+        self._pace: list[tuple[float, float]] = []  # expected and true seconds of finished phases
+        self._outer: Whole | None = None
+
+    def __enter__(self) -> Whole:
+        self._outer, _screen.whole = _screen.whole, self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish()
+        _screen.whole = self._outer
+
+    @property
+    def head(self) -> str:
+        """`[3/7] Make questions about the documents`; nothing before the first phase."""
+        if self._now not in self._phases:
+            return ""
+        number = list(self._phases).index(self._now) + 1
+        return f"[{number:>{len(str(len(self._phases)))}}/{len(self._phases)}] {self._phases[self._now]}"
+
+    def begin(self, name: str) -> None:
+        """The next phase."""
+        self._finish()
+        self._now, self._worked, self._began = name, False, time.monotonic()
+        self._expected = self._seconds(name)
+
+    def works(self) -> None:
+        """Something of this phase has to be done."""
+        if not self._worked and self._now in self._phases:
+            self._worked = True
+            left = self.left()
+            self._say(self.head + ("" if left is None else f" (about {duration(left)} left in all)"))
+
+    def drop(self, *names: str) -> None:
+        """Phases that are not needed after all."""
+        for name in names:
+            self._phases.pop(name, None)
+
+    def left(self, of_this: float | None = None) -> float | None:
+        """Seconds until everything is done; `of_this` is what the bar of this phase knows of it."""
+        names = list(self._phases)
+        later = [(name, self._seconds(name)) for name in names[names.index(self._now) + 1 :]]
+        if any(seconds is None for _, seconds in later) or (self._expected is None and of_this is None):
+            return None
+        mine = self._corrected(self._now, self._expected or 0.0) - (time.monotonic() - self._began)
+        rest = sum(self._corrected(name, seconds or 0.0) for name, seconds in later)
+        return max(mine, of_this or 0.0, 0.0) + rest
+
+    def _corrected(self, name: str, seconds: float) -> float:
+        expected = sum(expected for expected, _ in self._pace)
+        if name in self._fixed or expected < 1:
+            return seconds
+        return seconds * sum(true for _, true in self._pace) / expected
+
+    def _finish(self) -> None:
+        if self._worked and self._expected and self._now not in self._fixed:
+            self._pace.append((self._expected, time.monotonic() - self._began))
+        elif self._now in self._phases and not self._worked:
+            self._say(f"{self.head}: up to date")
 
 
 def say(text: str) -> None:
-    """A line for the user on standard error, beside the results."""
-    print(visible(text), file=sys.stderr, flush=True)  # noqa: T201
+    """A line for the user on standard error, beside the results; remarks of a part are left out of a whole."""
+    if _screen.whole is None or is_verbose():
+        announce(text)
+
+
+def announce(text: str) -> None:
+    """A line for the user that a whole shows too."""
+    _write(visible(text) + "\n", notebook=in_notebook())
+
+
+def complain(text: str) -> None:
+    """An error, which is shown whatever else is not."""
+    sys.stderr.write(visible(text) + "\n")
+    sys.stderr.flush()
+
+
+def _write(text: str, notebook: bool = False) -> None:
+    if _screen.volume != "quiet":
+        stream = sys.stdout if notebook else sys.stderr
+        stream.write(text)
+        stream.flush()
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from liebig.base.errors import CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
+from liebig.base.progress import say
 
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
@@ -109,7 +109,7 @@ def stage(
         else:
             if resume and left is not None:
                 changed = ", ".join(_changes(_flat(left), _flat(intent)))
-                sys.stderr.write(f"{partial} was left by a run that differs in {changed}: it is begun anew\n")
+                say(f"{partial} was left by a run that differs in {changed}: it is begun anew")
             _clear(partial)
             atomic_write(partial / INTENT, json.dumps(intent).encode())
         started = _now()

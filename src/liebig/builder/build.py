@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import html
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,7 +36,9 @@ from liebig.base import pipeline, workspace
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
+from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
+from liebig.base.progress import Whole, is_verbose, say
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, lessons, listwise, questions, training, user_questions
@@ -157,8 +160,30 @@ STAGES = (
 )
 
 
+def phases(config: BuildConfig) -> dict[str, str]:
+    """What a build does, in the order in which it does it."""
+    given = f"for {config.minutes:g} minutes"
+    training = "Train the encoder on the documents" if config.teacher is None else "Learn from the teacher"
+    found = {
+        "read": "Read the documents and cut them into passages",
+        "bm25": "Index the words (BM25)",
+        "reranker": "Copy the reranker",
+        "questions": "Make questions about the documents, to check systems with",
+        "train": f"{training} {given}",
+        "own": "Train on your questions",
+        "check": "Check which encoder and system answer best",
+        "vectors": "Encode and index all passages",
+    }
+    absent = {
+        "reranker": config.reranker is None,
+        "train": config.minutes <= 0,
+        "own": config.minutes <= 0 or config.questions is None,
+    }
+    return {name: words for name, words in found.items() if not absent.get(name)}
+
+
 class Builder:
-    """Runs stages below a retriever's folder, with a line for each; those that are up to date are skipped.
+    """Runs stages below a retriever's folder, in phases with a line each; those that are up to date are skipped.
 
     `table` has the stages that are commands, `own` those that are parts of a build or an update only. Whoever makes
     one holds the folder (`exclusive`); what killed runs left in it goes.
@@ -173,6 +198,9 @@ class Builder:
     ) -> None:
         self.table = {**table, **{stage.name: stage for stage in own}}
         self.out, self.say = out, say
+        self.whole = Whole({}, say)
+        self.took: dict[str, float] = {}  # seconds, by the names of the stages that were run
+        self.expected: dict[str, float] = {}  # seconds, by the names of phases; those that are known
         self.before = description.read(out) if description.is_retriever(out) else None
         description.remove_old(out, self.before)
 
@@ -202,10 +230,14 @@ class Builder:
     def _run(self, planned: Planned, up_to_date: bool) -> Path:
         name = planned.out.relative_to(self.out)
         if up_to_date:
-            self.say(f"{name}: up to date")
+            say(f"{name}: up to date")
         else:
-            self.say(f"{name}: {planned.stage.name} ...")
-            pipeline.run_stage(planned.stage, planned.config, planned.out)
+            self.whole.works()
+            say(f"{name}: {planned.stage.name} ...")
+            began = time.monotonic()
+            with without_text(not is_verbose()):  # what it prints as a command
+                pipeline.run_stage(planned.stage, planned.config, planned.out)
+            self.took[planned.name] = time.monotonic() - began
         return planned.out
 
 
@@ -269,18 +301,25 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
     if config.questions is not None:  # what is wrong with the file is said before the work begins
         user_questions.read_file(Path(config.questions))
-    collection = read_collection(builder, config, start)
-    bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
-    reranker = _reranker(builder, config)
-    checked, models = _check(builder, config, start, collection, reranker)
-    checks = check.read(checked)
-    choice = checks["choice"]
-    chosen = models[choice["encoder"]]
-    model = builder.part("model", {"model": str(chosen.model)})
-    query = (
-        None if chosen.query is None else builder.part("query", {"kind": "model", "model": str(chosen.query)})
-    )
-    index = index_vectors(builder, collection, model, chosen.vectors)
+    with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:
+        builder.whole = whole
+        whole.begin("read")
+        collection = read_collection(builder, config, start)
+        whole.begin("bm25")
+        bm25 = builder.part("bm25", {"collection": str(collection), "language": config.language})
+        reranker = _reranker(builder, config)
+        checked, models = _check(builder, config, start, collection, reranker)
+        checks = check.read(checked)
+        choice = checks["choice"]
+        chosen = models[choice["encoder"]]
+        whole.begin("vectors")
+        model = builder.part("model", {"model": str(chosen.model)})
+        query = (
+            None
+            if chosen.query is None
+            else builder.part("query", {"kind": "model", "model": str(chosen.query)})
+        )
+        index = index_vectors(builder, collection, model, chosen.vectors)
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
@@ -351,6 +390,7 @@ def _reranker(builder: Builder, config: BuildConfig) -> Path | None:
     """The folder of the reranker, if one is named."""
     if config.reranker is None:
         return None
+    builder.whole.begin("reranker")
     fields = {"model": str(model_folder(config.reranker)), "int8": config.rerank_int8}
     return builder.part("reranker", fields)
 
@@ -362,15 +402,19 @@ def _check(
 
     Of an encoder that is a good retriever already, the mean of before and after is what training gives.
     """
+    builder.whole.begin("questions")
     made = builder.work("questions", {"collection": str(collection), "seed": config.seed})
     given = _given(builder, config, collection)
     asked = made if given is None else given
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
     models = {check.START: Encoders(start)}
     vectors = {check.START: str(encode_passages(builder, "pool-start", asked, start))}
+    _expect(builder, config, collection, asked)
     fields: dict[str, Any] = {
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
+    if config.minutes > 0:
+        builder.whole.begin("train")
     if config.teacher is not None:
         models |= _teach(builder, config, model_folder(config.teacher), start, collection, made)
         for name, one in models.items():
@@ -386,11 +430,22 @@ def _check(
         models["trained"] = Encoders(trained)
         vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained))
     if given is not None and config.minutes > 0:
+        builder.whole.begin("own")
         fields["parts"], own = _train_on_questions(builder, fields, start)
         models[questions.OWN] = Encoders(own)
+    builder.whole.begin("check")
     if reranker is not None:
         fields |= {"reranker": str(reranker), "depth": config.rerank_depth}
     return builder.part("checks", fields), models
+
+
+def _expect(builder: Builder, config: BuildConfig, collection: Path, asked: Path) -> None:
+    """How long the rest takes, if passages are encoded as fast as those of the questions; a teacher may be slower."""
+    took = builder.took.get("pool-start")
+    if took is not None and config.teacher is None:
+        times = Collection(collection).count("passages") / max(1, Collection(asked).count("passages"))
+        both = 60 * config.minutes + took  # the trained encoder encodes the same passages
+        builder.expected |= {"train": both, "check": 0.0, "vectors": took * times}
 
 
 def _given(builder: Builder, config: BuildConfig, collection: Path) -> Path | None:

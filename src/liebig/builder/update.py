@@ -22,6 +22,7 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
+from liebig.base.progress import Whole
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import BuildConfig, Builder, absolute, encode_fields, read_collection
@@ -204,28 +205,36 @@ def update(
         return _update(Builder(table, out, say, STAGES), description.read(out), sources, strict)
 
 
+PHASES = {"read": "Read the documents and find what changed", "index": "Index the changes"}
+
+
 def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[str], strict: bool) -> Counts:
     out, say = builder.out, builder.say
     config = built_with(before, out, sources, strict)
-    # Passages were cut for the model that was trained, or is: of two it is the one of questions.
-    collection = read_collection(builder, config, out / str(before.query or before.model))
-    changes = builder.work("changes", {
-        "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index))
-    })  # fmt: skip
-    counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
-    if counts.nothing:
-        say("Nothing has changed.")
-        if collection.name != before.collection:
-            shutil.rmtree(collection)
-        return counts
-    now = replace(
-        before,
-        generation=before.generation + 1,
-        collection=collection.name,
-        bm25=_update_bm25(builder, before, changes, counts),
-        index=_update_index(builder, before, changes, counts),
-        more={**before.more, "sources": list(config.sources)},
-    )
+    with Whole(PHASES, say) as whole:
+        builder.whole = whole
+        whole.begin("read")
+        # Passages were cut for the model that was trained, or is: of two it is the one of questions.
+        collection = read_collection(builder, config, out / str(before.query or before.model))
+        changes = builder.work("changes", {
+            "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index))
+        })  # fmt: skip
+        counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
+        if counts.nothing:
+            whole.drop("index")
+            say("Nothing has changed.")
+            if collection.name != before.collection:
+                shutil.rmtree(collection)
+            return counts
+        whole.begin("index")
+        now = replace(
+            before,
+            generation=before.generation + 1,
+            collection=collection.name,
+            bm25=_update_bm25(builder, before, changes, counts),
+            index=_update_index(builder, before, changes, counts),
+            more={**before.more, "sources": list(config.sources)},
+        )
     description.write(out, now)
     description.remove_old(out, now)
     say(

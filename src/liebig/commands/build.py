@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from liebig.base.progress import say
+from liebig.base.progress import announce
 from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES
 from liebig.evaluation.report import assemble, find_stages, render
@@ -61,8 +61,8 @@ def command(
         rerank_depth=rerank_depth,
         rerank_int8=rerank_int8,
     )
-    build(STAGES, config, out, say)
-    say(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
+    build(STAGES, config, out, announce)
+    announce(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
 
 
 def write_report(out: Path) -> Path:

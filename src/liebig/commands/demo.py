@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +17,11 @@ import typer
 
 from liebig import encoders
 from liebig.base import pipeline
+from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
-from liebig.base.progress import duration, say
+from liebig.base.progress import Whole, announce, duration, is_verbose
 from liebig.commands import STAGES
+from liebig.commands.plan import known_seconds
 from liebig.demo import recipe, results
 from liebig.search.retriever_folder import write
 from liebig.train.log import warnings_of
@@ -42,11 +42,12 @@ def run(
     """Run the stages with a line for each, print the results, and write a retriever and a page."""
     began, stages = time.monotonic(), {**table, **recipe.OWN}
     first = recipe.first_half(source, minutes)
-    run_stages(pipeline.plan_stages(stages, first, out), say, 0)
-    choice = results.choose(out)
-    second = recipe.second_half(choice.found)
-    planned = pipeline.plan_stages(stages, {**first, **second}, out)
-    run_stages(planned[len(first) :], say, len(first))
+    with Whole(recipe.LINES, say, _seconds(pipeline.plan_stages(stages, first, out)), ["model"]) as whole:
+        run_stages(whole, pipeline.plan_stages(stages, first, out))
+        choice = results.choose(out)
+        second = recipe.second_half(choice.found)
+        planned = pipeline.plan_stages(stages, {**first, **second}, out)
+        run_stages(whole, planned[len(first) :])
     write(out, choice.description())
     page = out / "report" / "report.html"
     short = warnings_of(out / "model")
@@ -56,18 +57,17 @@ def run(
         webbrowser.open(page.resolve().as_uri())
 
 
-def run_stages(planned: Sequence[Planned], say: Say, before: int) -> None:
-    """Run stages quietly, with a line for each; `before` stages were run before them."""
-    for number, item in enumerate(planned, before + 1):
-        head = f"[{number:>2}/{len(recipe.LINES)}] {recipe.LINES[item.name]}"
-        if item.up_to_date:
-            say(f"{head}: up to date")
-            continue
-        say(head)
-        began = time.monotonic()
-        with redirect_stdout(StringIO()):
-            pipeline.run_stage(item.stage, item.config, item.out)
-        say(f"        {duration(time.monotonic() - began)}: {item.out}")
+def run_stages(whole: Whole, planned: Sequence[Planned]) -> None:
+    """Run stages without what they print as commands."""
+    with without_text(not is_verbose()):
+        pipeline.run_within(whole, planned)
+
+
+def _seconds(planned: Sequence[Planned]) -> Callable[[str], float | None]:
+    """How long the stages up to the rankings take; those after them take seconds."""
+    known, by_name = known_seconds(), {item.name: item for item in planned}
+    short = {"found", "found-before"}
+    return lambda name: known(by_name[name]) if name in by_name and name not in short else 0.0
 
 
 def closing(out: Path, page: Path, seconds: float) -> list[str]:
@@ -98,4 +98,4 @@ def command(
 
         liebig demo --open
     """
-    run(STAGES, out, say, show=show)
+    run(STAGES, out, announce, show=show)

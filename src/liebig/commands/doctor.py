@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from liebig.base.errors import DataError
-from liebig.base.output import print_json
+from liebig.base.json_output import print_json
 from liebig.doctor.machine_check import Finding
 
 

@@ -28,7 +28,7 @@ from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Progress
+from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection, is_collection
@@ -421,7 +421,7 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
         config,
     )
     if said:
-        sys.stderr.write(said + "\n")
+        say(said)
 
 
 def cut_says(cut: Cut, length: int, positions: int, config: EncodeConfig) -> str:

@@ -30,8 +30,8 @@ from liebig.base import config as recipes, pipeline
 from liebig.base.config import nearest
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.hub import model_folder
+from liebig.base.json_output import print_json
 from liebig.base.machine import cores, memory
-from liebig.base.output import print_json
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
@@ -322,6 +322,44 @@ def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> I
     for item in stages:
         if item.stage.name in ESTIMATORS:
             yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
+
+
+SHORT = {
+    "init",
+    "passages",
+    "index",
+    "fuse",
+    "convert",
+    "import",
+    "average",
+    "evaluate",
+    "compare",
+    "curve",
+    "report",
+}
+
+
+def known_seconds() -> Callable[[Planned], float | None]:
+    """How long a stage takes on this machine, as far as the data it reads exists; None where nothing is known."""
+    machine = None
+
+    def seconds(item: Planned) -> float | None:
+        nonlocal machine
+        if item.stage.name in SHORT or item.stage.part_of:
+            return 0.0
+        if item.minutes is not None:
+            return 60 * item.minutes
+        source = getattr(item.config, "source", getattr(item.config, "collection", None))
+        if (
+            item.stage.name not in ("encode", "bm25", "prepare")
+            or source is None
+            or not is_collection(source)
+        ):
+            return None
+        machine = machine or calibrate()
+        return ESTIMATORS[item.stage.name](item.name, item.config, machine, Corpus(1, 1)).seconds
+
+    return seconds
 
 
 def whole(estimates: Sequence[Estimate], machine: Machine) -> Plan:

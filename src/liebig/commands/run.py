@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,15 @@ import typer
 
 from liebig.base import machine, pipeline
 from liebig.base.errors import RecipeError
-from liebig.base.progress import say
-from liebig.commands import STAGES
+from liebig.base.pipeline import Planned
+from liebig.base.progress import announce
+from liebig.commands import STAGES, commands
+
+
+def in_words(item: Planned) -> str:
+    """A stage as it is shown while it runs: its name, and what its command does."""
+    does = re.split(r"[,;:.]", commands()[item.stage.name].help)[0]
+    return f"{item.name}: {does[0].lower()}{does[1:]}"
 
 
 def command(
@@ -39,7 +47,10 @@ def command(
     folder = out if out is not None else Path("runs") / recipe.stem
     planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
     if not only_plan:
-        pipeline.run(planned, say)
+        from liebig.commands.plan import known_seconds
+
+        pipeline.run(planned, announce, in_words, known_seconds())
+        announce(f"Done. Every stage has its folder in {folder}.")
     for item in planned if only_plan else ():
         typer.echo(f"{item.name}: liebig {item.stage.name}")
         if item.stage.plan is not None:

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, RecipeError
-from liebig.base.output import print_json, printable
+from liebig.base.json_output import print_json, printable
 from liebig.base.progress import say, visible
 from liebig.base.records import Passage
 from liebig.bm25 import search as bm25

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from liebig.base.progress import say
+from liebig.base.progress import announce
 from liebig.builder.update import update
 from liebig.commands import STAGES
 from liebig.commands.build import DEFAULTS, option
@@ -29,4 +29,4 @@ def command(
 
         liebig update runs/articles
     """
-    update(STAGES, folder, sources or [], say, strict)
+    update(STAGES, folder, sources or [], announce, strict)

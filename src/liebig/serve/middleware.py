@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from liebig.base.output import to_json
+from liebig.base.json_output import to_json
 from liebig.serve.metrics import Metrics
 from liebig.serve.replies import Busy, Refusal, body as error_body
 

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from liebig.base.errors import LiebigError
-from liebig.base.output import to_json
+from liebig.base.json_output import to_json
 
 KINDS = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",

@@ -16,13 +16,13 @@ best weights, puts the parameters of a sharded model together, and removes the c
 from __future__ import annotations
 
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from liebig.base.progress import say
 from liebig.base.workspace import Folder
 from liebig.train.checkpoint import load_checkpoint, put_module, take_module
 from liebig.train.distributed import World, joined, sharded
@@ -152,4 +152,4 @@ class TrainingStage(ABC, Generic[C, Obj]):
     def say(self, text: str) -> None:
         """Tell the user something, once for all processes."""
         if self.world.first:
-            sys.stderr.write(text + "\n")
+            say(text)
