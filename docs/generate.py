@@ -24,7 +24,7 @@ HEAD = """# The command line
 This page has what all commands share, and then the `--help` of each, written by `make docs`.
 
 Results go to standard output; progress, warnings and errors go to standard error. `--quiet` prints results and errors
-only; `--verbose` adds the remarks of every stage, the warnings of other libraries, and the traceback of an error. Both may
+only; `--verbose` adds remarks of every stage, warnings of other libraries, and the traceback of an error. Both may
 stand before or behind the command's name. [`--json`](json.md) prints results for programs.
 
 | exit code | meaning |
