@@ -69,13 +69,17 @@ def beir(data: Path, sets: list[str], folder: Path) -> float:
     for name in sets:
         passages, queries, judged = load(data / name)
         texts = list(queries.values())
-        sides = {"ours": Ours(passages, folder / name), "bm25s": Theirs(passages, folder / name)}
+        sides: dict[str, Ours | Theirs] = {
+            "ours": Ours(passages, folder / name),
+            "bm25s": Theirs(passages, folder / name),
+        }
         indexing = fastest({system: side.index for system, side in sides.items()}, rounds=3)
         searches = {system: partial(side.search, texts) for system, side in sides.items()}
         searching = fastest(searches, rounds=15)
         print(f"{name}: {len(passages):,} passages, {len(queries):,} queries")
         for system, search in searches.items():
-            quality = ndcg(*search(), passages, queries, judged)
+            numbers, scores = search()
+            quality = ndcg(numbers, scores, passages, queries, judged)
             print(
                 f"  {system:6} index {indexing[system]:6.2f} s   {len(queries) / searching[system]:9.0f} queries/s   "
                 f"nDCG@10 {quality:.4f}"

@@ -14,6 +14,7 @@ from liebig.base import npy, workspace
 from liebig.base.errors import CorruptError, DataError, RecipeError
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
+from liebig.bm25 import kernels, search
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
 from liebig.bm25.doc2query import GeneratedQueries
 from liebig.bm25.index import plain
@@ -142,16 +143,44 @@ def test_threads_and_chunks_change_nothing(tmp_path):
 
 
 def test_cached_scores_change_nothing(tmp_path, monkeypatch):
-    from liebig.bm25 import search as terms
-
     first = build(tmp_path / "ix", passages(300), words=2000)
     queries = texts(80, seed=4)
     once = [found(BM25.open(tmp_path / "ix", hashes=False), [query], 20)[0] for query in queries[:10]]
     again = [found(first, queries, 20) for _ in range(3)]
     assert again[0][:10] == once
     assert again[0] == again[1] == again[2]
-    monkeypatch.setattr(terms, "CACHED_SCORES", 200)
+    monkeypatch.setattr(search, "CACHED_SCORES", 200)
     assert found(BM25.open(tmp_path / "ix"), queries * 2, 20)[:80] == again[0]
+
+
+@pytest.mark.parametrize("window", [1, 32, 301, 2048])
+@pytest.mark.parametrize("k", [5, 40, 600])
+def test_windows_change_nothing(tmp_path, monkeypatch, window, k):
+    index = build(tmp_path / "ix", passages(500))
+    mask = np.random.default_rng(5).random(500) < 0.4
+    whole, filtered = index.search(QUERIES, k), index.search(QUERIES, k, mask=mask)
+    monkeypatch.setattr(kernels, "WINDOW", window)
+    for _ in range(2):  # the second time with cached scores
+        for ours, reference in (
+            (index.search(QUERIES, k), whole),
+            (index.search(QUERIES, k, mask=mask), filtered),
+        ):
+            assert np.array_equal(ours.numbers, reference.numbers)
+            assert np.array_equal(ours.scores, reference.scores)
+
+
+@pytest.mark.parametrize("title_weight", [1.0, 9.0, 1.5])
+def test_tables_change_nothing(tmp_path, monkeypatch, title_weight):
+    index = build(tmp_path / "ix", passages(900), Settings(title_weight=title_weight))
+    queries = [*QUERIES, *texts(20, seed=8)]
+    expected = found(index, queries)
+    monkeypatch.setattr(search, "CACHED_SCORES", 3000)  # too few for the postings of all terms
+    small = BM25.open(tmp_path / "ix")
+    assert [found(small, queries) for _ in range(2)] == [expected] * 2
+    kinds = {min(cached, 0) if cached > -2 else "table" for cached in small._table._segments[0].cached}
+    assert kinds >= {0, "table"}
+    monkeypatch.setattr(search, "MOST_NORMS", 0)
+    assert found(BM25.open(tmp_path / "ix"), queries * 2)[: len(queries)] == expected
 
 
 def test_ties_keep_the_order_of_insertion_at_the_border_too(tmp_path):

@@ -4,7 +4,8 @@ Document frequencies and the average length are summed over all segments when ne
 search time. Equal scores are ordered by insertion. A word of a query is looked up in one table, which has its idf and
 its term number in each segment; from the second time on, the scores that the term gives to its passages are cached,
 because questions share their words. Cost of a query: a pass over the postings of its terms and over one float per
-passage. Memory: 12 bytes per passage, the terms, and at most 128 MB of cached scores; everything else is memory-mapped.
+passage, in the processor's cache. Memory: 9 bytes per passage, the terms, and at most 128 MB of cached scores;
+everything else is memory-mapped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
 
@@ -37,11 +37,12 @@ SUMMARY = "bm25.json"
 CHUNK = 64  # queries that a thread gets at once
 CACHED_WORDS = 1 << 20  # distinct words cached before the cache is cleared
 CACHED_SCORES = 1 << 25  # term scores cached, 4 bytes each
+MOST_NORMS = 1 << 12  # distinct norms of a segment up to which tables are used
 
 
 @dataclass(frozen=True)
 class SegmentTerms:
-    """Query terms in one segment: their numbers (-1: absent), where their cached scores start (-1: none), the cache."""
+    """Query terms in one segment: their numbers (-1: absent), what is cached (see `kernels.search`), and the cache."""
 
     numbers: Longs
     cached: Longs
@@ -57,11 +58,26 @@ class QueryTerms:
     segments: list[SegmentTerms]
 
 
+class Norms:
+    """k1 * (1 - b + b * length / average) of every passage; infinite for deleted ones, whose scores so become 0.
+
+    Lengths repeat, so there are few distinct norms: `codes` are their numbers, for tables. Both are empty if there are
+    too many to be useful.
+    """
+
+    def __init__(self, values: Doubles) -> None:
+        self.values = values
+        distinct = np.unique(values)
+        self.distinct = distinct if len(distinct) <= MOST_NORMS else distinct[:0]
+        kind = np.uint8 if len(self.distinct) <= 256 else np.uint16
+        self.codes = np.searchsorted(self.distinct, values if len(self.distinct) else values[:0]).astype(kind)
+
+
 class SegmentCache:
     """The numbers and cached scores of query terms in one segment."""
 
-    def __init__(self, segment: Segment, norm: Doubles, size: int) -> None:
-        self.segment, self._norm, self._size = segment, norm, size
+    def __init__(self, segment: Segment, norms: Norms, size: int) -> None:
+        self.segment, self._norms, self._size = segment, norms, size
         self.numbers, self.cached = array("q"), array("q")
         self._scores, self._used = np.zeros(0, np.float32), 0
 
@@ -80,17 +96,26 @@ class SegmentCache:
         number = self.numbers[place]
         if number < 0:
             return
-        start, end = self.segment.starts[number], self.segment.starts[number + 1]
-        used = int(self._used + end - start)
-        if used > self._size:
-            return
+        postings = slice(self.segment.starts[number], self.segment.starts[number + 1])
+        docs, tf = self.segment.docs[postings], self.segment.tf[postings]
+        table = kernels.TABLE_ROWS * len(self._norms.distinct)
+        if (scores := self._take(len(docs), self._size // 4 * 3)) is not None:
+            self.cached[place] = self._used - len(docs)
+            kernels.score_term(idf, docs, tf, self._norms.values, scores)
+        elif 0 < table < len(docs) and (scores := self._take(table, self._size)) is not None:
+            self.cached[place] = -2 - (self._used - table)
+            kernels.fill_table(idf, self._norms.distinct, scores)
+
+    def _take(self, count: int, limit: int) -> Floats | None:
+        """Room for that many scores, if no more than `limit` are then used; what is left is for tables."""
+        used = self._used + count
+        if used > limit:
+            return None
         if used > len(self._scores):  # grows by doubling; searches under way keep the array they were given
             size = min(self._size, max(2 * len(self._scores), used))
             self._scores = np.concatenate([self._scores, np.zeros(size - len(self._scores), np.float32)])
-        scores = self._scores[self._used : used]
-        kernels.score_term(idf, self.segment.docs[start:end], self.segment.tf[start:end], self._norm, scores)
-        self.cached[place] = self._used
-        self._used = used
+        scores, self._used = self._scores[self._used : used], used
+        return scores
 
     def terms(self, places: Longs) -> SegmentTerms:
         """The terms at these places of the table."""
@@ -101,7 +126,7 @@ class SegmentCache:
 class TermTable(dict[str, int]):
     """Word -> its place in the arrays of terms; -1 for a stop word and for a term that no passage has."""
 
-    def __init__(self, analyzer: Analyzer, segments: Sequence[Segment], norms: Sequence[Doubles]) -> None:
+    def __init__(self, analyzer: Analyzer, segments: Sequence[Segment], norms: Sequence[Norms]) -> None:
         super().__init__()
         self._analyzer = analyzer
         self._documents = sum(len(segment) - len(segment.deleted) for segment in segments)
@@ -268,22 +293,22 @@ class BM25:
 
     def _search(self, terms: QueryTerms, k: int, mask: Flags | None) -> Ranked:
         parts = []
-        for start, segment, norm, local in zip(self.starts, self.segments, self._norms, terms.segments):
+        for start, segment, norms, local in zip(self.starts, self.segments, self._norms, terms.segments):
             k_here = min(k, max(len(segment), 1))
             hits = Ranked.nothing(len(terms.ends), k_here)
             live = np.zeros(0, bool) if mask is None else mask[start : start + len(segment)]
-            with _ZeroBuffer(self._buffers, len(segment)) as buffer:
-                kernels.search(
-                    local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf, norm,
-                    live, local.scores, buffer, buffer.view(np.int32), hits.scores, hits.numbers,
-                )  # fmt: skip
+            sums = np.zeros(max(1, min(len(segment), kernels.WINDOW)), np.float32)
+            kernels.search(
+                local.numbers, terms.idf, local.cached, terms.ends, segment.starts, segment.docs, segment.tf,
+                norms.values, norms.codes, len(norms.distinct), live, local.scores, sums, sums.view(np.int32),
+                hits.scores, hits.numbers,
+            )  # fmt: skip
             hits.numbers[hits.numbers >= 0] += start
             parts.append(hits)
         return merge(parts, k)
 
     @cached_property
-    def _norms(self) -> list[Doubles]:
-        """k1 * (1 - b + b * length / average) of every passage; infinite for deleted ones, whose scores so become 0."""
+    def _norms(self) -> list[Norms]:
         weights, k1, b = self.settings.weights, self.settings.k1, self.settings.b
         total = float(_weighted(sum(segment.totals for segment in self.segments), weights))
         average = total / len(self) if total else 1.0
@@ -291,31 +316,8 @@ class BM25:
         for segment in self.segments:
             norm = k1 * ((1 - b) + b * _weighted(segment.lengths.T, weights) / average)
             norm[segment.deleted] = np.inf
-            norms.append(norm)
+            norms.append(Norms(norm))
         return norms
-
-    @cached_property
-    def _buffers(self) -> SimpleQueue[Floats]:
-        return SimpleQueue()
-
-
-class _ZeroBuffer:
-    """Zeros for the scores of a segment, reused: the search clears them, because clearing all would cost more."""
-
-    def __init__(self, free: SimpleQueue[Floats], size: int) -> None:
-        self._free, self._size = free, size
-
-    def __enter__(self) -> Floats:
-        try:
-            self._row = self._free.get_nowait()
-        except Empty:
-            self._row = np.zeros(0, np.float32)
-        if len(self._row) < self._size:
-            self._row = np.zeros(self._size, np.float32)
-        return self._row[: self._size]
-
-    def __exit__(self, *_: object) -> None:
-        self._free.put(self._row)
 
 
 def _weighted(lengths: Any, weights: Doubles) -> Any:
