@@ -25,13 +25,13 @@ import torch
 
 from liebig.base.machine import cores
 from liebig.model.encoder import Encoder
+from liebig.model.torch_model import TorchModel
 from liebig.search.embed import (
     TOKENS_CPU,
     TOKENS_CUDA,
     TOKENS_ONNX,
     Item,
     Plan,
-    TorchModel,
     Workers,
     encode,
     frame_of,

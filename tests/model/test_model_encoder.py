@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from liebig.base.errors import ModelError
+from liebig.model.cpu_forward import LeanForward
 from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize
 from liebig.model.packed import Packed
 from tests.worlds.models import TEXTS, tiny, tokenizer
@@ -26,6 +27,23 @@ def test_batching_does_not_change_the_vectors(budget: int) -> None:
     assert together.shape == (len(TEXTS), 32)
     assert together.dtype == np.float32
     assert np.allclose(together, alone, rtol=0, atol=2e-6)
+
+
+def test_many_texts_go_through_the_lean_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, rows = small(pooling="mean").train(), []
+    plain = LeanForward.__call__
+    monkeypatch.setattr(LeanForward, "__call__", lambda self, row: rows.append(row) or plain(self, row))
+    texts = TEXTS * 20
+    lean = encoder.encode_texts(texts, token_budget=64)
+    assert len(rows) > 2
+    assert encoder.training
+    with torch.no_grad():  # weights are read at every call
+        next(encoder.backbone.parameters()).mul_(1.5)
+    assert not np.allclose(encoder.encode_texts(texts, token_budget=64), lean, rtol=0, atol=1e-3)
+    del rows[:]
+    alone = encoder.encode_texts(texts[:1])
+    assert not rows
+    assert np.allclose(encoder.encode_texts(texts, token_budget=64)[0], alone[0], rtol=0, atol=2e-6)
 
 
 def test_encoding_is_the_forward_of_the_packed_row() -> None:

@@ -27,7 +27,8 @@ from liebig.model.backbone import Backbone
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.model.loading import FolderBackbone
-from liebig.search.embed import Embedder, Item, PackedRow, Plan, TorchModel, Workers, frame_of
+from liebig.model.torch_model import PackedRow, TorchModel
+from liebig.search.embed import Embedder, Item, Plan, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
 from liebig.text.layout import Layout, RoleLayout
 from liebig.text.tokenizer import Tokenizer

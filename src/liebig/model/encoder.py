@@ -109,8 +109,7 @@ POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
 
 
 Similarity = Literal["dot", "cosine"]
-# Tokens in one packed row when encoding: what fits a cache, what fills a GPU.
-TOKENS, TOKENS_CUDA = 4_096, 32_768
+TOKENS, TOKENS_CUDA = 4_096, 32_768  # in one packed row: of pairs of texts on a CPU, of anything on a GPU
 ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
@@ -328,7 +327,6 @@ class Encoder(nn.Module):
             how.ids(texts), token_budget=token_budget, unit=unit, half=half, skip=self.skip(how)
         )
 
-    @torch.inference_mode()
     def encode_rows(
         self,
         rows: Ragged,
@@ -339,21 +337,17 @@ class Encoder(nn.Module):
         skip: int = 0,
     ) -> NDArray[np.float32]:
         """Vectors of tokenised texts (special tokens included), N x D; the mode of training is left as it was."""
-        was_training = self.training
-        self.eval()
-        device = self.device
-        budget = token_budget or (TOKENS_CUDA if device.type == "cuda" else TOKENS)
-        out_ND = torch.empty(len(rows), self.width, device=device)
-        short = self.in_half(half)
-        for numbers in split_by_budget(rows.lengths, budget):
-            packed = Packed.from_ragged(rows.take(numbers)).to(device)
-            vectors_BD = self.row_vectors(packed, self._last, unit=unit, half=short, skip=skip)
-            out_ND[torch.from_numpy(numbers).to(device)] = vectors_BD
-        self.train(was_training)
-        return out_ND.cpu().numpy()
+        from liebig.model.torch_model import TOKENS_CPU, TorchModel
 
-    def _last(self, packed: Packed) -> Tensor:
-        return self.backbone(packed).last
+        was_training = self.training
+        budget = token_budget or (TOKENS_CUDA if self.device.type == "cuda" else TOKENS_CPU)
+        packed = ((rows.take(numbers), numbers) for numbers in split_by_budget(rows.lengths, budget))
+        several = len(rows.values) > 2 * budget
+        # anew for each call, because training changes the weights
+        model = TorchModel(self, half=half, unit=unit, skip=skip, lean=several)
+        vectors = model.start(packed, len(rows))()
+        self.train(was_training)
+        return vectors
 
     def row_vectors(
         self,

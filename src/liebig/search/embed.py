@@ -1,12 +1,12 @@
 """The one way from texts to vectors: tokens, packed rows, the model, vectors in the order of the texts.
 
-`Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device, the lean CPU
-forward (`embed_cpu`), or an ONNX export (`embed_onnx`). `vectors` answers now; `stream` takes any number of texts, a
-window at a time: windows are tokenised ahead of the model, in processes where it runs on a GPU, texts longer than the
-model takes are cut or become several pieces that overlap, pieces are sorted by length and packed up to a budget of
-tokens, so rows hold no padding. Rows are copied to the device while the row before is computed, and a window's vectors
-come back while the next is under way. Memory: a few windows. Cost: the model's on real tokens; index arithmetic and
-copying cost 1 ns per token.
+`Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device
+(`model/torch_model.py`, with a lean forward on a CPU), or an ONNX export (`embed_onnx`). `vectors` answers now;
+`stream` takes any number of texts, a window at a time: windows are tokenised ahead of the model, in processes where it
+runs on a GPU, texts longer than the model takes are cut or become several pieces that overlap, pieces are sorted by
+length and packed up to a budget of tokens, so rows hold no padding. Rows are copied to the device while the row before
+is computed, and a window's vectors come back while the next is under way. Memory: a few windows. Cost: the model's on
+real tokens; index arithmetic and copying cost 1 ns per token.
 
 N texts of a window, P pieces, T tokens, D width of the vectors.
 """
@@ -27,17 +27,15 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from liebig.base.hub import model_folder
 from liebig.base.machine import cores, helpers
 from liebig.base.records import Title
 from liebig.model.encoder import Encoder
 from liebig.model.onnx_graph import is_export
-from liebig.model.packed import Packed
+from liebig.model.torch_model import TOKENS_CPU, PackedRow, TorchModel, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search import tokenise_worker
-from liebig.search.embed_cpu import LeanForward, supports
 from liebig.search.embed_onnx import OnnxModel
 from liebig.text.layout import Record, Role, RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -232,15 +230,10 @@ def _joined(group: Sequence[Item], prompt: NDArray[np.int32]) -> Ragged:
 
 Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
-TOKENS_CPU, TOKENS_ONNX, TOKENS_CUDA = 1024, 512, 65_536  # of a row: what a cache holds, what fills a GPU
+TOKENS_ONNX, TOKENS_CUDA = 512, 65_536  # of a row: what a cache holds, what fills a GPU
 WINDOW = 8192  # texts tokenised and sorted by length together
 MOST_WORKERS = 12  # processes that tokenise; more do not keep a GPU busier
 CHARACTERS = 4  # per token, in the estimate that batches of requests are made by
-PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
-
-
-def nothing(count: float) -> None:
-    """The progress callback of a caller that shows none."""
 
 
 class Model(Protocol):
@@ -255,60 +248,6 @@ class Model(Protocol):
 
         What is returned waits for them; `done` is told the tokens of every row that was computed or set going.
         """
-
-
-class TorchModel:
-    """An encoder run by torch, on its device; on a CPU every core has rows of its own, so none waits for another."""
-
-    def __init__(
-        self, encoder: Encoder, *, half: bool | None = None, unit: bool = False, skip: int = 0
-    ) -> None:
-        self.encoder, self.width = encoder.eval(), encoder.width
-        self._unit, self._skip = unit, skip
-        self._device = encoder.device
-        self._cuda = self._device.type == "cuda"
-        self._half = encoder.in_half(half)
-        self._threads = 1 if self._cuda else torch.get_num_threads()
-        lean = not self._half and supports(encoder.backbone)
-        self._states = LeanForward(encoder.backbone) if lean else lambda row: encoder.backbone(row).last
-
-    def start(
-        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
-    ) -> Callable[[], Floats]:
-        out_PD = torch.empty(count, self.width, device=self._device)
-        if self._threads == 1:
-            for tokens, numbers in packed:
-                done(self._row(tokens, numbers, out_PD))
-        else:
-            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                for size in pool.map(lambda row: self._row(row[0], row[1], out_PD), packed):
-                    done(size)
-        return self._fetch(out_PD)
-
-    @torch.inference_mode()
-    def _row(self, tokens: Ragged, numbers: Longs, out_PD: Tensor) -> int:
-        row = Packed.from_ragged(tokens)
-        row = row.pin().to(self._device, non_blocking=True) if self._cuda else row
-        vectors = self.encoder.row_vectors(
-            row, self._states, unit=self._unit, half=self._half, skip=self._skip
-        )
-        out_PD[torch.from_numpy(numbers).to(self._device, non_blocking=True)] = vectors
-        return len(tokens.values)
-
-    def _fetch(self, out_PD: Tensor) -> Callable[[], Floats]:
-        """Copy back as soon as these vectors are there, not when all that follows is."""
-        if not self._cuda:
-            return out_PD.numpy
-        host = torch.empty(out_PD.shape, pin_memory=True)
-        host.copy_(out_PD, non_blocking=True)
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(self._device))
-
-        def wait() -> Floats:
-            done.synchronize()
-            return np.array(host.numpy())
-
-        return wait
 
 
 @dataclass(frozen=True)

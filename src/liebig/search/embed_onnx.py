@@ -25,7 +25,7 @@ from liebig.model.loading import quiet
 from liebig.model.onnx_graph import needs, padded, session, write_graph
 
 if TYPE_CHECKING:
-    from liebig.search.embed import PackedRow
+    from liebig.model.torch_model import PackedRow
 
 Floats = NDArray[np.float32]
 
