@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
-from liebig.base import workspace
+from liebig.base import hub, workspace
 from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
 from liebig.base.progress import say
@@ -16,7 +17,8 @@ from liebig.export.exported import Target
 
 Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MODELS = ("sentence-transformers", "onnx")
+PUSHED: Kind = "sentence-transformers"
+MODELS = (PUSHED, "onnx")
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -29,8 +31,11 @@ def export(
     int8: bool = False,
     width: int | None = None,
     uri: str | None = None,
+    evaluations: Sequence[Path] = (),
+    push: str | None = None,
+    private: bool = False,
 ) -> str:
-    """Write an export into a folder of its own; gives a sentence about it."""
+    """Write an export into a folder of its own, and upload it where that is wanted; gives a sentence about it."""
     if kind not in KINDS:
         raise RecipeError(f"there is no export to {kind!r}", fix=nearest(kind, KINDS))
     if not NAME.fullmatch(name):
@@ -46,21 +51,45 @@ def export(
         )
     if uri is not None and kind != "milvus":
         raise RecipeError(f"--uri is for milvus, not for {kind}", fix="leave --uri out")
+    if (evaluations or push is not None) and kind != PUSHED:
+        raise RecipeError(
+            f"--evaluation and --push are for {PUSHED}, not for {kind}", fix=f"use --to {PUSHED}"
+        )
+    if evaluations and width is not None:
+        raise RecipeError(
+            "the evaluation is of vectors of full width",
+            fix="export with --width first, evaluate what comes out, and export that with --evaluation",
+        )
+    if private and push is None:
+        raise RecipeError("--private is for --push", fix="add --push ORG/NAME")
+    if push is not None:
+        hub.check_push(push)
     target = Target.of(source)
     recipe = {"to": kind, "name": name, "int8": int8, "width": width, "uri": uri}
     inputs = target.inputs(rows=kind not in MODELS)
+    inputs |= {f"evaluation.{number}": path for number, path in enumerate(evaluations)}
     with workspace.stage(out, kind="export", recipe=recipe, inputs=inputs, resume=False) as folder:
-        return _write(target, kind, folder.path, name, int8, width, uri)
+        said = _write(target, kind, folder.path, name, int8, width, uri, evaluations)
+    if push is not None:
+        said = f"{said} Uploaded to {hub.push(out, push, private=private)}"
+    return said
 
 
 def _write(
-    target: Target, kind: str, path: Path, name: str, int8: bool, width: int | None, uri: str | None
+    target: Target,
+    kind: str,
+    path: Path,
+    name: str,
+    int8: bool,
+    width: int | None,
+    uri: str | None,
+    evaluations: Sequence[Path],
 ) -> str:
     """The writer of a kind is imported when it is wanted."""
     if kind == "sentence-transformers":
         from liebig.export.models import to_sentence_transformers
 
-        return to_sentence_transformers(target, path, width)
+        return to_sentence_transformers(target, path, width, evaluations)
     if kind == "onnx":
         from liebig.export.models import to_onnx
 
@@ -95,6 +124,15 @@ def command(
     uri: Annotated[
         str | None, typer.Option(help="Address of a Milvus server [default: embedded in a file].")
     ] = None,
+    evaluation: Annotated[
+        list[Path] | None,
+        typer.Option(help="What liebig evaluate wrote about this model, for its card; may be repeated."),
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="ORG/NAME", help="Upload the model folder to the Hugging Face hub."),
+    ] = None,
+    private: Annotated[bool, typer.Option(help="Make the uploaded model private.")] = False,
 ) -> None:
     """Write a retriever for other software: its model with a card, or its passages with their vectors.
 
@@ -103,4 +141,8 @@ def command(
         liebig export runs/articles --to pgvector --out runs/pgvector
     """
 
-    say(f"{out}: {export(source, to, out, name=name, int8=int8, width=width, uri=uri)}")
+    said = export(
+        source, to, out, name=name, int8=int8, width=width, uri=uri, evaluations=evaluation or (), push=push,
+        private=private,
+    )  # fmt: skip
+    say(f"{out}: {said}")

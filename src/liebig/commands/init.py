@@ -97,7 +97,7 @@ def run(config: InitConfig, folder: Folder) -> None:
         split=config.split,
         tokenizer=config.tokenizer,
         topic=config.topic,
-        columns={**config.columns},
+        columns={str(name): column for name, column in config.columns.items()},
         format=config.format_of_files,
         skipped=skipped,
     )

@@ -6,14 +6,16 @@ Everything in it is read from the manifests and checks beside the model; what is
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from liebig.base import workspace
-from liebig.base.errors import LiebigError
+from liebig.base.errors import DataError, LiebigError
 from liebig.builder.check import sentences
 from liebig.collection.collection import Collection
+from liebig.evaluation.scoring import Results, read_results
+from liebig.evaluation.tables import markdown, task_rows
 from liebig.export.exported import Target
 from liebig.model.encoder import Encoder
 from liebig.model.folder import usage
@@ -23,19 +25,59 @@ HEAD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, feature-extraction, liebig]
----
+{index}---
 """
+TASKS = {  # in sentence-transformers' words
+    "judgements": ("information-retrieval", "Information Retrieval"),
+    "answers": ("information-retrieval", "Information Retrieval"),
+    "candidates": ("reranking", "Reranking"),
+    "pairs": ("semantic-similarity", "Semantic Similarity"),
+    "triplets": ("triplet", "Triplet"),
+}
 
 
-def card(target: Target, encoder: Encoder) -> str:
+def evaluations_of(target: Target, folders: Sequence[Path]) -> list[Results]:
+    """The results of evaluations of this very model; those of another are refused."""
+    for folder in folders:
+        evaluated = workspace.read_manifest(folder).inputs.get("system")
+        if evaluated != workspace.digest(target.model):
+            raise DataError(
+                "this is not an evaluation of the model that is exported",
+                file=folder,
+                fix=f"run liebig evaluate {target.model} COLLECTION",
+            )
+    return [read_results(folder) for folder in folders]
+
+
+def model_index(name: str, evaluations: Sequence[Results]) -> str:
+    """The measures as the hub's `model-index`, which its pages and leaderboards read; JSON is YAML too."""
+    if not evaluations:
+        return ""
+    results = [
+        {
+            "task": dict(zip(("type", "name"), TASKS[task.kind])),
+            "dataset": {"type": task.task, "name": task.task, "split": task.split},
+            "metrics": [
+                {"type": measure.lower().replace("@", "_at_"), "name": measure, "value": round(value.mean, 6)}
+                for measure, value in task.measures.items()
+            ],
+        }
+        for evaluation in evaluations
+        for task in evaluation.tasks
+    ]
+    return f"model-index: {json.dumps([{'name': name, 'results': results}], ensure_ascii=False)}\n"
+
+
+def card(target: Target, encoder: Encoder, evaluations: Sequence[Results] = ()) -> str:
     """The card as Markdown."""
     name = (target.folder if target.description else target.model).resolve().name
     parts = [
-        HEAD + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
+        HEAD.format(index=model_index(name, evaluations))
+        + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
         usage(encoder),
         "## Data\n\n" + _data(target),
         "## Recipe\n\n" + _recipe(target),
-        "## Results\n\n" + _results(target),
+        "## Results\n\n" + "".join(map(_evaluation, evaluations)) + _results(target, bool(evaluations)),
         "## Intended use\n\n" + _use(target),
         "## Limits\n\n" + _limits(target, encoder),
     ]
@@ -87,10 +129,18 @@ def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _results(target: Target) -> str:
+def _evaluation(results: Results) -> str:
+    """The tables of an evaluation, with intervals, below the card's own heading."""
+    return "".join(
+        f"### {task.label}\n\n{markdown(*task_rows(results.system, task))}\n{task.remarks}.\n\n"
+        for task in results.tasks
+    )
+
+
+def _results(target: Target, evaluated: bool) -> str:
     description = target.description
     if description is None or description.checks is None:
-        return "None are recorded with this model.\n"
+        return "" if evaluated else "None are recorded with this model.\n"
     found = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
     lines = "\n".join(sentences(found))
     return (
@@ -114,6 +164,6 @@ def _limits(target: Target, encoder: Encoder) -> str:
     )
 
 
-def write_card(target: Target, encoder: Encoder, path: Path) -> None:
+def write_card(target: Target, encoder: Encoder, path: Path, evaluations: Sequence[Results] = ()) -> None:
     """Write the card as the folder's README."""
-    (path / "README.md").write_text(card(target, encoder), encoding="utf-8")
+    (path / "README.md").write_text(card(target, encoder, evaluations), encoding="utf-8")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from liebig.base.errors import ModelError, RecipeError
-from liebig.export.card import write_card
+from liebig.export.card import evaluations_of, write_card
 from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.search.embed import Embedder
@@ -38,11 +39,14 @@ def narrowed(encoder: Encoder, width: int | None) -> Encoder:
     return encoder
 
 
-def to_sentence_transformers(target: Target, path: Path, width: int | None) -> str:
-    """Write a folder that sentence-transformers and transformers load."""
+def to_sentence_transformers(
+    target: Target, path: Path, width: int | None, evaluations: Sequence[Path] = ()
+) -> str:
+    """Write a folder that sentence-transformers and transformers load, with the results of evaluations in its card."""
+    results = evaluations_of(target, evaluations)
     encoder = narrowed(Encoder.load(target.model), width)
     encoder.save(path)
-    write_card(target, encoder, path)
+    write_card(target, encoder, path, results)
     return f"{encoder.describe()}"
 
 
