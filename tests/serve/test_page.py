@@ -36,27 +36,50 @@ def browser():
         made.close()
 
 
-@pytest.fixture
-def open_page(browser, server):
-    """Opens a page of the server; console errors and requests to other hosts fail the test at its end."""
-    contexts, wrong = [], []
+@pytest.fixture(scope="module")
+def blank_page(browser):
+    """An empty page that remembers nothing: the same one again, since a new one costs a second of processor time."""
+    pages = {}
 
-    def opened(path="/", address=server, expected="nothing", **context):
-        contexts.append(browser.new_context(**{"viewport": WIDE} | context))
-        page = contexts[-1].new_page()
-        page.set_default_timeout(15_000)
-        page.on("console", lambda message: _keep(message, expected, wrong))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on(
-            "request",
-            lambda request: wrong.append(request.url) if not request.url.startswith(address) else None,
-        )
+    def blank(has_touch):
+        if has_touch not in pages or pages[has_touch].is_closed():
+            pages[has_touch] = browser.new_context(has_touch=has_touch).new_page()
+            pages[has_touch].set_default_timeout(15_000)
+        return pages[has_touch]
+
+    return blank
+
+
+@pytest.fixture
+def open_page(blank_page, server):
+    """Opens a page of the server; console errors and requests to other hosts fail the test at its end."""
+    used, wrong = [], []
+
+    def opened(path="/", address=server, expected="nothing", viewport=WIDE, scheme="light", has_touch=False):
+        page = blank_page(has_touch)
+        page.set_viewport_size(viewport)
+        page.emulate_media(color_scheme=scheme)
+        listeners = {
+            "console": lambda message: _keep(message, expected, wrong),
+            "pageerror": lambda error: wrong.append(str(error)),
+            "request": lambda request: request.url.startswith(address) or wrong.append(request.url),
+        }
+        for event, listener in listeners.items():
+            page.on(event, listener)
+        used.append((page, listeners))
         page.goto(address + path)
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page, listeners in used:
+        if page.is_closed():
+            page.context.close()
+            continue
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.goto("about:blank")
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
     assert wrong == []
 
 
@@ -322,7 +345,7 @@ def test_a_token_is_asked_for_once(open_page, serving, retriever):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
 def test_nothing_stands_in_the_way_of_access(open_page, scheme, viewport):
-    page = open_page(f"/?q={QUESTION}&a=bm25&b=hybrid", color_scheme=scheme, viewport=viewport)
+    page = open_page(f"/?q={QUESTION}&a=bm25&b=hybrid", scheme=scheme, viewport=viewport)
     page.wait_for_selector(".hit")
     page.get_by_role("button", name="Why?").first.click()
     page.wait_for_selector(".because .sum")
@@ -341,7 +364,7 @@ def test_nothing_stands_in_the_way_of_access(open_page, scheme, viewport):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_api_page_lists_every_route_and_tries_one(open_page, scheme):
-    page = open_page("/docs", color_scheme=scheme)
+    page = open_page("/docs", scheme=scheme)
     page.wait_for_selector(".route")
     headings = set(page.locator(".route h3").all_text_contents())
     assert {"POST/search", "POST/v1/embeddings", "GET/health"} <= headings
@@ -414,7 +437,7 @@ def test_a_question_is_added_on_the_page(open_page, labelling):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_to_label_is_accessible(open_page, labelling, scheme):
-    page = open_page("/label", address=labelling[0], color_scheme=scheme)
+    page = open_page("/label", address=labelling[0], scheme=scheme)
     page.wait_for_selector("#passages > li")
     page.keyboard.press("y")
     page.keyboard.press("n")
