@@ -18,19 +18,7 @@ from typing import Any
 
 PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
 SERVER = multiprocessing.get_context("forkserver")
-# torch._dynamo is what torch.optim imports at its first step, modeling_bert what transformers imports for a model.
-SERVER.set_forkserver_preload(
-    [
-        "torch._dynamo",
-        "torch.distributed.fsdp",
-        "transformers.models.bert.modeling_bert",
-        "liebig.commands.prepare",
-        "liebig.commands.finetune",
-        "liebig.commands.pretrain",
-        "liebig.builder.update",
-        "pytest",
-    ]
-)
+SERVER.set_forkserver_preload(["tests.worlds.preloaded"])
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:

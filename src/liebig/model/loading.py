@@ -47,7 +47,7 @@ def load_model(folder: Path) -> LoadedModel:
     check_folder(folder)
     with quiet(), readable(folder):
         config = read_config(folder)
-        has_head = type(config) in AutoModelForMaskedLM._model_mapping.keys()  # noqa: SIM118, lazy mapping
+        has_head = type(config) in AutoModelForMaskedLM._model_mapping  # its keys() would import every family
         model, missing = pretrained(AutoModelForMaskedLM if has_head else AutoModel, folder, config)
     head = check_complete(model, missing, folder)
     return LoadedModel(model, fresh_mlm_head=has_head and bool(head))
