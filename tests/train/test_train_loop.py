@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from liebig.base.config import parse
-from liebig.base.errors import CorruptError, MissingDependency, RecipeError, TrainingError
+from liebig.base.errors import CorruptError, RecipeError, TrainingError
 from liebig.train import distributed as sharding, log as record
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
@@ -364,23 +364,6 @@ def test_threads_that_prepare_batches_change_nothing(tmp_path: Path) -> None:
         run(objective, tmp_path / str(workers), workers=workers)
         found.append(weights(objective))
     assert same(*found)
-
-
-def test_tensorboard_gets_the_log_and_a_missing_tracker_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(Toy(), tmp_path / "a", steps=1, trackers=("tensorboard",))
-    assert list((tmp_path / "a" / "tensorboard").glob("events*"))
-    (tmp_path / "a" / "plan.json").unlink()
-    asked: list[int] = []
-    monkeypatch.setattr(
-        "torch.utils.tensorboard.SummaryWriter", lambda folder, purge_step: asked.append(purge_step)
-    )
-    run(Toy(), tmp_path / "a", steps=1, trackers=("tensorboard",))
-    assert asked == [2], "curves of steps that are done again are taken back"
-    monkeypatch.setitem(__import__("sys").modules, "trackio", None)
-    with pytest.raises(MissingDependency, match="trackio"):
-        run(Toy(), tmp_path / "b", trackers=("trackio",))
 
 
 def test_recipes_with_two_lengths_or_two_warmups_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 `log.jsonl` holds step, losses, metrics, evaluations and events; it is the source of truth and is
 equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds times and speeds.
-TensorBoard and trackio get the same values if the recipe names them.
+TensorBoard, W&B and trackio get the same values if the recipe names them (trackers.py).
 
 Values are averaged between two lines without waiting for the device. A collapse of the vectors, and a second pass that
 does not repeat the first, are announced on the screen and in the log. Only the first process writes and prints.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,15 +21,15 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from liebig.base.errors import CorruptError, MissingDependency
+from liebig.base.errors import CorruptError
 from liebig.base.progress import Progress, quantity
 from liebig.base.workspace import atomic_write
 from liebig.train.distributed import World
 from liebig.train.guards import Collapse
 from liebig.train.optim import Update
+from liebig.train.trackers import TRACKERS, Tracker
 
 LOG, TIMING = "log.jsonl", "timing.jsonl"
-Tracker = Callable[[int, Mapping[str, float]], None]
 
 
 class RunLog:
@@ -39,14 +39,14 @@ class RunLog:
         folder.mkdir(parents=True, exist_ok=True)
         _cut(folder / LOG, step)
         self._log, self._timing = (folder / LOG).open("a"), (folder / TIMING).open("a")
-        self._trackers = [TRACKERS[name](folder, step) for name in trackers]
+        self._trackers: list[Tracker] = [TRACKERS[name](folder, step) for name in trackers]
 
     def line(self, step: int, **values: Any) -> None:
         """One line of the log; numbers in it go to the trackers too."""
         _write(self._log, {"step": step, **values})
         numbers = dict(_flat(values))
         for tracker in self._trackers:
-            tracker(step, numbers)
+            tracker.log(step, numbers)
 
     def timing(self, step: int, **values: Any) -> None:
         """One line about time, speed and memory."""
@@ -58,9 +58,11 @@ class RunLog:
         os.fsync(self._log.fileno())
 
     def close(self) -> None:
-        """Close both files."""
+        """Close both files, and end the trackers' runs."""
         self._log.close()
         self._timing.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 class Means:
@@ -137,33 +139,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]
         elif isinstance(value, int | float):
             found.append((prefix + name, float(value)))
     return found
-
-
-def _tensorboard(folder: Path, step: int) -> Tracker:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingDependency("tensorboard", "track", "the tracker tensorboard") from None
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-
-    def track(step: int, numbers: Mapping[str, float]) -> None:
-        for name, value in numbers.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
-
-    return track
-
-
-def _trackio(folder: Path, step: int) -> Tracker:
-    try:
-        import trackio
-    except ImportError:
-        raise MissingDependency("trackio", "track", "the tracker trackio") from None
-    trackio.init(project="liebig", name=folder.parent.name)
-    return lambda step, numbers: trackio.log(dict(numbers), step=step)
-
-
-TRACKERS: dict[str, Callable[[Path, int], Tracker]] = {"tensorboard": _tensorboard, "trackio": _trackio}
 
 
 def warnings_of(folder: Path) -> list[str]:

@@ -59,6 +59,7 @@ from liebig.train.optim import (
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.prefetch import Batches, Feed
 from liebig.train.step import StepResult, forked, step as run_step
+from liebig.train.trackers import TrackerName
 
 
 class LoopConfig(Config):
@@ -135,8 +136,8 @@ class LoopConfig(Config):
             "more than half of a GPU's memory]"
         ),
     )
-    trackers: tuple[Literal["tensorboard", "trackio"], ...] = Field(
-        default=(), description="Additional log destinations"
+    trackers: tuple[TrackerName, ...] = Field(
+        default=(), description="Where else the log goes: tensorboard, wandb, trackio"
     )
 
     @model_validator(mode="after")
