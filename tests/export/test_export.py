@@ -108,9 +108,11 @@ def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
         assert json.loads(row["metadata"]) == ours.metadata
         np.testing.assert_array_equal(row["vector"], ours.vector)
     assert expected == {}
-    question = Retriever.from_folder(built).encode(["what limits growth"], "query")[0].tolist()
-    nearest = f"SELECT doc FROM '{file}' ORDER BY list_inner_product(vector, ?::FLOAT[]) DESC LIMIT 1"
-    assert duckdb.execute(nearest, [question]).fetchall() == [("barley",)]
+    retriever = Retriever.from_folder(built)
+    question = retriever.encode(["what limits growth"], "query")[0].tolist()
+    nearest = f"SELECT passage FROM '{file}' ORDER BY list_inner_product(vector, ?::FLOAT[]) DESC"
+    ours = [(result.id,) for result in retriever.search("what limits growth", 3, "dense")]
+    assert duckdb.execute(nearest, [question]).fetchall() == ours
 
 
 def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,8 +10,10 @@ import pytest
 pytest.importorskip("mcp")
 
 from mcp import Client, StdioServerParameters
+from typer.testing import CliRunner
 
 from liebig.builder.build import BuildConfig, build
+from liebig.cli import make_app
 from liebig.commands import STAGES
 from liebig.integrations.mcp import PAGE, make_server, pages_of
 from liebig.search.retriever import Retriever
@@ -26,10 +27,10 @@ DOCUMENTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, small_model):
     home = tmp_path_factory.mktemp("mcp")
     (home / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS))
-    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0)
+    config = BuildConfig(sources=(str(home / "documents.jsonl"),), minutes=0, model=str(small_model))
     build(STAGES, config, home / "articles", lambda line: None)
     return home / "articles"
 
@@ -65,10 +66,12 @@ def test_an_assistant_searches_and_opens_over_stdio(folder, retriever):
         env={"PYTHONPATH": os.pathsep.join(sys.path), "HOME": os.environ["HOME"]},
     )
 
+    asked = {"question": "what limits growth?", "k": 2, "system": "bm25"}  # which loads no torch
+
     async def ask():
         async with Client(server, read_timeout_seconds=240) as client:
             tools = await client.list_tools()
-            found = await client.call_tool("search", {"question": "what limits growth?", "k": 2})
+            found = await client.call_tool("search", asked)
             whole = await client.call_tool("open", {"id": found.structured_content["passages"][0]["id"]})
             return client.server_info, client.instructions, tools.tools, found, whole
 
@@ -77,7 +80,7 @@ def test_an_assistant_searches_and_opens_over_stdio(folder, retriever):
     assert "3 passages of 3 documents" in instructions
     assert [tool.name for tool in tools] == ["search", "open", "similar"]
     assert all(tool.description and tool.annotations.read_only_hint for tool in tools)
-    ours = retriever.search("what limits growth?", 2)
+    ours = retriever.search("what limits growth?", 2, "bm25")
     assert [row["id"] for row in found.structured_content["passages"]] == [result.id for result in ours]
     assert json.loads(found.content[0].text) == found.structured_content
     assert whole.structured_content["text"] == ours[0].text
@@ -93,11 +96,17 @@ def test_results_have_texts_documents_and_metadata(retriever):
 
 
 def test_similar_passages_leave_out_the_passage_itself(retriever):
-    barley = retriever.search("growth", 1)[0].id
+    barley = retriever.search("growth", 1, "bm25")[0].id
     (answer,) = calls(make_server(retriever), ("similar", {"id": barley, "k": 3}))
     rows = answer.structured_content["passages"]
-    assert [row["document"] for row in rows] == ["wheat", "steam"]
+    assert {row["document"] for row in rows} == {"wheat", "steam"}
     assert [row["rank"] for row in rows] == [1, 2]
+    titled = [f"{document['title']} {document['text']}" for document in DOCUMENTS]
+    first, *others = retriever.encode(titled, "passage")
+    scores = dict(zip(("wheat", "steam"), (float(first @ other) for other in others)))
+    # Vectors of the index are float16.
+    expected = [scores[row["document"]] for row in rows]
+    assert [row["score"] for row in rows] == pytest.approx(expected, rel=1e-2, abs=1e-2)
 
 
 def test_mistakes_are_one_sentence(retriever):
@@ -123,11 +132,11 @@ def test_pages_hold_everything_once():
     assert "".join("".join(pages).split()) == "".join("".join(blocks).split())
 
 
-def test_a_passage_opens_the_page_it_stands_on(tmp_path):
+def test_a_passage_opens_the_page_it_stands_on(tmp_path, small_model):
     paragraphs = [f"Paragraph {number} tells of field {number} and its harvest. " * 8 for number in range(40)]
     row = {"id": "long", "title": "Fields", "sections": [{"heading": "All", "paragraphs": paragraphs}]}
     (tmp_path / "documents.jsonl").write_text(json.dumps(row) + "\n")
-    config = BuildConfig(sources=(str(tmp_path / "documents.jsonl"),), minutes=0)
+    config = BuildConfig(sources=(str(tmp_path / "documents.jsonl"),), minutes=0, model=str(small_model))
     build(STAGES, config, tmp_path / "out", lambda line: None)
     retriever = Retriever.from_folder(tmp_path / "out")
     hit = retriever.search("field 39", 1, "bm25")[0]
@@ -139,8 +148,17 @@ def test_a_passage_opens_the_page_it_stands_on(tmp_path):
 
 
 def test_a_folder_that_is_not_a_retriever_is_refused(tmp_path):
-    words = [sys.executable, "-m", "liebig", "mcp", str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = CliRunner().invoke(make_app(), ["mcp", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "it has no retriever.json" in done.stderr
+
+
+def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+    monkeypatch.delitem(sys.modules, "liebig.integrations.mcp")
+    done = CliRunner().invoke(make_app(), ["mcp", str(tmp_path)])
+    assert done.exit_code == 2
+    assert (
+        "an MCP server needs the package mcp, which is not installed. To fix it: pip install 'liebig[mcp]'"
+        in (done.stderr)
+    )

@@ -35,6 +35,7 @@ HEAD = 64  # width of a usual attention head
 EXTRAS = {
     "pypdf": "reading PDF", "pymilvus": "Milvus", "onnxruntime": "ONNX", "fastapi": "liebig serve",
     "sentence_transformers": "comparison", "langchain_core": "LangChain", "llama_index": "LlamaIndex",
+    "pyarrow": "Parquet", "mcp": "liebig mcp",
 }  # fmt: skip
 
 
