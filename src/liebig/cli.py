@@ -25,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from liebig import __version__
 from liebig.base import config as recipes, machine
-from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.errors import LiebigError, MissingDependency, RecipeError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
@@ -62,6 +62,12 @@ def reported() -> Iterator[None]:
     except KeyboardInterrupt:
         complain("liebig: interrupted. What was finished is kept: run the same command again to resume.")
         raise typer.Exit(130) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package == "liebig":
+            raise
+        complain(f"liebig: {MissingDependency(package, 'train', 'this command')}")
+        raise typer.Exit(2) from None
     except MemoryError:
         complain(f"liebig: there is not enough memory. To fix it: {_MEMORY}.")
         raise typer.Exit(2) from None

@@ -63,8 +63,8 @@ class ResourceError(LiebigError):
 class MissingDependency(LiebigError):
     """An optional package is needed for this."""
 
-    def __init__(self, package: str, extra: str, need: str) -> None:
+    def __init__(self, package: str, extra: str, need: str, otherwise: str = "") -> None:
         super().__init__(
             f"{need} needs the package {package}, which is not installed",
-            fix=f"pip install 'liebig[{extra}]'",
+            fix=f"pip install 'liebig[{extra}]'" + (f"; {otherwise}" if otherwise else ""),
         )

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import exp
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -88,12 +90,33 @@ def threads(told: int | None = None) -> int:
         return told
     if _fixed:
         return _fixed[-1]
-    import torch
-
     # The load of a whole machine, of which this process may use some of the cores.
     mine = cores()
     share = fair_share(mine, others_load() * mine / max(mine, os.cpu_count() or 1))
-    return min(share, torch.get_num_threads())
+    return min(share, set_threads())
+
+
+def set_threads() -> int:
+    """Threads that the calling thread may compute with: as torch was told, where it is there."""
+    told = getattr(_alone, "threads", None)
+    if told is not None:
+        return int(told)
+    if "torch" in sys.modules:
+        return int(sys.modules["torch"].get_num_threads())
+    number = os.environ.get("OMP_NUM_THREADS", "")
+    return int(number) if number.isdecimal() and int(number) > 0 else cores()
+
+
+def compute_alone() -> None:
+    """Let the calling thread compute without others beside it."""
+    _alone.threads = 1
+    if find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)
+
+
+_alone = threading.local()
 
 
 def fair_share(mine: int, others: float) -> int:

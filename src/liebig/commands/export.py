@@ -114,7 +114,12 @@ def _write(
 def command(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a retriever or of a model.")],
     to: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder to write [default: for onnx the retriever's own, where search without torch finds it]."
+        ),
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the table, index, collection or file.")] = "passages",
     int8: Annotated[bool, typer.Option(help="Quantise the weights of an ONNX graph to int8.")] = False,
     width: Annotated[
@@ -140,7 +145,13 @@ def command(
 
         liebig export runs/articles --to pgvector --out runs/pgvector
     """
+    if out is None and (to != "onnx" or width is not None or push is not None):
+        raise RecipeError("there is no folder to write", fix="add --out DIR")
+    if out is None:
+        from liebig.export.models import add_onnx
 
+        say(add_onnx(source, int8=int8))
+        return
     said = export(
         source, to, out, name=name, int8=int8, width=width, uri=uri, evaluations=evaluation or (), push=push,
         private=private,

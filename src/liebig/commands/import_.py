@@ -27,7 +27,8 @@ from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
 from liebig.model.folder import load_encoder, save_encoder
-from liebig.model.loading import new_model, read_json, readable
+from liebig.model.loading import new_model, readable
+from liebig.model.settings import read_json
 from liebig.text.tokenizer import Tokenizer
 
 PREFIXES = ("encoder_q.", "encoder.", "")  # MoCo, in-batch, the bare encoder

@@ -12,7 +12,7 @@ from liebig.base.workspace import Folder
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.model.loading import is_classifier
-from liebig.search.embed_onnx import export
+from liebig.search.onnx_export import export
 
 
 class OnnxConfig(Config):

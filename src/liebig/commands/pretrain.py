@@ -25,7 +25,8 @@ from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.shapes import Maker
 from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.encoder import Encoder
-from liebig.model.folder import length_of_use, load_heads, read_modules
+from liebig.model.folder import load_heads
+from liebig.model.settings import length_of_use, read_modules
 from liebig.store.store import TokenStore
 from liebig.text.layout import LONGEST_USE, Layout, checked_length
 from liebig.text.tokenizer import Tokenizer, has_tokenizer

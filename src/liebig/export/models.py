@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from liebig.export.card import evaluations_of, write_card
 from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.search.embed import Embedder
-from liebig.search.embed_onnx import export
+from liebig.search.onnx_export import add_graph, export
+from liebig.search.retriever_folder import exclusive, read
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
 PROBES = (
@@ -59,6 +61,22 @@ def to_onnx(target: Target, path: Path, width: int | None, *, int8: bool) -> str
     if not int8 and off > WITHIN:
         raise ModelError(f"the vectors of the graph differ from torch's by {off:.1e}", file=path)
     return f"vectors differ from torch's by at most {off:.1e} of their largest number"
+
+
+def add_onnx(source: Path, *, int8: bool) -> str:
+    """Put a graph of the model of questions into a retriever's own folder, for installations without torch."""
+    description = read(source)
+    model = description.query or description.model
+    if model is None:
+        raise RecipeError("the retriever has no model in its folder", file=source, fix="build it again")
+    encoder = Encoder.load(source / model)
+    with exclusive(source):
+        graph = add_graph(encoder, source / model, int8=int8)
+    off = difference(encoder, graph)
+    if not int8 and off > WITHIN:
+        shutil.rmtree(graph)
+        raise ModelError(f"the vectors of the graph differ from torch's by {off:.1e}", file=graph)
+    return f"{graph}: vectors differ from torch's by at most {off:.1e} of their largest number"
 
 
 def difference(encoder: Encoder, path: Path) -> float:

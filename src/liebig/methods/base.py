@@ -20,7 +20,8 @@ from torch import nn
 from liebig.base.config import Config as Recipe
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
-from liebig.model.folder import read_modules, read_pooling, read_tail
+from liebig.model.folder import read_tail
+from liebig.model.settings import read_modules, read_pooling
 from liebig.store.pair_sources import Row, Source
 from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer

@@ -30,9 +30,10 @@ from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
 from liebig.model.folder import write_json, written_beside
-from liebig.model.loading import is_classifier, load_classifier, quiet, read_json, readable
+from liebig.model.loading import is_classifier, load_classifier, quiet, readable
 from liebig.model.onnx_graph import is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
+from liebig.model.settings import read_json
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer

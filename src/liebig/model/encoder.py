@@ -11,9 +11,7 @@ T packed tokens, B sequences, D width of the vectors, N texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from liebig.base.errors import ModelError
-from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
+from liebig.model.settings import Similarity, TextReader
 from liebig.ragged import Ragged, split_by_budget
-from liebig.text.layout import Layout, Record, Role, RoleLayout, checked_length
+from liebig.text.layout import Layout, Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 
@@ -108,9 +106,7 @@ POOLINGS: dict[str, Callable[[Tensor, Packed, int], Tensor]] = {
 }
 
 
-Similarity = Literal["dot", "cosine"]
 TOKENS, TOKENS_CUDA = 4_096, 32_768  # in one packed row: of pairs of texts on a CPU, of anything on a GPU
-ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "torch.nn.modules.linear.Identity": nn.Identity,
     "torch.nn.modules.activation.Tanh": nn.Tanh,
@@ -163,7 +159,7 @@ def width_after(tail: Iterable[nn.Module], width: int) -> int:
     return [width, *(part.linear.out_features for part in tail if isinstance(part, Dense))][-1]
 
 
-class Encoder(nn.Module):
+class Encoder(TextReader, nn.Module):
     """Backbone, tokenizer, pooling and what follows: text in, vectors out."""
 
     def __init__(
@@ -217,6 +213,10 @@ class Encoder(nn.Module):
         save_encoder(self, folder, heads or {})
 
     @property
+    def max_positions(self) -> int:
+        return self.backbone.max_positions
+
+    @property
     def width(self) -> int:
         """D, the length of a vector."""
         return width_after(self.tail, self.backbone.width)
@@ -236,56 +236,6 @@ class Encoder(nn.Module):
     def describe(self) -> str:
         said = f"{self.pooling} pooling, {self.width} numbers per vector, compared by {self.similarity}"
         return f"{self.backbone.describe()[:-1]}; {said}, at most {self.max_length} tokens per text."
-
-    def prompt_text(self, name: str | None) -> str:
-        """The prompt of that name; a role ("query", "passage") without one falls back to the default prompt."""
-        for alias in ROLES.get(name or "", (name,)):
-            if alias in self.prompts:
-                return self.prompts[alias]
-        if name not in (None, "", *ROLES):
-            raise ModelError(
-                f"the model has no prompt {name!r}", fix=f"its prompts are {sorted(self.prompts)}"
-            )
-        return "" if name == "" else self.prompts.get(self.default_prompt or "", "")
-
-    def use(
-        self, *, title: Title | None = None, max_length: int | None = None, query_length: int | None = None
-    ) -> Encoder:
-        """Change how texts are read from here on; None leaves what the folder says. Gives the encoder itself.
-
-        `max_length` is the longest passage, and the longest query unless the folder or `query_length` sets that.
-        """
-        positions = self.backbone.max_positions
-        if title is not None:
-            self.layout = replace(self.layout, title=title)
-        if max_length is not None:
-            self.max_length = checked_length(max_length, positions)
-            self.layout = replace(self.layout, passage_length=max_length)
-        if query_length is not None:
-            query = checked_length(query_length, positions, "query_length")
-            passage = self.layout.length("passage", self.max_length)
-            self.layout = replace(self.layout, query_length=query, passage_length=passage)
-            self.max_length = max(self.max_length, query)
-        return self
-
-    def layout_for(self, role: Role | None, prompt: str | None = None) -> RoleLayout:
-        """How texts in this role become token ids; `prompt` names another prompt than the role's."""
-        return RoleLayout(
-            self.tokenizer,
-            self.layout.length(role, self.max_length),
-            self.prompt_text(role if prompt is None else prompt),
-            self.layout.title if role == "passage" else "no",
-            self.lowercase,
-        )
-
-    def tokenize(self, texts: Sequence[Record], prompt: str | None = None) -> list[list[int]]:
-        """Token ids with title, prompt and special tokens, cut to the length of use."""
-        return self._named(prompt).lists(texts)
-
-    def _named(self, prompt: str | None) -> RoleLayout:
-        """The layout behind a prompt's name, which may be a role's."""
-        roles: dict[str | None, Role] = {"query": "query", "passage": "passage"}
-        return self.layout_for(roles[prompt]) if prompt in roles else self.layout_for(None, prompt)
 
     def encode(
         self, texts: str | Sequence[str], *, prompt: str | None = None, unit: bool = False
@@ -370,9 +320,3 @@ class Encoder(nn.Module):
         """Whether to compute in bfloat16: as told, else on CUDA; never a model that is not in float32."""
         full = self.backbone.dtype == torch.float32
         return full and (self.device.type == "cuda" if half is None else half)
-
-    def skip(self, layout: RoleLayout) -> int:
-        """Tokens that pooling leaves out, where the model leaves out its prompt: it, and special ones before it."""
-        if self.pool_prompt or not layout.prompt_ids:
-            return 0
-        return len(self.tokenizer.template.before) + len(layout.prompt_ids)

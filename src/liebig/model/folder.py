@@ -24,14 +24,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from liebig.base import workspace
 from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Dense, Encoder, Normalize, Similarity
-from liebig.model.loading import quiet, read_json, readable
-from liebig.text.layout import FILE as LAYOUT, Layout
-from liebig.text.tokenizer import Tokenizer
+from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.model.loading import quiet, readable
+from liebig.model.settings import POOLING_KEYS, ModelSettings, read_json
 
 HEADS = "heads.safetensors"
 
@@ -79,20 +77,6 @@ def load_head(path: Path, name: str, head: nn.Module) -> None:
         keys = [key for key in file.keys() if key.startswith(name + ".")]  # noqa: SIM118, not a mapping
         weights = {key[len(name) + 1 :]: file.get_tensor(key) for key in keys}
         head.load_state_dict(weights)
-
-
-POOLING_KEYS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-# What `save_encoder` writes beside weights and tokenizer; other libraries do without some of them.
-OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
-MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
 def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module]) -> None:
@@ -229,100 +213,20 @@ def move_into(beside: Path, folder: Path) -> None:
 
 def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
     """An encoder from a folder or hub name; without `modules.json` it is pooled by CLS unless said otherwise."""
-    folder = model_folder(source)
-    check_files(folder)
-    if not (folder / "modules.json").exists():
-        backbone = Backbone.load(folder)
-        return Encoder(
-            backbone,
-            tokenizer := Tokenizer.from_folder(folder),
-            pooling=pooling or "cls",
-            max_length=tokenizer.max_length,
-        )
-    modules = read_modules(folder)
-    settings = transformer_settings(modules[0][1])
-    kind, pool_prompt = read_pooling(modules[1][1])
-    model = read_json(path) if (path := folder / "config_sentence_transformers.json").exists() else {}
-    tokenizer = Tokenizer.from_folder(modules[0][1])
+    settings = ModelSettings.read(model_folder(source))
     return Encoder(
-        Backbone.load(modules[0][1]),
-        tokenizer,
-        pooling=pooling or kind,
-        tail=[read_tail(name, path) for name, path in modules[2:]],
-        max_length=settings.get("max_seq_length") or tokenizer.max_length,
-        prompts={name: text for name, text in (model.get("prompts") or {}).items() if text},
-        default_prompt=model.get("default_prompt_name"),
-        similarity=read_similarity(model, folder),
-        lowercase=bool(settings.get("do_lower_case")),
-        pool_prompt=pool_prompt,
-        layout=Layout.load(folder),
+        Backbone.load(settings.transformer),
+        settings.tokenizer,
+        pooling=pooling or settings.pooling,
+        tail=[read_tail(name, path) for name, path in settings.tail],
+        max_length=settings.max_length,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
+        similarity=settings.similarity,
+        lowercase=settings.lowercase,
+        pool_prompt=settings.pool_prompt,
+        layout=settings.layout,
     )
-
-
-def check_files(folder: Path) -> None:
-    """Refuse a folder that has lost a file: without one of these, vectors would be others, and nothing would say so."""
-    workspace.verify_part(folder, largest=SMALL)
-    lost = [name for name in OWN_FILES if not (folder / name).is_file()]
-    if (folder / LAYOUT).is_file() and lost:
-        raise ModelError(f"{lost[0]} is missing", file=folder, fix="restore the file, or train again")
-
-
-def length_of_use(folder: Path) -> int | None:
-    """The longest text a model's folder is used with, without loading the model; None where it does not say."""
-    listed = (folder / "modules.json").is_file()
-    inside = read_modules(folder)[0][1] if listed else folder
-    length = transformer_settings(inside).get("max_seq_length") if listed else None
-    return int(length) if length else Tokenizer.from_folder(inside).max_length
-
-
-def read_modules(folder: Path) -> list[tuple[str, Path]]:
-    """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
-    path = folder / "modules.json"
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        entries = [(str(entry["type"]), str(entry["path"])) for entry in listed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError("modules.json does not list modules", file=path) from error
-    found = []
-    for kind, place in entries:
-        name = kind.rpartition(".")[2]
-        if not kind.startswith("sentence_transformers.") or name not in MODULES:
-            raise ModelError(
-                f"the module {kind!r} is not supported", file=path, fix=f"use {', '.join(MODULES)}"
-            )
-        inside = (folder / place).resolve()
-        if not inside.is_relative_to(folder.resolve()):
-            raise ModelError(f"the module folder {place!r} lies outside the model folder", file=path)
-        found.append((name, folder / place))
-    names = [name for name, _ in found]
-    if names[:2] != ["Transformer", "Pooling"] or set(names[2:]) & {"Transformer", "Pooling"}:
-        raise ModelError(f"the modules {names} do not turn a text into one vector", file=path)
-    return found
-
-
-def transformer_settings(folder: Path) -> dict[str, Any]:
-    """`sentence_bert_config.json` under any of its names; newer files that change the text are refused."""
-    files = sorted(folder.glob("sentence_*_config.json"))
-    settings = read_json(files[0]) if files else {}
-    if (
-        settings.get("query_expansion")
-        or settings.get("transformer_task", "feature-extraction") != "feature-extraction"
-    ):
-        raise ModelError("the model's Transformer module does more than encode text", file=files[0])
-    return settings
-
-
-def read_pooling(folder: Path) -> tuple[str, bool]:
-    """The one pooling kind, and whether a prompt's tokens are pooled with the text."""
-    config = read_json(folder / "config.json")
-    named = config.get("pooling_mode")
-    if named is None:
-        kinds = [kind for key, kind in POOLING_KEYS.items() if config.get(key)] or ["mean"]
-    else:
-        kinds = [named] if isinstance(named, str) else list(named)
-    if len(kinds) != 1 or kinds[0] not in POOLING_KEYS.values():
-        raise ModelError(f"the pooling {kinds} is not supported", file=folder / "config.json")
-    return kinds[0], bool(config.get("include_prompt", True))
 
 
 def read_tail(name: str, folder: Path) -> nn.Module:
@@ -352,11 +256,3 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return cast(
         dict[str, Tensor], torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
     )
-
-
-def read_similarity(model: Mapping[str, Any], folder: Path) -> Similarity:
-    """Cosine where the folder does not say, as in sentence-transformers."""
-    name = model.get("similarity_fn_name") or "cosine"
-    if name not in ("dot", "cosine"):
-        raise ModelError(f"the similarity {name!r} is not supported", file=folder, fix="use dot or cosine")
-    return cast(Similarity, name)

@@ -7,7 +7,6 @@ are an error instead of random numbers. Weights are float32. Cost: reading the f
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pydantic import Field, PositiveInt
 from liebig.base.config import Config, ModelPath
 from liebig.base.errors import ModelError
 from liebig.base.hub import NAME, from_hub, is_name
+from liebig.model.settings import first_line, read_json
 
 WEIGHTS = (
     "model.safetensors",
@@ -172,19 +172,6 @@ def refuse_code(auto_map: object, source: Path) -> None:
         )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or a clear error."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"the model folder has no {path.name}", file=path.parent) from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the file is not JSON: {first_line(error)}", file=path) from None
-    if not isinstance(value, dict):
-        raise ModelError("the file does not contain a JSON object", file=path)
-    return value
-
-
 @contextmanager
 def readable(source: Path) -> Iterator[None]:
     """Turns what libraries raise about an unreadable model into one sentence."""
@@ -202,13 +189,6 @@ def readable(source: Path) -> Iterator[None]:
         ) from error
     except (SafetensorError, *UNREADABLE) as error:
         raise ModelError(f"the model cannot be read: {first_line(error)}", file=source) from error
-
-
-def first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].endswith(":"):  # a heading: what is wrong comes after it
-        lines[0] += " " + lines[1]
-    return lines[0][:300] if lines else type(error).__name__
 
 
 @contextmanager

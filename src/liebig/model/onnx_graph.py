@@ -15,25 +15,33 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.ragged import Ragged
 
+if TYPE_CHECKING:
+    from torch import nn
+
 GRAPH = "model.onnx"
 ABOUT = "onnx.json"
+ADDED = "onnx"  # inside a model's folder: a graph for installations without torch
 Longs = NDArray[np.int64]
 
 
 def is_export(path: Path) -> bool:
     """Whether a folder is an export."""
     return (path / ABOUT).is_file()
+
+
+def graph_folder(path: Path) -> Path | None:
+    """Where a model's folder has a graph: it is an export, or one was added to it; None where there is none."""
+    return next((folder for folder in (path, path / ADDED) if is_export(folder)), None)
 
 
 def write_graph(
@@ -88,6 +96,8 @@ def _silent(name: str) -> Iterator[None]:
 
 
 def _trace(graph: nn.Module, path: Path, inputs: Sequence[str], output: str, opset: int) -> None:
+    import torch
+
     example = {name: torch.full((2, 8), 3) for name in inputs}
     for name in {"attention_mask", "token_type_ids"} & set(inputs):
         example[name] = torch.ones(2, 8, dtype=torch.int64)
@@ -144,8 +154,6 @@ def _as_one_file(plain: Path, target: Path) -> None:
 
 
 def needs(*packages: str) -> None:
-    from importlib.util import find_spec
-
     for package in packages:
         if find_spec(package) is None:
             raise MissingDependency(package, "onnx", "a model for ONNX Runtime")

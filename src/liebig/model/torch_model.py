@@ -14,22 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.model.cpu_forward import LeanForward, supports
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.model.packed_rows import Floats, Longs, PackedRow, nothing
 from liebig.ragged import Ragged
-
-TOKENS_CPU = 1024  # of a row: what a cache holds
-Floats = NDArray[np.float32]
-Longs = NDArray[np.int64]
-PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
-
-
-def nothing(count: float) -> None:
-    """The progress callback of a caller that shows none."""
 
 
 class TorchModel:

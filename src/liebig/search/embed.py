@@ -19,26 +19,33 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
-from liebig.base.machine import cores, helpers
+from liebig.base.machine import cores, helpers, set_threads
 from liebig.base.records import Title
-from liebig.model.encoder import Encoder
-from liebig.model.onnx_graph import is_export
-from liebig.model.torch_model import TOKENS_CPU, PackedRow, TorchModel, nothing
+from liebig.model.onnx_graph import graph_folder, is_export
+from liebig.model.packed_rows import TOKENS_CPU, PackedRow, nothing
+from liebig.model.settings import TextReader
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search import tokenise_worker
-from liebig.search.embed_onnx import OnnxModel
+from liebig.search.embed_onnx import OnnxEncoder, OnnxModel
 from liebig.text.layout import Record, Role, RoleLayout
 from liebig.text.tokenizer import Tokenizer
+from liebig.vectors.quantise import unit_length
+
+if TYPE_CHECKING:
+    import torch
+
+    from liebig.model.encoder import Encoder
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -345,7 +352,7 @@ class Embedder:
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: Encoder | OnnxEncoder,
         passage: RoleLayout | None = None,
         query: RoleLayout | None = None,
         *,
@@ -357,9 +364,9 @@ class Embedder:
 
         `folder` lets processes load the tokenizer, and holds the graph where it is an ONNX export.
         """
-        self.encoder, self.half = encoder, half
+        self._encoder, self.half = encoder, half
         self.folder = folder if folder is not None and folder.is_dir() else None
-        self.onnx = self.folder is not None and is_export(self.folder)
+        self.onnx = self.folder is not None and (is_export(self.folder) or isinstance(encoder, OnnxEncoder))
         self.unit = encoder.similarity == "cosine" if unit is None else unit
         self._layouts: dict[Role | None, RoleLayout] = {
             "passage": passage or encoder.layout_for("passage"),
@@ -380,18 +387,43 @@ class Embedder:
         unit: bool | None = None,
         half: bool | None = None,
     ) -> Embedder:
-        """A model's folder on a device; an ONNX export runs on the CPU."""
+        """A model's folder on a device; an ONNX export runs on the CPU, and so does any graph if torch is not there."""
         path = model_folder(path)
-        encoder = Encoder.load(path)
-        encoder.use(title=title, max_length=max_length, query_length=query_length)
+        if find_spec("torch") is None:
+            reader = OnnxEncoder(path).use(title=title, max_length=max_length, query_length=query_length)
+            return cls(reader, unit=unit, half=half, folder=path)
+        from liebig.model.encoder import Encoder
+
+        encoder = Encoder.load(path).use(title=title, max_length=max_length, query_length=query_length)
         if device is not None and not is_export(path):
             encoder = encoder.to(device)
         return cls(encoder, unit=unit, half=half, folder=path)
 
+    def reading(self, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> Embedder:
+        """The same model, reading texts in another way."""
+        return Embedder(self._encoder, passage, query, unit=unit, folder=self.folder)
+
+    @property
+    def reader(self) -> TextReader:
+        """What its texts are read by: tokenizer, prompts and lengths."""
+        return self._encoder
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model in torch."""
+        if isinstance(self._encoder, OnnxEncoder):
+            raise MissingDependency("torch", "train", "the model itself")
+        return self._encoder
+
+    @property
+    def width(self) -> int:
+        """D, the length of a vector."""
+        return self._encoder.width
+
     @property
     def cuda(self) -> bool:
         """Whether it runs on a GPU."""
-        return self.encoder.device.type == "cuda"
+        return not isinstance(self._encoder, OnnxEncoder) and self._encoder.device.type == "cuda"
 
     @property
     def budget(self) -> int:
@@ -413,18 +445,22 @@ class Embedder:
 
     def model(self, layout: RoleLayout, *, unit: bool) -> Model:
         """The forward, made once for the number of threads of the thread that calls."""
-        key = self.encoder.skip(layout), unit, torch.get_num_threads()
+        key = self.reader.skip(layout), unit, set_threads()
         if key not in self._models:
             if self.onnx:
                 assert self.folder is not None, "an export has a folder"
-                self._models[key] = OnnxModel(self.folder, self.encoder, unit=unit, threads=key[2])
+                graph = graph_folder(self.folder)
+                assert graph is not None, "it was there when the model was opened"
+                self._models[key] = OnnxModel(graph, self._encoder, unit=unit, threads=key[2])
             else:
+                from liebig.model.torch_model import TorchModel
+
                 self._models[key] = TorchModel(self.encoder, half=self.half, unit=unit, skip=key[0])
         return self._models[key]
 
     def cost(self, text: str) -> int:
         """About how many tokens a text has."""
-        return min(len(text) // CHARACTERS + 3, self.encoder.max_length)
+        return min(len(text) // CHARACTERS + 3, self.reader.max_length)
 
     def vectors(self, texts: Sequence[Record], role: Role | None) -> Floats:
         """The vectors of texts in one role, scaled as `unit` says, N x D."""
@@ -439,7 +475,7 @@ class Embedder:
         """Ids and vectors of any number of texts, window by window; `advance` is told how many texts are done."""
         layout, rest = self._layouts[role], iter(items)
         groups = iter(lambda: list(islice(rest, WINDOW)), [])
-        with Workers(self.encoder.tokenizer, self.folder, self.workers) as workers:
+        with Workers(self.reader.tokenizer, self.folder, self.workers) as workers:
             batches = workers.windows(groups, layout)
             yield from encode(batches, self.model(layout, unit=self.unit), self.plan(layout), advance)
 
@@ -470,9 +506,3 @@ class Embedder:
         pieces = plan.pieces(batch)
         vectors = self.model(layout, unit=unit).start(plan.packed(batch, pieces), len(texts))
         return vectors, lengths(pieces, plan.frame), window.lengths > plan.frame.room
-
-
-def unit_length(vectors: Floats) -> Floats:
-    """Scaled to length 1."""
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)

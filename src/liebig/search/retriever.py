@@ -149,10 +149,10 @@ class Generation:
     @property
     def reranker(self) -> CrossEncoder | None:
         """The cross-encoder, loaded once; an int8 export runs on the CPU. None if there is none."""
-        from liebig.model.cross_encoder import CrossEncoder
-
         with self._lock:
             if self._reranker is None and self._reranker_source is not None:
+                from liebig.model.cross_encoder import CrossEncoder
+
                 self._reranker = CrossEncoder.load(self._reranker_source, device=self._device or "cpu")
             return self._reranker
 

@@ -35,7 +35,7 @@ from liebig.vectors.ranked import Ranked
 from liebig.vectors.vector_folder import Vectors
 
 if TYPE_CHECKING:
-    from liebig.model.encoder import Encoder
+    from liebig.model.settings import TextReader
     from liebig.search.embed import Embedder
     from liebig.search.filters import Passing
     from liebig.text.layout import RoleLayout
@@ -153,22 +153,20 @@ class QueryEncoder:
     def _load(self) -> Embedder:
         if self._model is None:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")
-        from liebig.search.embed import Embedder  # imports torch, which BM25 does without
+        from liebig.search.embed import Embedder  # which BM25 does without
 
         made = Embedder.load(Path(self._model), self._device, query_length=self._query_length)
-        if made.encoder.width != self._width:
+        if made.width != self._width:
             raise DataError(
-                f"the model makes vectors of width {made.encoder.width}, the index holds {self._width}",
+                f"the model makes vectors of width {made.width}, the index holds {self._width}",
                 fix="name the model that the index was made with",
             )
         return self._as_indexed(made)
 
     def _as_indexed(self, embedder: Embedder) -> Embedder:
         """The same model, reading texts as those of the index were read."""
-        from liebig.search.embed import Embedder
-
-        encoder, unit = embedder.encoder, bool(self._about.get("unit"))
-        return Embedder(encoder, *layouts_of(encoder, self._about), unit=unit, folder=embedder.folder)
+        passage, query = layouts_of(embedder.reader, self._about)
+        return embedder.reading(passage, query, unit=bool(self._about.get("unit")))
 
     def share(self, other: QueryEncoder) -> None:
         """Go on with the model that another has loaded, if it has."""
@@ -220,10 +218,10 @@ class Recorded(System):
         return [self._hits[query.id][:k] for query in queries]
 
 
-def layouts_of(encoder: Encoder, about: Mapping[str, Any]) -> tuple[RoleLayout, RoleLayout]:
+def layouts_of(encoder: TextReader, about: Mapping[str, Any]) -> tuple[RoleLayout, RoleLayout]:
     """How passages and queries become tokens for an index: as its vectors say, else as the model's folder does."""
     passage = encoder.layout_for("passage", about.get("prompt"))
-    length = min(about.get("max_length") or passage.length, encoder.backbone.max_positions)
+    length = min(about.get("max_length") or passage.length, encoder.max_positions)
     passage = replace(passage, length=length, title=about.get("title", passage.title))
     return passage, encoder.layout_for("query", about.get("query_prompt"))
 

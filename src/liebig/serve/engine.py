@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 
-from liebig.base.machine import cores
+from liebig.base.machine import compute_alone, cores
 from liebig.bm25.analysis import Analyzer, words
 from liebig.bm25.search import BM25
-from liebig.model.cross_encoder import CrossEncoder
-from liebig.search.embed import Embedder, Embedding, TextRequest, unit_length
+from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
 from liebig.search.retriever import Generation, Result, Retriever
 from liebig.serve.batching import Batcher, Batching
@@ -29,6 +27,10 @@ from liebig.serve.metrics import Metrics
 from liebig.serve.middleware import Limits
 from liebig.serve.replies import Busy, Refusal
 from liebig.text.layout import Role
+from liebig.vectors.quantise import unit_length
+
+if TYPE_CHECKING:
+    from liebig.model.cross_encoder import CrossEncoder
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Engine:
         self.retriever, self.limits = retriever, limits
         self.metrics = Metrics()
         self._workers = workers or cores()
-        self._pool = ThreadPoolExecutor(self._workers, "compute", torch.set_num_threads, (1,))
+        self._pool = ThreadPoolExecutor(self._workers, "compute", compute_alone)
         self._poll: asyncio.Task[None] | None = None
         self._loaded: Generation | None = None
         self.closing, self._explaining = False, 0

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from liebig import __version__
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage
-from liebig.search.embed import Embedding, Floats, unit_length
+from liebig.search.embed import Embedding, Floats
 from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import Engine, Question, frozen, words_of
 from liebig.serve.middleware import check_k, check_query, check_texts
@@ -35,6 +35,7 @@ from liebig.serve.result_rows import (
     why_nothing,
     with_snippets,
 )
+from liebig.vectors.quantise import unit_length
 
 System = SystemName
 Filters = dict[str, str | list[str]]
@@ -388,8 +389,8 @@ def _info(engine: Engine, model: str) -> dict[str, object]:
         "version": __version__,
         "model_id": model,
         "model_type": "reranker" if engine.reranker is not None else "embedding",
-        "dimensions": None if embedder is None else embedder.encoder.width,
-        "max_input_length": None if embedder is None else embedder.encoder.max_length,
+        "dimensions": None if embedder is None else embedder.width,
+        "max_input_length": None if embedder is None else embedder.reader.max_length,
         "max_client_batch_size": limits.texts,
         "max_batch_tokens": limits.budget or (embedder.budget if embedder else None),
         "max_k": limits.k,

@@ -97,3 +97,9 @@ def raw(coded: VectorCodes) -> Codes:
     if coded.type == "fp16":
         return coded.codes.view(np.uint16)
     return coded.codes.view(np.uint8) if coded.type == "int8" else coded.codes
+
+
+def unit_length(vectors: Floats) -> Floats:
+    """Scaled to length 1."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)

@@ -1,0 +1,246 @@
+"""What a model's folder says about texts and vectors, read without loading the model, and without torch.
+
+The sentence-transformers files, `layout.json` and the tokenizer say how texts become tokens (`TextReader`), and how
+their vectors are made and compared (`ModelSettings`). `Encoder` and `OnnxEncoder` are readers with a forward each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+from liebig.base import workspace
+from liebig.base.errors import ModelError
+from liebig.base.records import Title
+from liebig.text.layout import FILE as LAYOUT, Layout, Record, Role, RoleLayout, checked_length
+from liebig.text.tokenizer import Tokenizer
+
+Similarity = Literal["dot", "cosine"]
+ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
+
+POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+# What `save_encoder` writes beside weights and tokenizer; other libraries do without some of them.
+OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
+MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How a folder's texts are read and its vectors made; the defaults are those of a plain transformers folder."""
+
+    tokenizer: Tokenizer
+    transformer: Path  # the folder with config.json and the weights
+    pooling: str = "cls"
+    tail: Sequence[tuple[str, Path]] = ()  # what follows the pooling: the names of modules, and their folders
+    max_length: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    similarity: Similarity = "dot"
+    lowercase: bool = False
+    pool_prompt: bool = True
+    layout: Layout = field(default_factory=Layout)
+
+    @classmethod
+    def read(cls, folder: Path) -> ModelSettings:
+        """What a folder says; without `modules.json` it is pooled by CLS."""
+        check_files(folder)
+        if not (folder / "modules.json").exists():
+            tokenizer = Tokenizer.from_folder(folder)
+            return cls(tokenizer, folder, max_length=tokenizer.max_length)
+        modules = read_modules(folder)
+        settings = transformer_settings(modules[0][1])
+        kind, pool_prompt = read_pooling(modules[1][1])
+        model = read_json(path) if (path := folder / "config_sentence_transformers.json").exists() else {}
+        tokenizer = Tokenizer.from_folder(modules[0][1])
+        return cls(
+            tokenizer,
+            modules[0][1],
+            pooling=kind,
+            tail=modules[2:],
+            max_length=settings.get("max_seq_length") or tokenizer.max_length,
+            prompts={name: text for name, text in (model.get("prompts") or {}).items() if text},
+            default_prompt=model.get("default_prompt_name"),
+            similarity=read_similarity(model, folder),
+            lowercase=bool(settings.get("do_lower_case")),
+            pool_prompt=pool_prompt,
+            layout=Layout.load(folder),
+        )
+
+
+class TextReader:
+    """How texts in a role become token ids: prompts, title rule, lengths. A model adds its forward."""
+
+    tokenizer: Tokenizer
+    max_length: int
+    prompts: dict[str, str]
+    default_prompt: str | None
+    similarity: Similarity
+    lowercase: bool
+    pool_prompt: bool
+    layout: Layout
+
+    @property
+    def max_positions(self) -> int:
+        """The longest sequence that the model takes."""
+        raise NotImplementedError
+
+    def prompt_text(self, name: str | None) -> str:
+        """The prompt of that name; a role ("query", "passage") without one falls back to the default prompt."""
+        for alias in ROLES.get(name or "", (name,)):
+            if alias in self.prompts:
+                return self.prompts[alias]
+        if name not in (None, "", *ROLES):
+            raise ModelError(
+                f"the model has no prompt {name!r}", fix=f"its prompts are {sorted(self.prompts)}"
+            )
+        return "" if name == "" else self.prompts.get(self.default_prompt or "", "")
+
+    def use(
+        self, *, title: Title | None = None, max_length: int | None = None, query_length: int | None = None
+    ) -> Self:
+        """Change how texts are read from here on; None leaves what the folder says. Gives the encoder itself.
+
+        `max_length` is the longest passage, and the longest query unless the folder or `query_length` sets that.
+        """
+        positions = self.max_positions
+        if title is not None:
+            self.layout = replace(self.layout, title=title)
+        if max_length is not None:
+            self.max_length = checked_length(max_length, positions)
+            self.layout = replace(self.layout, passage_length=max_length)
+        if query_length is not None:
+            query = checked_length(query_length, positions, "query_length")
+            passage = self.layout.length("passage", self.max_length)
+            self.layout = replace(self.layout, query_length=query, passage_length=passage)
+            self.max_length = max(self.max_length, query)
+        return self
+
+    def layout_for(self, role: Role | None, prompt: str | None = None) -> RoleLayout:
+        """How texts in this role become token ids; `prompt` names another prompt than the role's."""
+        return RoleLayout(
+            self.tokenizer,
+            self.layout.length(role, self.max_length),
+            self.prompt_text(role if prompt is None else prompt),
+            self.layout.title if role == "passage" else "no",
+            self.lowercase,
+        )
+
+    def tokenize(self, texts: Sequence[Record], prompt: str | None = None) -> list[list[int]]:
+        """Token ids with title, prompt and special tokens, cut to the length of use."""
+        return self._named(prompt).lists(texts)
+
+    def _named(self, prompt: str | None) -> RoleLayout:
+        """The layout behind a prompt's name, which may be a role's."""
+        roles: dict[str | None, Role] = {"query": "query", "passage": "passage"}
+        return self.layout_for(roles[prompt]) if prompt in roles else self.layout_for(None, prompt)
+
+    def skip(self, layout: RoleLayout) -> int:
+        """Tokens that pooling leaves out, where the model leaves out its prompt: it, and special ones before it."""
+        if self.pool_prompt or not layout.prompt_ids:
+            return 0
+        return len(self.tokenizer.template.before) + len(layout.prompt_ids)
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder that has lost a file: without one of these, vectors would be others, and nothing would say so."""
+    workspace.verify_part(folder, largest=SMALL)
+    lost = [name for name in OWN_FILES if not (folder / name).is_file()]
+    if (folder / LAYOUT).is_file() and lost:
+        raise ModelError(f"{lost[0]} is missing", file=folder, fix="restore the file, or train again")
+
+
+def length_of_use(folder: Path) -> int | None:
+    """The longest text a model's folder is used with, without loading the model; None where it does not say."""
+    listed = (folder / "modules.json").is_file()
+    inside = read_modules(folder)[0][1] if listed else folder
+    length = transformer_settings(inside).get("max_seq_length") if listed else None
+    return int(length) if length else Tokenizer.from_folder(inside).max_length
+
+
+def read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
+    path = folder / "modules.json"
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        entries = [(str(entry["type"]), str(entry["path"])) for entry in listed]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError("modules.json does not list modules", file=path) from error
+    found = []
+    for kind, place in entries:
+        name = kind.rpartition(".")[2]
+        if not kind.startswith("sentence_transformers.") or name not in MODULES:
+            raise ModelError(
+                f"the module {kind!r} is not supported", file=path, fix=f"use {', '.join(MODULES)}"
+            )
+        inside = (folder / place).resolve()
+        if not inside.is_relative_to(folder.resolve()):
+            raise ModelError(f"the module folder {place!r} lies outside the model folder", file=path)
+        found.append((name, folder / place))
+    names = [name for name, _ in found]
+    if names[:2] != ["Transformer", "Pooling"] or set(names[2:]) & {"Transformer", "Pooling"}:
+        raise ModelError(f"the modules {names} do not turn a text into one vector", file=path)
+    return found
+
+
+def transformer_settings(folder: Path) -> dict[str, Any]:
+    """`sentence_bert_config.json` under any of its names; newer files that change the text are refused."""
+    files = sorted(folder.glob("sentence_*_config.json"))
+    settings = read_json(files[0]) if files else {}
+    if (
+        settings.get("query_expansion")
+        or settings.get("transformer_task", "feature-extraction") != "feature-extraction"
+    ):
+        raise ModelError("the model's Transformer module does more than encode text", file=files[0])
+    return settings
+
+
+def read_pooling(folder: Path) -> tuple[str, bool]:
+    """The one pooling kind, and whether a prompt's tokens are pooled with the text."""
+    config = read_json(folder / "config.json")
+    named = config.get("pooling_mode")
+    if named is None:
+        kinds = [kind for key, kind in POOLING_KEYS.items() if config.get(key)] or ["mean"]
+    else:
+        kinds = [named] if isinstance(named, str) else list(named)
+    if len(kinds) != 1 or kinds[0] not in POOLING_KEYS.values():
+        raise ModelError(f"the pooling {kinds} is not supported", file=folder / "config.json")
+    return kinds[0], bool(config.get("include_prompt", True))
+
+
+def read_similarity(model: Mapping[str, Any], folder: Path) -> Similarity:
+    """Cosine where the folder does not say, as in sentence-transformers."""
+    name = model.get("similarity_fn_name") or "cosine"
+    if name not in ("dot", "cosine"):
+        raise ModelError(f"the similarity {name!r} is not supported", file=folder, fix="use dot or cosine")
+    return cast(Similarity, name)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or a clear error."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"the model folder has no {path.name}", file=path.parent) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the file is not JSON: {first_line(error)}", file=path) from None
+    if not isinstance(value, dict):
+        raise ModelError("the file does not contain a JSON object", file=path)
+    return value
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):  # a heading: what is wrong comes after it
+        lines[0] += " " + lines[1]
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,120 @@
+"""A search-only installation: what `pip install liebig` brings searches and serves a folder with an ONNX graph.
+
+The packages of the extra `train` are hidden from a process of its own, as if they were not installed.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from liebig.cli import make_app
+from liebig.search.retriever import Retriever
+from tests.search.conftest import make_folder
+
+ROOT = Path(__file__).parents[2]
+MODULES = {"faiss-cpu": "faiss"}  # packages whose module has another name
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in HIDDEN else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+"""
+SEARCH = """
+import json
+from fastapi.testclient import TestClient
+from liebig import Retriever
+from liebig.serve.app import make_app
+from liebig.serve.engine import Engine
+from liebig.serve.middleware import Limits
+
+folder, question = sys.argv[1:]
+retriever = Retriever.from_folder(folder)
+answers = {
+    system: [(hit.id, hit.score) for hit in retriever.search(question, 8, system)] for system in retriever.systems
+}
+with TestClient(make_app(Engine(retriever, Limits())), base_url="http://localhost") as client:
+    reply = client.post("/search", json={"query": question, "k": 8}).json()
+    vector = client.post("/embed", json={"inputs": question}).json()[0]
+served = [(row["id"], row["score"]) for row in reply["results"]]
+assert "torch" not in sys.modules
+vectors = retriever.encode(["barley"]).tolist()
+print(json.dumps({"answers": answers, "served": served, "vector": vector, "vectors": vectors}))
+"""
+QUESTION = "what limits the growth of barley?"
+
+
+def hidden() -> set[str]:
+    """The modules that only the extra `train` brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"[<>=;\[ ]", line)[0] for line in project["optional-dependencies"]["train"]]
+    return {MODULES.get(name, name).replace("-", "_") for name in names}
+
+
+def run(code, *words):
+    """Run without the packages of the extra `train`."""
+    script = f"HIDDEN = {hidden()!r}\n{HIDE}\n{code}"
+    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(small_model, tmp_path_factory):
+    """A retriever with a model of its own, to which a graph was added."""
+    out = make_folder(tmp_path_factory.mktemp("without") / "folder", small_model)
+    model = (out / "model").resolve()
+    (out / "model").unlink()
+    shutil.copytree(model, out / "model")
+    assert "torch" in hidden()
+    done = run("from liebig import Retriever; Retriever.from_folder(sys.argv[1]).search('barley')", str(out))
+    assert "pip install 'liebig[train]'" in done.stderr
+    assert "liebig export RETRIEVER --to onnx" in done.stderr
+    result = CliRunner().invoke(make_app(), ["export", str(out), "--to", "onnx"])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_search_and_serve_answer_as_with_torch(folder):
+    done = run(SEARCH, str(folder), QUESTION)
+    assert done.returncode == 0, done.stderr
+    found, retriever = json.loads(done.stdout), Retriever.from_folder(folder)
+    assert set(found["answers"]) == {"bm25", "dense", "hybrid"}
+    for system, hits in [*found["answers"].items(), ("hybrid", found["served"])]:
+        expected = retriever.search(QUESTION, 8, system)
+        assert [id for id, _ in hits] == [hit.id for hit in expected], system
+        # Sums in float32 whose order the two runtimes choose: a few units in the last place of numbers about 1.
+        np.testing.assert_allclose(
+            [score for _, score in hits], [hit.score for hit in expected], rtol=1e-4, atol=1e-5
+        )
+    expected = Retriever.from_folder(folder).current.embedder.vectors([QUESTION], "passage")[0]
+    assert len(found["vector"]) == len(expected)
+    np.testing.assert_allclose(found["vectors"], retriever.encode(["barley"]), rtol=1e-3, atol=1e-5)
+
+
+def test_the_command_line_searches_and_names_the_extra_that_other_commands_need(folder, tmp_path):
+    start = "from liebig.cli import main; main()"
+    done = run(f"sys.argv[0] = 'liebig'; {start}", "search", str(folder), QUESTION, "--json")
+    assert done.returncode == 0, done.stderr
+    expected = Retriever.from_folder(folder).search(QUESTION, 5)
+    assert [row["id"] for row in json.loads(done.stdout)["results"]] == [hit.id for hit in expected]
+    done = run(start, "build", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "pip install 'liebig[train]'" in done.stderr
+
+
+def test_a_graph_is_put_into_a_retriever_alone(tmp_path):
+    result = CliRunner().invoke(make_app(), ["export", str(tmp_path), "--to", "onnx"])
+    assert (result.exit_code, "retriever.json" in result.stderr) == (2, True)
+    result = CliRunner().invoke(make_app(), ["export", str(tmp_path), "--to", "parquet"])
+    assert (result.exit_code, "--out" in result.stderr) == (2, True)
