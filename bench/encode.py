@@ -102,7 +102,8 @@ def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
 def cpu(args: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from liebig.search.embed_onnx import OnnxModel, export
+    from liebig.search.embed_onnx import OnnxModel
+    from liebig.search.onnx_export import export
 
     texts = passages(args.data, args.texts or 500)
     encoder = Encoder.load(args.model)

@@ -420,7 +420,7 @@ def arrow_package() -> Any:
     try:
         import pyarrow
     except ImportError:
-        raise MissingDependency("pyarrow", "train", "reading or writing Parquet") from None
+        raise MissingDependency("pyarrow", "parquet", "reading or writing Parquet") from None
     return pyarrow
 
 

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
+from liebig.model.packed_rows import TOKENS_CPU
 from liebig.model.settings import Similarity, TextReader
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout
@@ -287,7 +288,7 @@ class Encoder(TextReader, nn.Module):
         skip: int = 0,
     ) -> NDArray[np.float32]:
         """Vectors of tokenised texts (special tokens included), N x D; the mode of training is left as it was."""
-        from liebig.model.torch_model import TOKENS_CPU, TorchModel
+        from liebig.model.torch_model import TorchModel
 
         was_training = self.training
         budget = token_budget or (TOKENS_CUDA if self.device.type == "cuda" else TOKENS_CPU)
