@@ -174,6 +174,7 @@ def test_tables_change_nothing(tmp_path, monkeypatch, title_weight):
     index = build(tmp_path / "ix", passages(900), Settings(title_weight=title_weight))
     queries = [*QUERIES, *texts(20, seed=8)]
     expected = found(index, queries)
+    monkeypatch.setattr(kernels, "WINDOW", 256)
     monkeypatch.setattr(search, "CACHED_SCORES", 3000)  # too few for the postings of all terms
     small = BM25.open(tmp_path / "ix")
     assert [found(small, queries) for _ in range(2)] == [expected] * 2

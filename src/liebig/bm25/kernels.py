@@ -1,8 +1,8 @@
 """The compiled loops of BM25: counting postings, and scoring queries over one segment.
 
-A query is scored window by window of passages, so that the sums stay in the processor's cache: at millions of passages
-this is where the time goes. What a term adds is looked up, one number per posting or, where these would take too much
-memory, one per frequency and passage length (a *table*): 1 and 2 ns per posting, and 13 if it is computed.
+Large segments are scored window by window of passages, so that the sums stay in the processor's cache: at millions of
+passages this is where the time goes. What a term adds is looked up, one number per posting or, where these would take
+too much memory, one per frequency and passage length (a *table*): 1 and 2 ns per posting, and 13 if it is computed.
 
 Lucene's formula in the precision of bm25s: a term adds idf * tf / (tf + k1 * (1 - b + b * length / average)),
 computed in float64, rounded to float32 and added in the order of the query's terms. So a score depends on the
@@ -107,15 +107,49 @@ def fill_table(idf: float, norm_C: Doubles, table: Floats) -> None:
 @numba.njit(cache=True, nogil=True)
 def search(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
-    norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
-    scores: Floats, numbers: Longs,
+    norm_D: Doubles, live_D: Flags, term_scores: Floats, sums_D: Floats, bits_D: Int32s, scores: Floats,
+    numbers: Longs,
 ) -> None:  # fmt: skip
     """The best documents of each query: terms[ends[q-1]:ends[q]] are its terms in this segment, -1 for an absent one.
 
-    What a term adds is in `term_scores` from cached[i] on, in a table from -2 - cached[i] on with the columns that
-    `codes_D` gives, or computed if that is -1. `sums_W` is zero before and after, and `bits_W` are its bits; `scores`
-    and `numbers` (Q x k) are filled. A deleted document has an infinite norm and so a score of 0, and documents that
-    score 0 are not returned; nor are those that are not live (empty: all are).
+    What a term adds is in `term_scores` from cached[i] on, or computed if that is negative. `sums_D` is zero before and
+    after, and `bits_D` are its bits; `scores` and `numbers` (Q x k) are filled. A deleted document has an infinite norm
+    and so a score of 0, and documents that score 0 are not returned; nor are those that are not live (empty: all are).
+    """
+    start, k = 0, scores.shape[1]
+    keys, block = np.empty(k, np.uint64), _block_size(len(sums_D), k)
+    best = np.empty((len(sums_D) + block - 1) // block, np.float32)
+    for q in range(len(ends)):
+        for i in range(start, ends[q]):
+            if terms[i] < 0:
+                continue
+            docs = docs_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
+            if cached[i] >= 0:
+                added = term_scores[cached[i] : cached[i] + len(docs)]
+                for j in range(len(docs)):
+                    sums_D[docs[j]] += added[j]
+            else:
+                weight, tfs = np.float64(idf[i]), tf_P[starts_V[terms[i]] : starts_V[terms[i] + 1]]
+                for j in range(len(docs)):
+                    tf = np.float64(tfs[j])
+                    sums_D[docs[j]] += np.float32(weight * (tf / (norm_D[docs[j]] + tf)))
+        start = ends[q]
+        for d in range(len(live_D)):
+            if not live_D[d]:
+                sums_D[d] = 0
+        size = _take_best(sums_D, bits_D, 0, block, best, keys, 0)
+        heap.unpack(keys, size, scores[q], numbers[q])
+
+
+@numba.njit(cache=True, nogil=True)
+def search_windows(
+    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
+    norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
+    scores: Floats, numbers: Longs,
+) -> None:  # fmt: skip
+    """As `search`, a window at a time; for a segment that fits one window it would be up to a tenth slower.
+
+    If cached[i] is below -1, the term has a table from -2 - cached[i] on, with the columns that `codes_D` gives.
     """
     start, k = 0, scores.shape[1]
     keys, heads = np.empty(k, np.uint64), np.empty(len(terms), np.int64)
@@ -153,10 +187,8 @@ def _add_scores(
     docs, tfs, weight = docs_P[begin:end], tf_P[begin:end], np.float64(idf)
     if cached >= 0:
         added = term_scores[cached + begin - starts_V[term] : cached + end - starts_V[term]]
-        for j in range(len(docs)):
-            sums_W[np.uint64(docs[j] - first)] += added[
-                j
-            ]  # unsigned: no check for places that count from the end
+        for j in range(len(docs)):  # unsigned numbers spare a check for places that count from the end
+            sums_W[np.uint64(docs[j] - first)] += added[j]
     elif cached == -1:
         for j in range(len(docs)):
             tf = np.float64(tfs[j])
