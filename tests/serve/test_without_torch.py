@@ -11,6 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -111,6 +112,42 @@ def test_the_command_line_searches_and_names_the_extra_that_other_commands_need(
     done = run(start, "build", str(tmp_path), "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "pip install 'liebig[train]'" in done.stderr
+
+
+def test_the_server_starts_and_answers(folder):
+    script = f"HIDDEN = {hidden()!r}\n{HIDE}\nfrom liebig.cli import main; main()"
+    words = [sys.executable, "-c", script, "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        said = []
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if address := re.search(r"http://127\.0\.0\.1:\d+", line):
+                    reply = httpx.get(f"{address[0]}/search", params={"q": QUESTION, "k": 1}, timeout=120)
+                    break
+            else:
+                raise AssertionError("".join(said))
+        finally:
+            process.terminate()
+    assert reply.json()["results"][0]["id"] == Retriever.from_folder(folder).search(QUESTION, 1)[0].id
+
+
+ASSISTANT = """
+from liebig import Retriever
+from liebig.integrations.mcp import Open, Search, Similar
+
+retriever = Retriever.from_folder(sys.argv[1])
+first = Search(question=sys.argv[2], k=1).run(retriever).passages[0].id
+assert Similar(id=first, k=2).run(retriever).passages
+assert Open(id=first).run(retriever).text
+assert "torch" not in sys.modules
+"""
+
+
+def test_an_assistant_is_answered(folder):
+    pytest.importorskip("mcp")
+    done = run(ASSISTANT, str(folder), QUESTION)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_graph_is_put_into_a_retriever_alone(tmp_path):

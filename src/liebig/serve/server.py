@@ -103,7 +103,7 @@ def _engine(
     retriever = Retriever.from_folder(folder, device=device, reranker=reranker)
     _ = retriever.reranker
     if "dense" in retriever.systems:
-        _ = retriever.current.encoder
+        _ = retriever.current.embedder
     say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers)
 
