@@ -57,20 +57,20 @@ def test_each_extension_is_one_file_and_one_line(site):
     assert len(list((folder / "liebig_example").glob("*.py"))) == len(GROUPS)
 
 
-def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, tmp_path):
+def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, small_model, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "mine.diary").write_text(DIARY)
-    start = "model.kind=folder model.path=liebig:mini-v2 max_length=32 loop.steps=2 loop.batch=4"
+    start = f"model.kind=folder model.path={small_model} max_length=32 loop.steps=2 loop.batch=4"
     results = liebig(
         site[0],
         tmp_path,
         "--help",
         "init mine.diary --out collection",
         "count collection --out count",
-        "prepare collection --tokenizer liebig:mini-v2 --out store",
+        f"prepare collection --tokenizer {small_model} --out store",
         f"pretrain objective.kind=first-word {start} stores='[{{path=\"store\"}}]' --out model",
-        "passages collection --tokenizer liebig:mini-v2 --out passages",
+        f"passages collection --tokenizer {small_model} --out passages",
         "encode passages --model model/model --out vectors",
         "index vectors=vectors index.kind=array --out index",
         "search index 'barley in row 49' --texts passages",

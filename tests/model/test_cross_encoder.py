@@ -247,7 +247,7 @@ def test_an_encoder_is_not_a_reranker_and_lengths_are_checked(tmp_path: Path) ->
 
 
 def test_an_export_gives_the_same_scores(tmp_path: Path) -> None:
-    model = CrossEncoder.load(classifier(tmp_path / "model"), device="cpu")
+    model = CrossEncoder.load(classifier(tmp_path / "model", num_hidden_layers=1), device="cpu")
     model.export(tmp_path / "export", int8=False)
     exported = CrossEncoder.load(tmp_path / "export")
     assert exported.graph is not None
@@ -256,7 +256,7 @@ def test_an_export_gives_the_same_scores(tmp_path: Path) -> None:
 
 def test_an_export_in_int8_gives_nearly_the_same_scores(tmp_path: Path) -> None:
     """Seven bits of weights and inputs of a random model of width 32: a tenth of the spread was seen."""
-    model = CrossEncoder.load(classifier(tmp_path / "model", "roberta", 2), device="cpu")
+    model = CrossEncoder.load(classifier(tmp_path / "model", "roberta", 2, num_hidden_layers=1), device="cpu")
     model.export(tmp_path / "export")
     exported, scores = CrossEncoder.load(tmp_path / "export").score(PAIRS), model.score(PAIRS)
     assert 0 < abs(exported - scores).max() < 0.3 * np.ptp(scores)

@@ -9,6 +9,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.commands import STAGES
+from tests.worlds.smoke import shortened
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +27,17 @@ def out(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("name", "last"), [("gpl", "model"), ("query-as-context", "evaluation")])
 def test_a_smoke_recipe_runs(name, last, out, monkeypatch):
     monkeypatch.chdir(ROOT)
-    path = ROOT / "recipes" / "smoke" / f"{name}.toml"
-    pipeline.run(pipeline.plan(STAGES, path, [], out), lambda said: None)
+    path, few = ROOT / "recipes" / "smoke" / f"{name}.toml", shortened(name)
+    pipeline.run(pipeline.plan(STAGES, path, few, out), lambda said: None)
     assert (out / last / "manifest.json").is_file()
-    assert all(item.up_to_date for item in pipeline.plan(STAGES, path, [], out))
+    assert all(item.up_to_date for item in pipeline.plan(STAGES, path, few, out))
 
 
 def test_labels_are_known_through_the_generator(out, monkeypatch):
     """What the generator has seen is said where its queries are."""
     monkeypatch.chdir(ROOT)
-    planned = pipeline.plan(STAGES, ROOT / "recipes" / "smoke" / "query-as-context.toml", [], out)
+    path, few = ROOT / "recipes" / "smoke" / "query-as-context.toml", shortened("query-as-context")
+    planned = pipeline.plan(STAGES, path, few, out)
     names = [item.name for item in planned]
     pipeline.run(planned[: names.index("queries") + 1], lambda said: None)  # made already by the test above
     about = out / "queries" / "generation.json"

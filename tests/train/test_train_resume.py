@@ -18,8 +18,8 @@ from liebig.train.optim import AdamWConfig, ASAMConfig
 from tests.worlds.processes import PATIENCE, start, together
 from tests.worlds.toy import Toy, spans
 
-STEPS = 80
-KILLS = 10
+STEPS = 48
+KILLS = 6
 
 
 def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:

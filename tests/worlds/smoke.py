@@ -39,6 +39,17 @@ def run(name: str, out: Path, *overrides: str) -> Path:
     return stages[-1].out
 
 
+def shortened(name: str) -> list[str]:
+    """Overrides that leave a smoke recipe its stages, and each training of it few steps."""
+    stages = tomllib.loads((ROOT / "recipes" / "smoke" / f"{name}.toml").read_text())["stages"]
+    few = []
+    for stage, fields in stages.items():
+        loop = fields.get("loop", {})
+        few += [f"stages.{stage}.loop.{key}=4" for key in ("steps", "eval_every") if key in loop]
+        few += [f"stages.{stage}.limit=48"] if "epochs" in loop else []
+    return few
+
+
 def curve(folder: Path) -> list[dict[str, Any]]:
     """Step, losses and held-out values of every line of the log, events left out."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
