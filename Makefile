@@ -18,7 +18,7 @@ demo: install  ## the standard library's documentation becomes a search engine, 
 	$(BIN)/liebig demo --out $(OUT)/demo
 
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
 	$(BIN)/ruff format --check src tests bench docs experiments
