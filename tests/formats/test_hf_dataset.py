@@ -12,6 +12,7 @@ from liebig.base.records import Document, Judgement, Passage, Query, Section
 from liebig.cli import make_app
 from liebig.formats import detect
 from liebig.formats.items import Options
+from liebig.search.retriever import Retriever
 from tests.worlds.hub import connect, serving
 
 ROWS = [{"id": f"d{n}", "title": f"T{n}", "text": f"text {n}", "year": 1840 + n} for n in range(4)]
@@ -153,6 +154,29 @@ def test_init_reads_a_parquet_file(tmp_path):
     done = init(tmp_path / "own.parquet", "columns.text=story", "--out", tmp_path / "bad")
     assert done.exit_code == 2
     assert "there is no column 'story'. To fix it: name one of key, headline, body, text" in done.output
+
+
+def test_a_retriever_is_built_from_a_name(server, tmp_path, small_model):
+    words = ["build", "hf:someone/articles:train", "--minutes", "0", "--model", str(small_model)]
+    done = CliRunner().invoke(make_app(), [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    retriever = Retriever.from_folder(tmp_path / "out")
+    assert retriever.search("text", 1, "bm25", {"year": "1842"})[0].doc == "d2"
+
+
+def test_a_parquet_file_is_read_a_row_group_at_a_time(tmp_path):
+    """Memory that Arrow holds while rows are read: a few groups of 2 MB, of a file of 40 MB."""
+    path = tmp_path / "large.parquet"
+    schema = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.string())])
+    with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for group in range(20):
+            rows = [{"id": f"{group}-{n}", "text": f"{n} " + "x" * 2000} for n in range(1000)]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+    before, most, count = pyarrow.total_allocated_bytes(), 0, 0
+    for count, _ in enumerate(detect(path)[0].items(Options()), 1):  # noqa: B007
+        most = max(most, pyarrow.total_allocated_bytes() - before) if count % 100 == 0 else most
+    assert count == 20_000
+    assert most < path.stat().st_size / 3
 
 
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):

@@ -243,6 +243,32 @@ def test_a_question_is_encoded_once_for_all_systems_and_depths(retriever, monkey
     assert together == alone
 
 
+def test_passages_like_one_are_those_of_the_nearest_vectors(retriever):
+    passages = [
+        retriever.passage(f"{doc}-{n}") for doc in ("barley", "steam", "comet", "violin") for n in (0, 1)
+    ]
+    vectors = retriever.current.encode_passages(passages)
+    scores = dict(zip((p.id for p in passages), (vectors @ vectors[0]).tolist()))
+    found = retriever.similar("barley-0", 100)
+    assert "barley-0" not in [result.id for result in found]
+    assert [result.rank for result in found] == list(range(1, 8))
+    # Vectors of the index are float16.
+    expected = [scores[result.id] for result in found]
+    np.testing.assert_allclose([result.score for result in found], expected, rtol=1e-2, atol=1e-2)
+    assert len(retriever.similar("barley-0", 2)) == 2
+    german = retriever.similar("barley-0", 9, {"language": "de"})
+    assert {result.doc for result in german} == {"comet", "violin"}
+    with pytest.raises(DataError, match="nowhere"):
+        retriever.similar("nowhere")
+
+
+def test_passages_like_one_share_its_words_where_there_are_no_vectors(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "words", symlinks=True)
+    write(tmp_path / "words", RetrieverDescription(1, "bm25", "collection", "bm25"))
+    retriever = Retriever.from_folder(tmp_path / "words")
+    assert [result.doc for result in retriever.similar("comet-0", 1)] == ["comet"]  # the title is the same
+
+
 def test_a_word_contributes_what_the_score_loses_without_it(retriever):
     query = retriever.encode([QUESTION], kind="query")[0]
     passage = retriever.passage("barley-0")
