@@ -173,7 +173,7 @@ def test_a_parquet_file_is_read_a_row_group_at_a_time(tmp_path):
             rows = [{"id": f"{group}-{n}", "text": f"{n} " + "x" * 2000} for n in range(1000)]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema))
     before, most, count = pyarrow.total_allocated_bytes(), 0, 0
-    for count, _ in enumerate(detect(path)[0].items(Options()), 1):  # noqa: B007
+    for count, _ in enumerate(detect(path)[0].items(Options()), 1):
         most = max(most, pyarrow.total_allocated_bytes() - before) if count % 100 == 0 else most
     assert count == 20_000
     assert most < path.stat().st_size / 3
