@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from liebig.base.json_output import to_json
 from liebig.cli import make_app
 from tests.worlds.docs import make_world
+from tests.worlds.processes import liebig
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,6 @@ def world(tmp_path_factory):
     }
     (folder / "runs" / "retriever.json").write_text(json.dumps(description))
     return folder
-
-
-def liebig(words, folder, given=""):
-    """Run in a process of its own, so that whatever reaches standard output is seen."""
-    command = [sys.executable, "-m", "liebig", *words]
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=False)
 
 
 def document(words, folder, given=""):

@@ -10,10 +10,12 @@ import importlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
@@ -42,6 +44,32 @@ def together(function: Callable[..., Any], size: int, folder: Path, *args: Any) 
         process.join(PATIENCE)
         assert process.exitcode == 0, (folder / "error.txt").read_text()
     return [torch.load(folder / f"result-{rank}.pt") for rank in range(size)]
+
+
+def liebig(words: Sequence[str], folder: Path, given: str = "") -> CompletedProcess[str]:
+    """The command in a process of its own, so that whatever reaches its standard output is seen."""
+    with tempfile.TemporaryDirectory() as home:
+        files = [Path(home) / name for name in ("in", "out", "error")]
+        files[0].write_text(given)
+        process = SERVER.Process(target=_liebig, args=(list(words), folder, files))
+        process.start()
+        process.join(PATIENCE)
+        assert process.exitcode is not None
+        out, error = (file.read_text() for file in files[1:])
+    return CompletedProcess(words, process.exitcode, out, error)
+
+
+def _liebig(words: list[str], folder: Path, files: list[Path]) -> None:
+    for descriptor, (file, mode) in enumerate(zip(files, ("r", "w", "w"))):
+        with file.open(mode) as opened:
+            os.dup2(opened.fileno(), descriptor)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115  # the process ends with all three
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    os.chdir(folder)
+    sys.argv = ["liebig", *words]
+    from liebig.cli import main
+
+    main()
 
 
 def install(site: Path) -> None:
