@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from liebig.train import clock
+from liebig.base import machine
+from liebig.train import clock, stage
 from liebig.train.batch import Batch
+from liebig.train.distributed import World
 from liebig.train.log import read_log
 from liebig.train.loop import LoopConfig, Trained, train
 from liebig.train.objective import Objective
@@ -159,3 +163,33 @@ def test_too_few_steps_are_said_loudly(
 def test_enough_steps_are_no_warning(time: Time, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(Timed(time, lambda n: 6.0), tmp_path)
     assert "WARNING" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("length", "threads"), [({"minutes": 1.0}, 1), ({"steps": 3}, 4)])
+def test_a_busy_machine_is_shared_by_a_run_of_minutes_alone(length, threads, tmp_path, monkeypatch):
+    seen: list[int] = []
+
+    class Stage(stage.TrainingStage[Any, Any]):
+        label = "toy"
+
+        def start(self) -> Any:
+            return None
+
+        def data(self, objective: Any) -> stage.Data:
+            return stage.Data([], None)
+
+        def save(self, objective: Any) -> None:
+            pass
+
+    config = SimpleNamespace(loop=LoopConfig(**length), optim=None, schedule=None)
+    monkeypatch.setattr(stage, "train", lambda *args, **kwargs: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(stage, "sharded", lambda objective: False)
+    monkeypatch.setattr(machine, "cores", lambda: 4)
+    monkeypatch.setattr(machine, "others_load", lambda: 40.0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        Stage(config, tmp_path, World()).run()
+        assert (seen, torch.get_num_threads()) == ([threads], 4)
+    finally:
+        torch.set_num_threads(before)

@@ -18,10 +18,12 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from liebig.base.machine import computing_threads
 from liebig.base.progress import say
 from liebig.base.workspace import Folder
 from liebig.train.checkpoint import load_checkpoint, put_module, take_module
@@ -115,19 +117,23 @@ class TrainingStage(ABC, Generic[C, Obj]):
         loop = self.config.loop
         if data.batch_size is not None:
             loop = loop.model_copy(update={"batch": data.batch_size})
+        # Minutes hold as many steps as the machine has time for, so then it is shared with others; a number of steps
+        # gives the same model whoever else is at work.
+        shared = computing_threads() if loop.minutes is not None else nullcontext()
         try:
-            trained = train(
-                objective,
-                data.batches,
-                self.folder,
-                loop=loop,
-                optim=self.config.optim,
-                schedule=self.config.schedule,
-                world=self.world,
-                epochs=data.epochs,
-                evaluate=data.evaluate,
-                label=self.label,
-            )
+            with shared:
+                trained = train(
+                    objective,
+                    data.batches,
+                    self.folder,
+                    loop=loop,
+                    optim=self.config.optim,
+                    schedule=self.config.schedule,
+                    world=self.world,
+                    epochs=data.epochs,
+                    evaluate=data.evaluate,
+                    label=self.label,
+                )
         finally:
             data.close()
         if data.evaluate is not None and self.keeps_best:
