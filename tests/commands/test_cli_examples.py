@@ -44,7 +44,7 @@ def readme_commands() -> list[str]:
 def test_an_example_is_understood(example, tmp_path, monkeypatch):
     understood = []
     monkeypatch.setattr(pipeline, "run_stage", lambda stage, config, out: understood.append(config))
-    monkeypatch.setattr(pipeline, "run", lambda planned, say: understood.extend(planned))
+    monkeypatch.setattr(pipeline, "run", lambda planned, *rest: understood.extend(planned))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "recipe.toml").write_text("")

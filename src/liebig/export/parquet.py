@@ -40,7 +40,7 @@ def to_parquet(target: Target, path: Path, name: str) -> str:
         while rows := list(islice(rest, GROUP)):
             writer.write_table(_table(arrow, schema, rows, width))
             count += len(rows)
-    return f"{count:,} rows in {file}; pandas.read_parquet, or SELECT * FROM '{file}' in DuckDB"
+    return f"{count:,} rows in {file}, which pandas, DuckDB, Polars and LanceDB read as it is"
 
 
 def _table(arrow: Any, schema: Any, rows: Sequence[Row], width: int) -> Any:
