@@ -21,6 +21,14 @@ from tests.worlds.report_commands import understood_commands
 FEW = "stdlib:heapq,shlex,statistics,bisect"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def bundled(small_model):
+    """A tiny encoder in place of the bundled one, which `make demo` trains."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoders, "folder", lambda name=encoders.DEFAULT: small_model)
+        yield
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     out, said = tmp_path_factory.mktemp("demo") / "demo", []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from liebig import encoders
 from liebig.builder.check import Difference
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "guard" / "run.py"
@@ -32,11 +31,11 @@ def data(tmp_path):
     return folder
 
 
-def test_guard_and_judged_questions_are_compared(data, tmp_path, monkeypatch):
-    shutil.copytree(encoders.folder(), tmp_path / "models" / "tiny" / "same")
+def test_guard_and_judged_questions_are_compared(data, small_model, tmp_path, monkeypatch):
+    shutil.copytree(small_model, tmp_path / "models" / "tiny" / "same")
     out = tmp_path / "out"
     command = [str(SCRIPT), f"{data}:test", "--models", str(tmp_path / "models"), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setattr(sys, "argv", [*command, "--start", str(small_model)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     result = json.loads((out / "guard.json").read_text())
     rows = {row["system"]: row for row in result["comparisons"]}
