@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+
 import pytest
 
 from liebig.base import progress
@@ -113,6 +120,39 @@ def test_the_time_of_a_whole_is_not_said_while_a_phase_is_unknown(clock, capsys)
         whole.begin("train")
         whole.works()
     assert said == ["[1/3] Read the documents", "[2/2] Train (about 1.0 s left in all)"]
+
+
+ON_A_TERMINAL = """
+import sys
+from liebig.base.json_output import without_text
+from liebig.base.progress import Progress, Whole, announce
+with Whole({"read": "Read the documents"}, announce) as whole:
+    whole.begin("read")
+    whole.works()
+    with without_text(), Progress("reading", 10, "texts") as bar:
+        kept = sys.stdout  # as a library does that is loaded now
+        print("a table")
+        bar.advance(10)
+assert not kept.isatty()
+"""
+
+
+def test_a_terminal_shows_a_bar_below_the_phase_and_no_table():
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", ON_A_TERMINAL]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode())
+    assert process.returncode == 0, text
+    assert "[1/1] Read the documents" in text
+    assert "[1/1] reading" in text
+    assert "10/10 texts" in text
+    assert "a table" not in text
 
 
 @pytest.fixture

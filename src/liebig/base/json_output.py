@@ -8,7 +8,7 @@ standard output empty: its sentence is on standard error, and the exit code says
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,11 +39,18 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+class _Nowhere(io.TextIOBase):
+    """A stream that forgets what is written; never closed, because libraries loaded meanwhile may keep it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 @contextlib.contextmanager
 def without_text(silent: bool = True) -> Iterator[None]:
     """Keep what is printed for people from standard output, where a document takes its place."""
     if not silent:
         yield
         return
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+    with contextlib.redirect_stdout(_Nowhere()):
         yield

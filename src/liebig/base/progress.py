@@ -62,8 +62,8 @@ class Progress:
     """Counts `unit`s done, of `total` where it is known; `note` adds a few words such as the loss."""
 
     def __init__(self, label: str, total: float | None = None, unit: str = "steps", start: float = 0) -> None:
-        self.total, self.unit = total, unit
-        self.label = label if _screen.whole is None else _screen.whole.head or label
+        self.total, self.unit, self.label = total, unit, label
+        self._whole = _screen.whole
         self._start, self._done, self._note = start, start, ""
         self._began = self._printed = time.monotonic()
         self._pause, self._width = PLAIN_SECONDS, 0
@@ -82,10 +82,11 @@ class Progress:
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=_screen.whole is not None,
+                redirect_stdout=sys.stdout.isatty(),  # what a program reads, or no one, stays where it goes
             )
             self._rich.start()
             self._task = self._rich.add_task(
-                self.label, total=self.total, completed=int(self._start), state=""
+                self._short, total=self.total, completed=int(self._start), state=""
             )
         return self
 
@@ -124,6 +125,11 @@ class Progress:
         if self._width:
             _write("\n", notebook=True)
 
+    @property
+    def _short(self) -> str:
+        """The label beside a bar: the line above it says what the phase does."""
+        return self.label if self._whole is None else f"{self._whole.place} {self.label}".strip()
+
     def _state(self) -> str:
         count = f"{self._done:,.0f}" + (f"/{self.total:,.0f}" if self.total else "")
         elapsed = time.monotonic() - self._began
@@ -146,7 +152,8 @@ class Progress:
 
     def _print(self, *rest: str) -> None:
         self._printed = time.monotonic()
-        line = ", ".join(filter(None, (f"{self.label}: {self._state()}", *rest)))
+        head = self.label if self._whole is None else self._whole.head or self.label
+        line = ", ".join(filter(None, (f"{head}: {self._state()}", *rest)))
         if self._notebook:
             _write(f"\r{line:<{self._width}}", notebook=True)
             self._width = len(line)
@@ -190,10 +197,15 @@ class Whole:
     @property
     def head(self) -> str:
         """`[3/7] Make questions about the documents`; nothing before the first phase."""
+        return f"{self.place} {self._phases[self._now]}" if self._now in self._phases else ""
+
+    @property
+    def place(self) -> str:
+        """`[3/7]`; nothing before the first phase."""
         if self._now not in self._phases:
             return ""
         number = list(self._phases).index(self._now) + 1
-        return f"[{number:>{len(str(len(self._phases)))}}/{len(self._phases)}] {self._phases[self._now]}"
+        return f"[{number:>{len(str(len(self._phases)))}}/{len(self._phases)}]"
 
     def begin(self, name: str) -> None:
         """The next phase."""

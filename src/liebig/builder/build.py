@@ -492,7 +492,6 @@ def _train_on_questions(
 def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path, asked: Path) -> bool:
     """Train on the corpus; False where there is no time, or nothing to train on."""
     if config.minutes <= 0:
-        builder.say("training: skipped, minutes = 0")
         return False
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
