@@ -1,0 +1,236 @@
+"""Run the benchmarks that fit this machine, and write their ratios and goals into bench/README.md.
+
+    python bench/all.py --data DATA [--gpu] [--model FOLDER] [--only bm25 encode] [--minutes 20]
+
+Each benchmark is a process of its own that ends with `ratio: X`, ours over the peer's. A row shows that ratio, the goal
+and the peer with its version and settings; one that misses its goal says what bounds it. A benchmark that cannot run
+here keeps the row of its last run, and the reason is printed. The exit code is 1 if a benchmark that ran failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+README = ROOT / "README.md"
+BEGIN, END = "<!-- written by bench/all.py -->", "<!-- end of what bench/all.py wrote -->"
+HEAD = "| command | peer | ratio | goal | machine | bound |\n| --- | --- | ---: | ---: | --- | --- |\n"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A command, the ratio that it should reach, and the peer: its packages and how it is set up."""
+
+    name: str
+    arguments: str
+    goal: float
+    packages: tuple[str, ...]
+    settings: str
+    bound: str = ""  # what keeps it below the goal, where that is known
+    gpu: bool = False
+
+    @property
+    def command(self) -> str:
+        """As it is written in the table; DATA and MODEL stand for folders of the reader."""
+        return f"python bench/{self.name}.py {self.arguments}".strip()
+
+    def words(self, places: dict[str, Path | None]) -> list[str]:
+        """The command with the folders put in."""
+        words = self.arguments.split()
+        for name, path in places.items():
+            words = [word.replace(name, str(path)) for word in words]
+        return [sys.executable, str(ROOT / f"{self.name}.py"), *words]
+
+    def missing(self, places: dict[str, Path | None]) -> str:
+        """Why it cannot run here; empty if it can."""
+        folders = [name for name, path in places.items() if name in self.arguments and path is None]
+        packages = [name for name in self.packages if find_spec(name.replace("-", "_")) is None]
+        if folders:
+            return f"needs --{folders[0].lower()}"
+        return f"needs the package {packages[0]}" if packages else ""
+
+
+BENCHMARKS = (
+    Benchmark(
+        "bm25",
+        "--data DATA",
+        1.0,
+        ("bm25s",),
+        "numba backend, one thread; the lowest of indexing and queries on three sets",
+    ),
+    Benchmark(
+        "bm25_large",
+        "--data DATA",
+        3.0,
+        ("bm25s",),
+        "numba backend, one thread, scores in memory; 8.8 M passages",
+    ),
+    Benchmark("exact", "", 3.0, ("faiss",), "IndexFlatIP, two threads, 1 M x 384, 1,000 queries at once"),
+    Benchmark("measures", "", 1.0, ("ranx",), "the faster of ranx and plain Python"),
+    Benchmark("sentences", "", 1.0, ("pysbd", "syntok"), "the faster of the two"),
+    Benchmark(
+        "prepare",
+        "--data DATA/wiki --parts 1",
+        1.0,
+        ("datasets",),
+        "`datasets.map`, batched, the same number of processes",
+    ),
+    Benchmark(
+        "step_cpu", "", 3.0, ("transformers",), "Trainer with padding, fp32, AdamW, batches of the same rows"
+    ),
+    Benchmark("abs", "--data DATA/wiki --levels 12", 10.0, (), "the plain greedy of the paper"),
+    Benchmark(
+        "serve",
+        "--rounds 2 --seconds 2",
+        3.0,
+        ("sentence_transformers",),
+        "FastAPI, the better of `def` and `async`, with and without batching",
+    ),
+    Benchmark(
+        "encode",
+        "--data DATA",
+        4.0,
+        ("sentence_transformers",),
+        "torch fp32 at its best batch size; ONNX Runtime and OpenVINO with the same graph are printed beside it",
+        "matrix products: without VNNI an int8 product is at most twice as fast as fp32 (LABNOTES)",
+    ),
+    Benchmark(
+        "pretrain_step",
+        "--steps 12 --dropout 0.1",
+        3.0,
+        ("transformers",),
+        "SDPA, bf16 autocast, padded; eager and compiled",
+        gpu=True,
+    ),
+    Benchmark(
+        "cached_step",
+        "--steps 5 --mini 512 1024 --chunk-tokens 65536",
+        3.0,
+        ("sentence_transformers",),
+        "CachedMultipleNegativesRankingLoss, bf16, best mini-batch",
+        "matrix products and the host's launches",
+        gpu=True,
+    ),
+    Benchmark(
+        "finetune",
+        "--data DATA/squad",
+        3.5,
+        ("sentence_transformers",),
+        "the trainer's loop, bf16",
+        "the host's launches",
+        gpu=True,
+    ),
+    Benchmark("short_attention", "", 1.0, (), "torch's variable-length kernel", gpu=True),
+    Benchmark(
+        "exact", "--gpu", 0.75, (), "the bound of memory and matrix rate, measured in the same run", gpu=True
+    ),
+    Benchmark(
+        "encode",
+        "--data DATA --gpu --model MODEL --texts 100000",
+        4.0,
+        ("sentence_transformers",),
+        "best of bf16 and fp16, batches of 256 to 2,048",
+        gpu=True,
+    ),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder with wiki, nq, squad and BEIR folders")
+    parser.add_argument("--model", type=Path, help="a sentence-transformers folder, for encoding on a GPU")
+    parser.add_argument(
+        "--gpu", action="store_true", help="run those that need a GPU, instead of those for a CPU"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=sorted({b.name for b in BENCHMARKS}))
+    parser.add_argument("--minutes", type=float, default=20, help="after which a benchmark is stopped")
+    args = parser.parse_args()
+    places = {"DATA": args.data, "MODEL": args.model}
+    rows, failed = {}, False
+    for benchmark in BENCHMARKS:
+        if benchmark.gpu != args.gpu or (args.only and benchmark.name not in args.only):
+            continue
+        if reason := benchmark.missing(places):
+            print(f"{benchmark.command}: not run, {reason}", flush=True)
+            continue
+        try:
+            ratio = run(benchmark.words(places), args.minutes)
+        except RuntimeError as error:
+            print(f"{benchmark.command}: {error}", flush=True)
+            failed = True
+            continue
+        rows[benchmark.command] = row(benchmark, ratio)
+        print(f"{benchmark.command}: ratio {ratio:.2f}, goal {benchmark.goal:g}", flush=True)
+    README.write_text(with_rows(README.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    sys.exit(failed)
+
+
+def run(command: list[str], minutes: float) -> float:
+    """The ratio that a benchmark ends with."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60 * minutes)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"stopped after {minutes:g} minutes") from None
+    lines = (done.stdout.strip() or "nothing").splitlines()
+    if done.returncode or not lines[-1].startswith("ratio: "):
+        raise RuntimeError(f"failed: {(done.stderr.strip() or lines[-1]).splitlines()[-1]}")
+    return float(lines[-1].removeprefix("ratio: "))
+
+
+def row(benchmark: Benchmark, ratio: float) -> str:
+    """A line of the table."""
+    peer = "; ".join((*(f"{name} {release(name)}" for name in benchmark.packages), benchmark.settings))
+    bound = "" if ratio >= benchmark.goal else benchmark.bound or "not known"
+    cells = (
+        f"`{benchmark.command}`",
+        peer,
+        f"**{ratio:.2f}**",
+        f"{benchmark.goal:g}",
+        machine(benchmark.gpu),
+        bound,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def release(package: str) -> str:
+    """The version of a package, which may be distributed under another name."""
+    for name in (package, f"{package}-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "of unknown version"
+
+
+def machine(gpu: bool) -> str:
+    """The GPU, or the processor with the instructions that matter to products of small numbers."""
+    if gpu:
+        import torch
+
+        return torch.cuda.get_device_name()
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+    sets = ("avx2", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_int8", "asimddp", "i8mm", "bf16")
+    present = [name for name in sets if f" {name} " in flags.replace("\n", " ")]
+    return " ".join((platform.machine(), *present))
+
+
+def with_rows(text: str, rows: dict[str, str]) -> str:
+    """The page with these rows in its table; other rows stay, in the order of `BENCHMARKS`."""
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    lines = {line.split("`")[1]: line for line in old.splitlines() if line.startswith("| `")} | rows
+    ordered = [lines[b.command] for b in BENCHMARKS if b.command in lines]
+    return f"{before}{BEGIN}\n\n{HEAD}{chr(10).join(ordered)}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    main()
