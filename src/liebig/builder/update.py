@@ -221,7 +221,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
         })  # fmt: skip
         counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
         if counts.nothing:
-            whole.drop("index")
+            whole.drop(*PHASES)  # the sentence below says all of it
             say("Nothing has changed.")
             if collection.name != before.collection:
                 shutil.rmtree(collection)
