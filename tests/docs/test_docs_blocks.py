@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -53,10 +52,11 @@ def understood(words: list[str]) -> None:
     command.make_context("liebig", rest)
 
 
-def run_liebig(words: list[str], given: bytes | None = None) -> None:
+def run_liebig(words: list[str], given: bytes | None = None) -> str:
     result = CliRunner().invoke(make_app(), words, input=given)
     if result.exit_code != 0:
         raise AssertionError(f"liebig {shlex.join(words)}\n{result.output}\n{result.exception!r}")
+    return result.stdout
 
 
 def run_command(line: str, folder: Path) -> None:
@@ -77,12 +77,17 @@ def run_command(line: str, folder: Path) -> None:
 
 def run_in_shell(line: str, folder: Path) -> None:
     """Run a line that reads a file or feeds another program; without jq on this machine, what comes before it."""
-    if shutil.which("jq") is None:
-        line = line.partition(" | jq ")[0]
-    script = f'set -eo pipefail; liebig() {{ "{sys.executable}" -m liebig "$@"; }}; {line}'
-    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    assert done.stdout.strip(), line
+    command, _, rest = line.removeprefix("liebig ").partition(" | ")
+    command, _, file = command.partition(" < ")
+    out = run_liebig(expanded(command, folder), (folder / file).read_bytes() if file else b"")
+    assert out.strip(), line
+    if rest and (not rest.startswith("jq ") or shutil.which("jq")):
+        script = f"set -eo pipefail; {rest}"
+        done = subprocess.run(
+            ["bash", "-c", script], input=out, cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip(), line
 
 
 def check_command(line: str, folder: Path) -> None:
