@@ -379,6 +379,7 @@ def test_the_command_ends_with_what_to_type_next(small_model, tmp_path, monkeypa
 def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     """With enough titles a build trains on them beside the sentences."""
     monkeypatch.setattr("liebig.builder.questions.LEAST", 4)
+    monkeypatch.setattr(check, "FAIR", 2.0)  # an encoder that is no retriever yet
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
     made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)

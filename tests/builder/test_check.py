@@ -1,6 +1,7 @@
 """The check of a build: which systems it compares, when it leaves the untrained hybrid, and what it predicts."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
     for name in judge.encoders:
         judge._values[Choice(name, "dense")] = values[name]
         judge._values[Choice(name, "bm25")] = values["bm25"]
-        for weight in check.WEIGHTS:
-            judge._values[Choice(name, "hybrid", weight)] = values[f"{name}+"]
+        for weight, norm in product(check.WEIGHTS, ("minmax", "zscore")):
+            judge._values[Choice(name, "hybrid", weight, norm)] = values[f"{name}+"]
     return judge
 
 
@@ -122,6 +123,8 @@ def test_the_weight_is_tuned_only_where_the_questions_tell():
     assert judge.choose(judge.every).weight == check.PLAIN
     better = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.6})
     judge._values[Choice(weight=0.2)] = better._values[BASELINE]
+    assert judge.choose(judge.every).weight == check.PLAIN, "questions made from words cannot weigh BM25"
+    judge.real = True
     choice = judge.choose(judge.every)
     assert choice == Choice(weight=0.2)
     checks = check.judged(judge)
@@ -197,3 +200,28 @@ def test_checks_of_earlier_versions_are_shown():
         "  BM25  0.500  [0.400, 0.600]  <- chosen",
         "It did best.",
     ]
+
+
+def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of_it():
+    judge = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.4, "more": 0.3, "more+": 0.6})
+    better = judge._values.pop(Choice("more"))
+    judge.hits.pop("more")
+    judge.sentences["start"] = []
+    judge.speeds["start sentences"] = 1.0
+    judge._values[Choice(sentences=True)] = better
+    judge._values[Choice(weight=check.LEANED, sentences=True)] = better
+    choice = judge.choose(judge.every)
+    assert choice == Choice(weight=check.LEANED, sentences=True)
+    checks = check.judged(judge)
+    assert checks["chosen"] == "BM25 + encoder before training and its sentences"
+    assert checks["rows"][-1]["per_second"] == pytest.approx(1 / 3)
+    assert "Sentences take part" in checks["why"][0]
+
+
+def test_sentences_are_a_third_part_of_a_hybrid():
+    questions = [Question("q", ("c",), "title")]
+    judge = Judge(questions, {"bm25": [[("a", 2.0), ("b", 1.0)]], "start": [[("b", 0.9), ("a", 0.8)]]})
+    judge.sentences["start"] = [[("c", 0.9), ("a", 0.1)]]
+    plain, three = (dict(judge.answers(Choice(sentences=on))[0]) for on in (False, True))
+    assert plain == {"a": 0.5, "b": 0.5}
+    assert three == pytest.approx({"a": 0.5, "b": 0.5 * 0.73, "c": 0.5 * 0.27})

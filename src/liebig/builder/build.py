@@ -58,6 +58,7 @@ from liebig.train.log import warnings_of
 from liebig.vectors.vector_folder import Vectors
 
 EXACT = 2_000_000  # up to this many vectors, every one is scored
+BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
 SAMPLE = 2000  # passages looked at to see whether they fit the model
 ROOM = 28  # tokens of the model's length left to titles and special tokens
 PIECES = 8  # vectors of a passage at most, where passages are longer than the model reads
@@ -320,6 +321,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
             else builder.part("query", {"kind": "model", "model": str(chosen.query)})
         )
         index = index_vectors(builder, collection, model, chosen.vectors)
+        sentences = index_sentences(builder, collection, model) if choice["sentences"] else None
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
@@ -328,6 +330,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         collection=collection.name,
         bm25=bm25.name,
         index=index.name,
+        sentences=None if sentences is None else sentences.name,
         model=model.name,
         query=None if query is None else query.name,
         checks=checked.name,
@@ -413,6 +416,7 @@ def _check(
     fields: dict[str, Any] = {
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
+    by_sentences = Collection(collection).count("passages") <= BY_SENTENCES
     if config.minutes > 0:
         builder.whole.begin("train")
     if config.teacher is not None:
@@ -423,17 +427,25 @@ def _check(
                 vectors[name] = str(encode_passages(builder, pool, asked, one.model))
         fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
         fields["shown"] = [name for name in models if name == check.TEACHER]
-    elif _train(builder, config, start, collection, made):
-        trained = builder.out / WORK / "trained" / "model"
-        if check.read(builder.work("check-start", fields))["fair"]:
-            trained = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
-        models["trained"] = Encoders(trained)
-        vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained))
+    else:
+        trained = _train(builder, config, start, collection, made, fields)
+        if trained is not None:
+            models["trained"] = Encoders(trained)
+            vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained))
     if given is not None and config.minutes > 0:
         builder.whole.begin("own")
-        fields["parts"], own = _train_on_questions(builder, fields, start)
-        models[questions.OWN] = Encoders(own)
+        best = "trained" if "trained" in models else check.START
+        found = _train_on_questions(builder, fields, models[best].model, vectors[best], by_sentences)
+        if found is not None:
+            models[questions.OWN], of_parts = found
+            fields |= of_parts
     builder.whole.begin("check")
+    if by_sentences:
+        fields["sentences"] = {}
+        for name in vectors:  # one that encodes questions only has the passages of the teacher
+            owner = name if models[name].query is None else check.TEACHER
+            pool = f"pool-{owner}-sentences"
+            fields["sentences"][name] = str(encode_sentences(builder, pool, asked, models[owner].model))
     if reranker is not None:
         fields |= {"reranker": str(reranker), "depth": config.rerank_depth}
     return builder.part("checks", fields), models
@@ -461,58 +473,80 @@ def _given(builder: Builder, config: BuildConfig, collection: Path) -> Path | No
 
 
 def _train_on_questions(
-    builder: Builder, fields: Mapping[str, Any], start: Path
-) -> tuple[dict[str, list[str]], Path]:
-    """Vectors of the pool by encoders that were trained without a part of the questions, and the one of all of them."""
-    asked, vectors = Path(fields["questions"]), fields["encoders"][check.START]
+    builder: Builder, fields: Mapping[str, Any], start: Path, vectors: str, by_sentences: bool
+) -> tuple[Encoders, dict[str, Any]] | None:
+    """An encoder trained on all the questions, and what the check compares: vectors of the pool by encoders that were
+    trained without a part of them. None where there are too few.
+    """
+    asked = Path(fields["questions"])
     _, judged = user_questions.notes_of(asked)
     if judged < user_questions.TRAINABLE:
         builder.say(
             f"training on your questions: skipped, {judged} judged ones are too few "
             f"({user_questions.TRAINABLE} are enough)"
         )
-        return {}, start
+        return None
 
     def trained(name: str, **without: int) -> Path:
         mined = {"questions": str(asked), "bm25": fields["bm25"], "vectors": vectors, **without}
         examples = builder.work(f"examples{name}", {"kind": "examples", **mined})
         recipe = user_questions.recipe(start, examples, Encoder.load(start).max_length)
         finetuned = builder.work(f"finetuned{name}", recipe)
-        between = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model")}
-        return builder.work(f"finetuned{name}-mean", between) / "model"
+        # Training may have seen shorter texts; lengths and titles stay those of use.
+        whole = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model"), "share": 1.0}
+        return builder.work(f"finetuned{name}-whole", whole) / "model"
 
     parts = [trained(f"-without-{part}", without=part) for part in range(user_questions.PARTS)]
     pools = [
         str(encode_passages(builder, f"pool-without-{part}", asked, model))
         for part, model in enumerate(parts)
     ]
-    return {questions.OWN: pools}, trained("")
+    made: dict[str, Any] = {"parts": {questions.OWN: pools}}
+    if by_sentences:
+        made["sentence_parts"] = {
+            questions.OWN: [
+                str(encode_sentences(builder, f"pool-without-{part}-sentences", asked, model))
+                for part, model in enumerate(parts)
+            ]
+        }
+    return Encoders(trained("")), made
 
 
-def _train(builder: Builder, config: BuildConfig, start: Path, collection: Path, asked: Path) -> bool:
-    """Train on the corpus; False where there is no time, or nothing to train on."""
+def _train(
+    builder: Builder,
+    config: BuildConfig,
+    start: Path,
+    collection: Path,
+    asked: Path,
+    fields: Mapping[str, Any],
+) -> Path | None:
+    """The encoder after training on the corpus; None where there is no time, or nothing to train on.
+
+    One that is a good retriever already learns from its own hybrid and goes half of the way; one that is none learns
+    by contrast.
+    """
     if config.minutes <= 0:
-        return False
+        return None
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
     traits = training.Start.of(start)
     reason = training.why_not(traits, store)
     if reason is not None:
         builder.say(f"training: skipped, because {reason}")
-        return False
-    if training.METHOD == "listwise":
-        ranked = _rank(builder, config, start, collection, rest)
-        recipe = {"kind": "finetune", **training.distill_recipe(start, traits, ranked, config.minutes)}
-    else:
-        recipe = {"kind": "pretrain", **training.recipe(start, traits, store, asked, config.minutes)}
-    builder.work("trained", recipe)
-    return True
+        return None
+    if not check.read(builder.work("check-start", fields))["fair"]:
+        recipe = training.contrast_recipe(start, traits, store, asked, config.minutes)
+        return builder.work("trained", {"kind": "pretrain", **recipe}) / "model"
+    ranked = _rank(builder, config, start, rest)
+    recipe = training.distill_recipe(start, traits, ranked, config.minutes)
+    trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"
+    return builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
 
 
-def _rank(builder: Builder, config: BuildConfig, start: Path, collection: Path, rest: Path) -> Path:
+def _rank(builder: Builder, config: BuildConfig, start: Path, rest: Path) -> Path:
     """Queries cut from the corpus, with the hybrid's best passages for each (`listwise.py`)."""
-    cut = {"collection": str(collection), "passages": str(rest)}
-    drills = builder.work("drills", {**cut, "language": config.language, "seed": config.seed})
+    cut = {"passages": str(rest), "language": config.language, "seed": config.seed}
+    drills = builder.work("drills", cut)
     words = {"kind": "bm25", "collection": str(drills), "language": config.language}
     bm25 = builder.work("drills-bm25", words)
     vectors = builder.work("drills-vectors", encode_fields(drills, start, "first"))
@@ -566,6 +600,22 @@ def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
     return {
         "kind": "encode", "source": str(source), "model": str(model), "long": long, "most_pieces": PIECES
     }  # fmt: skip
+
+
+def encode_sentences(builder: Builder, name: str, source: Path, model: Path) -> Path:
+    """Vectors of the sentences of a collection's passages."""
+    return builder.work(name, sentence_fields(source, model))
+
+
+def sentence_fields(source: Path, model: Path) -> dict[str, Any]:
+    """The recipe of `liebig encode` for sentences, in builds and updates."""
+    return {"kind": "encode", "source": str(source), "model": str(model), "what": "sentences"}
+
+
+def index_sentences(builder: Builder, collection: Path, model: Path) -> Path:
+    """Vectors of all sentences, every one of which is scored."""
+    vectors = encode_sentences(builder, "sentence-vectors", collection, model)
+    return builder.part("sentences", {"kind": "index", "vectors": str(vectors), "index": {"kind": "exact"}})
 
 
 def index_vectors(builder: Builder, collection: Path, model: Path, vectors: Path | None = None) -> Path:

@@ -4,10 +4,13 @@ Every system is compared with one baseline: the untrained hybrid (BM25 and the e
 which anybody can put together. It is kept unless another system is better beyond chance: the interval of the
 difference excludes 0, a paired randomisation test agrees, and no kind of question loses beyond chance. So
 
-1. an encoder other than the start (trained, taught, a teacher) is taken where its *hybrid* beats the untrained hybrid;
+1. another encoder (trained, taught, a teacher) and the vectors of sentences beside those of passages are taken where
+   the *hybrid* with them beats the untrained hybrid, at the same weight of BM25;
 2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
    from a corpus repeat its words, which favours BM25;
-3. another weight or norm of the fusion is taken where, cross-fitted, it beats the plain one;
+3. for the same reason they cannot say what BM25 should weigh: a hybrid with sentences has LEANED, which did best on
+   people's questions about three other corpora. A user's own questions can: another weight or norm is taken where,
+   cross-fitted, it beats that;
 4. the hybrid's hits are reranked, where there is a reranker, if that beats the hybrid; then 2 and 3 do not matter.
 
 Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
@@ -41,6 +44,7 @@ from liebig.base.statistics import Interval, bootstrap_groups, randomisation_tes
 from liebig.base.workspace import Folder
 from liebig.builder.questions import OWN, Question, folds, kinds, read as read_questions
 from liebig.collection.collection import Collection
+from liebig.indexes import open_index
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_mapping as run_of,
@@ -51,12 +55,17 @@ from liebig.methods.reranker import Scorer, scorer
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.retriever_folder import DEPTH as RERANKED, SystemName
 from liebig.search.systems import (
+    SENTENCE_SHARE,
+    SENTENCES,
     Hits,
     Hybrid,
     Norm,
+    Once,
+    QueryEncoder,
     Recorded,
     Reranked,
     System,
+    of_texts,
     open_system,
     weighted_by,
 )
@@ -69,7 +78,8 @@ FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by i
 FOLDS = 5
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
 DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
-PLAIN = 0.5  # weight where the questions do not decide
+PLAIN = 0.5  # weight of BM25 beside one encoder
+LEANED = 0.45  # weight of BM25 beside an encoder's passages and sentences
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 RERANKER = "reranker"  # the name of its part in `Judge.speeds`
 ALPHA = 0.05  # significance level
@@ -103,9 +113,13 @@ class CheckConfig(Config):
         {}, description="Models that encode the questions, where they are not those that made the vectors."
     )
     shown: tuple[str, ...] = Field((), description="Encoders that are compared and never chosen.")
+    sentences: dict[str, InputPath] = Field({}, description="Vectors of the pool's sentences by encoder.")
     parts: dict[str, tuple[InputPath, ...]] = Field(
         {},
         description="Vectors by encoders that were trained on all but one part of the questions, which each answers.",
+    )
+    sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
+        {}, description="Vectors of the pool's sentences by the same."
     )
     reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
     depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")
@@ -113,25 +127,35 @@ class CheckConfig(Config):
 
 @dataclass(frozen=True)
 class Choice:
-    """A system that may be chosen: its encoder, its kind, and how a hybrid is fused."""
+    """A system that may be chosen: its encoder, its kind, how a hybrid is fused, and whether sentences take part."""
 
     encoder: str = START
     system: SystemName = "hybrid"
     weight: float = PLAIN
     norm: Norm = "minmax"
+    sentences: bool = False
+
+    @property
+    def plain(self) -> Choice:
+        """The same as it is compared, with BM25's weight in the untrained hybrid."""
+        return replace(self, weight=PLAIN, norm="minmax")
+
+    @property
+    def leaned(self) -> Choice:
+        """The same as it is used where no questions of people tune it."""
+        return replace(self.plain, weight=LEANED if self.sentences else PLAIN)
 
     @property
     def name(self) -> str:
         """For people."""
-        label = LABELS.get(self.encoder, self.encoder)
+        label = LABELS.get(self.encoder, self.encoder) + (" and its sentences" if self.sentences else "")
         match self.system:
             case "bm25":
                 return "BM25"
             case "dense":
-                return label
+                return LABELS.get(self.encoder, self.encoder)
             case "hybrid":
-                plain = self == replace(self, weight=PLAIN, norm="minmax")
-                return f"BM25 + {label}" + ("" if plain else ", tuned")
+                return f"BM25 + {label}" + ("" if self in (self.plain, self.leaned) else ", tuned")
             case "reranked":
                 return f"BM25 + {label}, reranked"
             case _:
@@ -179,6 +203,7 @@ class Judge:
     shown: frozenset[str] = frozenset()  # encoders that are never chosen
     speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
     reranking: Reranking | None = None
+    sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
     _values: dict[Choice, Values] = field(default_factory=dict)
 
     @cached_property
@@ -199,9 +224,9 @@ class Judge:
     def _queries(self) -> list[Query]:
         return [Query(str(i), question.text) for i, question in enumerate(self.questions)]
 
-    def _recorded(self, name: str) -> Recorded:
-        """BM25 or an encoder, with the hits it found before."""
-        return Recorded(name, {query.id: hits for query, hits in zip(self._queries, self.hits[name])})
+    def _recorded(self, name: str, lists: Sequence[Hits]) -> Recorded:
+        """A system with the hits it found before."""
+        return Recorded(name, {query.id: hits for query, hits in zip(self._queries, lists)})
 
     @cached_property
     def real(self) -> bool:
@@ -213,6 +238,11 @@ class Judge:
         self.hits[name] = system.search(self._queries, DEPTH)
         self.speeds[name] = per_second(system, self._queries)
 
+    def ask_sentences(self, name: str, system: System) -> None:
+        """Let an encoder's vectors of sentences answer all questions."""
+        self.sentences[name] = system.search(self._queries, DEPTH)
+        self.speeds[_sentences_of(name)] = per_second(system, self._queries)
+
     def rerank_with(self, reranking: Reranking) -> None:
         """Let a reranker take part."""
         self.reranking = reranking
@@ -221,7 +251,7 @@ class Judge:
     def _reranked(self, choice: Choice) -> Reranked:
         assert self.reranking is not None, "a system that is reranked has a reranker"
         lists = self.answers(replace(choice, system="hybrid"))
-        hybrid = Recorded("hybrid", {query.id: hits for query, hits in zip(self._queries, lists)})
+        hybrid = self._recorded("hybrid", lists)
         return Reranked(hybrid, self.reranking.score, self.reranking.passage, self.reranking.depth)
 
     def speed(self, choice: Choice) -> float:
@@ -232,18 +262,28 @@ class Judge:
             "hybrid": ["bm25", choice.encoder],
             "reranked": ["bm25", choice.encoder, RERANKER],
         }
-        return 1 / sum(1 / self.speeds[name] for name in parts[choice.system])
+        more = [_sentences_of(choice.encoder)] if self._has_sentences(choice) else []
+        return 1 / sum(1 / self.speeds[name] for name in (*parts[choice.system], *more))
 
     def ask_parts(self, name: str, systems: Sequence[System]) -> None:
         """Let each part of the questions be answered by the encoder that was not trained on it."""
-        self.hits[name] = [[] for _ in self.questions]
+        self.hits[name] = self._by_part(systems)
+        self.speeds[name] = per_second(systems[0], self._queries)
+
+    def ask_sentence_parts(self, name: str, systems: Sequence[System]) -> None:
+        """The same with vectors of sentences."""
+        self.sentences[name] = self._by_part(systems)
+        self.speeds[_sentences_of(name)] = per_second(systems[0], self._queries)
+
+    def _by_part(self, systems: Sequence[System]) -> list[Hits]:
+        found: list[Hits] = [[] for _ in self.questions]
         parts = folds(self.questions, len(systems))
         for number, system in enumerate(systems):
             here = [i for i, part in enumerate(parts) if part == number]
             hits = system.search([self._queries[i] for i in here], DEPTH) if here else []
-            for i, found in zip(here, hits):
-                self.hits[name][i] = found
-        self.speeds[name] = per_second(systems[0], self._queries)
+            for i, of_question in zip(here, hits):
+                found[i] = of_question
+        return found
 
     def values(self, choice: Choice) -> Values:
         """The measure of every question."""
@@ -259,8 +299,11 @@ class Judge:
             case "dense":
                 return self.hits[choice.encoder]
             case "hybrid":
-                parts = [self._recorded("bm25"), self._recorded(choice.encoder)]
-                return Hybrid(parts, weighted_by(choice.weight, choice.norm)).search(self._queries, DEPTH)
+                parts = [self._recorded(name, self.hits[name]) for name in ("bm25", choice.encoder)]
+                if choice.sentences:
+                    parts.append(self._recorded(SENTENCES, self.sentences[choice.encoder]))
+                fuse = weighted_by(choice.weight, choice.norm, SENTENCE_SHARE if choice.sentences else 0.0)
+                return Hybrid(parts, fuse).search(self._queries, DEPTH)
             case "reranked":
                 return self._reranked(choice).search(self._queries, DEPTH)
             case _:
@@ -309,19 +352,34 @@ class Judge:
 
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
-        hybrids = [Choice(encoder) for encoder in self.encoders if encoder not in self.shown]
-        best = self._best(BASELINE, hybrids, numbers)
-        reranked = replace(best, system="reranked")
+        allowed = [hybrid for hybrid in self.hybrids if hybrid.encoder not in self.shown]
+        best = self._best(BASELINE, allowed, numbers)
+        reranked = replace(best.leaned, system="reranked")
         if self.reranking is not None and self.better(self.values(reranked), self.values(best), numbers):
             return reranked
         parts: list[SystemName] = ["bm25", "dense"]
         doubt = 0.0 if self.real else DOUBT
-        chosen = self._best(best, [replace(best, system=part) for part in parts], numbers, doubt)
+        single = [replace(best, system=part, sentences=False) for part in parts]
+        chosen = self._best(best, single, numbers, doubt)
         if chosen != best:
             return chosen if chosen.system != "bm25" else replace(chosen, encoder=START)
-        if self.better(self.tuned(best, numbers), self.values(best), numbers):
+        best = best.leaned
+        if self.real and self.better(self.tuned(best, numbers), self.values(best), numbers):
             return self.tune(best, numbers)
         return best
+
+    @property
+    def hybrids(self) -> list[Choice]:
+        """The hybrids that are compared: of every encoder, without and with its sentences."""
+        return [
+            Choice(encoder, sentences=sentences)
+            for encoder in self.encoders
+            for sentences in ((False, True) if encoder in self.sentences else (False,))
+        ]
+
+    @staticmethod
+    def _has_sentences(choice: Choice) -> bool:
+        return choice.sentences and choice.system in ("hybrid", "reranked")
 
     def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers, margin: float = 0.0) -> Choice:
         """Of the systems that beat the base beyond chance the best; the base, if none does."""
@@ -331,8 +389,14 @@ class Judge:
 
     def tune(self, choice: Choice, numbers: Numbers) -> Choice:
         """The fusion that does best; of equal ones the most even."""
-        norms: tuple[Norm, ...] = ("minmax", "zscore") if self.real else ("minmax",)
-        tried = [replace(choice, weight=weight, norm=norm) for norm in norms for weight in WEIGHTS]
+        norms: tuple[Norm, ...] = ("minmax", "zscore")
+        with_them = (False, True) if choice.encoder in self.sentences else (False,)
+        tried = [
+            replace(choice, weight=weight, norm=norm, sentences=sentences)
+            for norm in norms
+            for weight in WEIGHTS
+            for sentences in with_them
+        ]
         return max(tried, key=lambda one: (self.mean(self.values(one), numbers), -abs(one.weight - PLAIN)))
 
     def tuned(self, choice: Choice, numbers: Numbers) -> Values:
@@ -352,6 +416,11 @@ class Judge:
             if len(others):
                 found[here] = self.values(choose(others))[here]
         return found
+
+
+def _sentences_of(encoder: str) -> str:
+    """The name of an encoder's sentences in `Judge.speeds`."""
+    return f"{encoder} {SENTENCES}"
 
 
 def per_second(system: System, queries: Sequence[Query]) -> float:
@@ -377,12 +446,22 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         judge.ask("bm25", open_system(config.bm25))
         for name, path in config.encoders.items():
             judge.ask(name, open_system(path, model=config.asked_by.get(name)))
+        for name, path in config.sentences.items():
+            judge.ask_sentences(name, _of_sentences(path, config.asked_by.get(name)))
         for name, paths in config.parts.items():
             judge.ask_parts(name, [open_system(path) for path in paths])
+        for name, paths in config.sentence_parts.items():
+            judge.ask_sentence_parts(name, [_of_sentences(path) for path in paths])
         if config.reranker is not None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
+
+
+def _of_sentences(path: Path, model: Path | None = None) -> System:
+    """Vectors of sentences; a question that was asked before is not encoded again, as in a hybrid with passages."""
+    index = open_index(path)
+    return of_texts(index, Once(QueryEncoder(index, model)), SENTENCES)
 
 
 def enough(questions: Sequence[Question]) -> list[Question]:
@@ -413,13 +492,13 @@ def judged(judge: Judge) -> dict[str, Any]:
     """The choice, what it is worth, and what every system is worth beside it."""
     every = judge.every
     choice = judge.choose(every)
-    hybrids = [Choice(encoder) for encoder in judge.encoders]
-    systems = [Choice(system="bm25"), *(replace(one, system="dense") for one in hybrids), *hybrids]
+    alone = [Choice(encoder, "dense") for encoder in judge.encoders]
+    systems = [Choice(system="bm25"), *alone, *(hybrid.leaned for hybrid in judge.hybrids)]
     if judge.reranking is not None:
-        systems.append(Choice(choice.encoder, "reranked"))
+        systems.append(replace(choice.leaned, system="reranked"))
     values = {system: judge.values(system) for system in systems}
     if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
-        values[choice] = judge.tuned(replace(choice, weight=PLAIN, norm="minmax"), every)
+        values[choice] = judge.tuned(choice.leaned, every)
     baseline, predicted = values[BASELINE], judge.predicted()
     return {
         "questions": kinds(judge.questions),
@@ -454,14 +533,16 @@ def why(judge: Judge, choice: Choice) -> list[str]:
     """The reasons for a choice, as sentences."""
     return [
         *(_why_encoder(judge, name, choice) for name in judge.encoders if name != START),
+        *([_why_sentences(judge, choice)] if choice.encoder in judge.sentences else []),
         _why_system(judge, choice),
         *([_why_not_reranked(judge, choice)] if judge.reranking and choice.system != "reranked" else []),
     ]
 
 
 def _why_not_reranked(judge: Judge, choice: Choice) -> str:
-    reranked = Choice(choice.encoder, "reranked")
-    found = judge.difference(judge.values(reranked), judge.values(Choice(choice.encoder)), judge.every)
+    hybrid = replace(choice.leaned, system="hybrid")
+    reranked = replace(hybrid, system="reranked")
+    found = judge.difference(judge.values(reranked), judge.values(hybrid), judge.every)
     return (
         f"The reranker is kept but not used by default: it has {shown(found)} to the hybrid that it reranks, "
         "which is not better beyond chance. --system reranked uses it."
@@ -470,7 +551,7 @@ def _why_not_reranked(judge: Judge, choice: Choice) -> str:
 
 def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     """Whether an encoder beside the start was taken."""
-    hybrid = Choice(encoder)
+    hybrid = Choice(encoder, sentences=encoder in judge.sentences)
     values, baseline = judge.values(hybrid), judge.values(BASELINE)
     found = judge.difference(values, baseline, judge.every)
     says = f"{hybrid.name} has {shown(found)} to the untrained hybrid"
@@ -489,9 +570,19 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     return f"{label} is not kept: {says}, which is within chance. The untrained encoder is used."
 
 
+def _why_sentences(judge: Judge, choice: Choice) -> str:
+    """Whether the vectors of sentences take part."""
+    without, with_them = (Choice(choice.encoder, sentences=sentences) for sentences in (False, True))
+    found = judge.difference(judge.values(with_them), judge.values(without), judge.every)
+    part = "Sentences take part" if choice.sentences else "Sentences take no part"
+    return (
+        f"{part}: a vector of each beside those of passages has {shown(found)}, at the same weight of BM25."
+    )
+
+
 def _why_system(judge: Judge, choice: Choice) -> str:
     """Why this system answers, and with which weight."""
-    hybrid = replace(choice, system="hybrid", weight=PLAIN, norm="minmax")
+    hybrid = replace(choice.leaned, system="hybrid")
     if choice.system != "hybrid":
         found = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
         return (
@@ -501,9 +592,9 @@ def _why_system(judge: Judge, choice: Choice) -> str:
         found = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
         return (
             f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
-            f"{shown(found)} to equal weights, which chance does not explain."
+            f"{shown(found)} to the weight {hybrid.weight:g}, which chance does not explain."
         )
-    return f"{choice.name} answers, with equal weights: no part of it and no other weight is better beyond chance."
+    return f"{choice.name} answers, with the weight {choice.weight:g} of BM25: no part of it is better beyond chance."
 
 
 def shown(difference: Difference) -> str:

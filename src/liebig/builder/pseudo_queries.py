@@ -8,6 +8,7 @@
 | claim    | a sentence, or a clause of it, that is taken out             | what is left of the passage       |
 | span     | four to twelve words in a row                                | the passage                       |
 | sentence | a sentence                                                   | the passage                       |
+| titled   | a title, and some words of the text before or after it       | the passage                       |
 
 One kind alone teaches the encoder that kind: diverse ones keep it general. Everything drawn depends on the seed and the
 passage's id alone. Cost: one pass for the frequencies of words, one for the queries; memory: a count per word.
@@ -34,6 +35,8 @@ SALIENT = 12  # words of a passage that keywords are drawn from
 COMMON = 0.2  # share of the passages above which a word says nothing about one
 CLAIM = (5, 25)  # words of a sentence or clause
 SPAN = (4, 12)  # words
+WITH_TITLE, ROW_WITH_TITLE = (1, 3), (2, 5)  # words beside a title: salient ones, or some in a row
+ROUNDS = 16  # queries of a kind about one passage at most
 SHARED = 3  # a title that more documents have is not a query
 UNDER = 16  # passages that a title or heading may be about at most
 FORMS = (
@@ -81,16 +84,37 @@ def drawn(seed: int, name: str) -> random.Random:
     return random.Random(hash64(f"{seed} {name}"))
 
 
-def keywords(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
-    """Some of a passage's most salient words in the order of the text; "" where it has too few."""
+def salient(passage: Passage, frequencies: Frequencies, analyzer: Analyzer) -> list[str]:
+    """The words that tell most about a passage (tf-idf), in the order of the text."""
     counts = Counter(word for word in words(passage.text) if LETTERS.fullmatch(word) and analyzer.term(word))
     scores = {word: count * frequencies.idf(word) for word, count in counts.items()}
-    salient = heapq.nlargest(SALIENT, (w for w in scores if scores[w] > 0), key=lambda w: (scores[w], w))
-    if len(salient) < KEYWORDS[0]:
+    best = set(heapq.nlargest(SALIENT, (w for w in scores if scores[w] > 0), key=lambda w: (scores[w], w)))
+    return [word for word in counts if word in best]
+
+
+def keywords(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
+    """Some of a passage's most salient words in the order of the text; "" where it has too few."""
+    known = salient(passage, frequencies, analyzer)
+    if len(known) < KEYWORDS[0]:
         return ""
     by = drawn(seed, f"keywords {passage.id}")
-    chosen = set(by.sample(salient, min(by.randint(*KEYWORDS), len(salient))))
-    return " ".join(word for word in counts if word in chosen)
+    chosen = set(by.sample(sorted(known), min(by.randint(*KEYWORDS), len(known))))
+    return " ".join(word for word in known if word in chosen)
+
+
+def titled(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
+    """A title, and some salient words or words in a row, before or after it; "" where there is no title or no word."""
+    by = drawn(seed, f"titled {passage.id}")
+    if by.random() < 0.6:
+        known = salient(passage, frequencies, analyzer)
+        some = by.sample(sorted(known), min(by.randint(*WITH_TITLE), len(known)))
+    else:
+        row = span(passage, seed).split()
+        some = row[: by.randint(*ROW_WITH_TITLE)]
+    if not (some and LETTERS.search(passage.title)):
+        return ""
+    parts = [passage.title, " ".join(some)]
+    return " ".join(parts if by.random() < 0.5 else reversed(parts))
 
 
 def sentences(passage: Passage) -> list[str]:
@@ -151,6 +175,38 @@ def headings(
         text = section.heading if inside else form.format(title=first.title, heading=section.heading)
         if first.title and LETTERS.search(section.heading):
             yield Question(text, section.passages, "question")
+
+
+def cut_queries(
+    passages: Sequence[Passage], analyzer: Analyzer, shares: Mapping[str, float], most: int, seed: int = 0
+) -> list[Question]:
+    """At most so many queries of some kinds, each about one passage, no text twice; kinds as often as they can be made.
+
+    A kind that the corpus does not have (titles) leaves its share to the others.
+    """
+    frequencies = Frequencies.of(passages)
+    makers = {
+        "titled": lambda p, s: titled(p, frequencies, analyzer, s),
+        "keywords": lambda p, s: keywords(p, frequencies, analyzer, s),
+        "sentence": lambda p, s: drawn(s, f"sentence {p.id}").choice(sentences(p) or [""]),
+    }
+    some = heapq.nsmallest(most, passages, key=lambda p: hash64(f"{seed} {p.id}"))
+    made: dict[str, list[Question]] = {kind: [] for kind in shares}
+    seen: set[str] = set()
+    for number in range(ROUNDS):
+        lacking = [kind for kind in shares if len(made[kind]) < most]
+        if sum(map(len, made.values())) >= most * len(shares):
+            break
+        for kind in lacking:
+            for passage in some:
+                text = makers[kind](passage, seed + number)
+                if text and text.casefold() not in seen:
+                    seen.add(text.casefold())
+                    made[kind].append(Question(text, (passage.id,), kind))
+    there = {kind: share for kind, share in shares.items() if made[kind]}
+    total = sum(there.values())
+    kept = [q for kind, share in there.items() for q in made[kind][: math.ceil(most * share / total)]]
+    return sorted(kept, key=lambda q: hash64(f"{seed} {q.text}"))[:most]
 
 
 def pseudo_queries(

@@ -1,16 +1,16 @@
-"""The recipes by which a build trains an encoder on a corpus without labels, and the numbers in them.
+"""The recipes by which a build trains an encoder on a corpus, and the numbers in them.
 
-By default it is a contrast on two kinds of pairs. Half of the batches are a sentence and the block around it (inverse
-cloze), half are a title or heading with a passage under it, where the corpus has them; questions that will be asked
-afterwards are never among them. The encoder keeps its pooling, vectors are compared by cosine. Forty steps of 48 pairs
-took the dense ranking of MedQuAD's development questions from useless to nearly BM25's, and the fusion past it.
+An encoder that is a retriever already learns how its own hybrid with BM25 ranks queries cut from the corpus
+(`distill_recipe`, `listwise.py`), and goes half of the way there: a model and what a short training made of it lie in
+one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). With
+sentences beside passages this gains a point over the untrained hybrid on three dev sets (LABNOTES.md).
 
-With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`). `distill_recipe` learns
-the rankings of the hybrid itself; it is not the default, because no gain has been measured yet.
+One that is none yet (a masked language model) learns by contrast on two kinds of pairs (`contrast_recipe`). Half of the
+batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage under it,
+where the corpus has them; questions that will be asked afterwards are never among them. Forty steps of 48 pairs took
+the dense ranking of MedQuAD's development questions from useless to nearly BM25's.
 
-Where an encoder is a retriever already, a corpus teaches it the corpus and takes away some of what it knew: titles are
-answered better, questions unlike titles sometimes worse. A model and what a short training made of it lie in one
-valley of the loss, so their mean is a model too, and keeps more of both (Wortsman et al. 2022).
+With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
-from liebig.builder.listwise import SPLIT
+from liebig.builder.listwise import CANDIDATES, SPLIT
 from liebig.builder.questions import PAIRS
 from liebig.collection.collection import Collection
 from liebig.model.encoder import Encoder
@@ -34,9 +34,8 @@ from liebig.store.store import TokenStore
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
-LR = 1e-4  # the bundled encoder is a retriever already: it is moved little (docs/demo.md has what was tried)
+LR = 1e-4
 LONGEST = 256  # tokens of a sequence in training
-METHOD: str = "contrast"  # how an encoder learns without a teacher: "contrast" (below), or "listwise"
 
 # Learning from a teacher (builder/lessons.py).
 TEACHER_LR = 2e-4
@@ -48,11 +47,10 @@ RANKING_TEMPERATURE = 0.05
 # Listwise distillation of the hybrid's own rankings (builder/listwise.py).
 DISTILL_LR = 2e-5
 DISTILL_BATCH_CPU, DISTILL_BATCH_CUDA = 8, 48  # queries of a step
-DISTILL_CANDIDATES_CPU, DISTILL_CANDIDATES_CUDA = 7, 15  # of each query, beside its positive
-DISTILL_EPOCHS = 3  # passes over the queries at most
+DISTILL_CANDIDATES_CPU = 7  # of a query, beside its passage: a CPU sees more queries in its minutes so
+DISTILL_QUERIES = 7200  # seen in all, where there is time: twice as many were no better
 DISTILL_TEMPERATURE = 0.05  # cosines are divided by it
 DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are divided by it
-DISTILL_CONTRAST = 0.1  # weight of the contrastive term
 DISTILL_QUERY = 64  # tokens of a query at most
 
 SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
@@ -103,8 +101,10 @@ def batch_size(cuda: bool) -> int:
     return BATCH_CUDA if cuda else BATCH_CPU
 
 
-def recipe(model: Path, start: Start, store: Path, questions: Path, minutes: float) -> dict[str, Any]:
-    """The recipe of `liebig pretrain`."""
+def contrast_recipe(
+    model: Path, start: Start, store: Path, questions: Path, minutes: float
+) -> dict[str, Any]:
+    """The recipe of `liebig pretrain` for an encoder that is no retriever yet."""
     cloze = {"kind": "cloze"}
     pairs = {"kind": "queries", "collection": str(questions / PAIRS)}
     both = {"kind": "mixture", "parts": [{"source": cloze, "weight": 1.0}, {"source": pairs, "weight": 1.0}]}
@@ -172,15 +172,14 @@ def distill_recipe(model: Path, start: Start, ranked: Path, minutes: float) -> d
             "similarity": "cosine",
             "temperature": DISTILL_TEMPERATURE,
             "teacher_temperature": DISTILL_TEACHER_TEMPERATURE,
-            "hard": DISTILL_CONTRAST,
         },
-        "negatives": DISTILL_CANDIDATES_CUDA if start.cuda else DISTILL_CANDIDATES_CPU,
+        "negatives": CANDIDATES if start.cuda else DISTILL_CANDIDATES_CPU,
         "query_length": min(start.length, DISTILL_QUERY),
         "passage_length": start.length,
         "optim": {"lr": DISTILL_LR},
         "loop": {
             "minutes": minutes,
-            "steps": max(1, DISTILL_EPOCHS * queries // batch),
+            "steps": max(1, DISTILL_QUERIES // batch),
             "batch": batch,
             "chunk_tokens": "auto" if start.cuda else "whole",
         },

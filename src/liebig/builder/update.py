@@ -25,7 +25,14 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
-from liebig.builder.build import BuildConfig, Builder, absolute, encode_fields, read_collection
+from liebig.builder.build import (
+    BuildConfig,
+    Builder,
+    absolute,
+    encode_fields,
+    read_collection,
+    sentence_fields,
+)
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -38,7 +45,7 @@ from liebig.search.retriever_folder import RetrieverDescription
 from liebig.vectors.quantise import Floats
 from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
-GONE, STALE, SUMMARY = "gone.txt", "stale.txt", "changes.json"
+GONE, STALE, STALE_SENTENCES, SUMMARY = "gone.txt", "stale.txt", "stale-sentences.txt", "changes.json"
 SHARD_SIZE = 65_536  # vectors of a shard
 
 
@@ -95,6 +102,7 @@ class ChangesConfig(Config):
     before: InputPath = Field(description="The collection that the indexes were made of.")
     now: InputPath = Field(description="The collection as it is now.")
     index: InputPath = Field(description="The vectors of the older one.")
+    sentences: InputPath | None = Field(None, description="The vectors of its sentences.")
 
 
 def write_changes(config: ChangesConfig, folder: Folder) -> None:
@@ -118,6 +126,13 @@ def write_changes(config: ChangesConfig, folder: Folder) -> None:
     stale += [id for name in gone for id in _vector_ids(index, name)]
     write_lines(folder.path / GONE, gone)
     write_lines(folder.path / STALE, stale)
+    if config.sentences is not None:
+        there = open_index(config.sentences)
+        changed = (p.id for p in now.passages() if old.find(p.id) not in (None, _content(p)))
+        write_lines(
+            folder.path / STALE_SENTENCES,
+            [id for name in (*gone, *changed) for id in _vector_ids(there, name)],
+        )
     old, new = Fingerprints.of(_documents(before)), Fingerprints.of(_documents(now))
     counts.new, counts.deleted, counts.changed = new - old, old - new, new.changed(old)
     folder.write_json(SUMMARY, asdict(counts))
@@ -217,7 +232,8 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
         # Passages were cut for the model that was trained, or is: of two it is the one of questions.
         collection = read_collection(builder, config, out / str(before.query or before.model))
         changes = builder.work("changes", {
-            "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index))
+            "before": str(out / before.collection), "now": str(collection), "index": str(out / str(before.index)),
+            "sentences": None if before.sentences is None else str(out / before.sentences),
         })  # fmt: skip
         counts = Counts(**json.loads((changes / SUMMARY).read_text(encoding="utf-8")))
         if counts.nothing:
@@ -233,6 +249,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             collection=collection.name,
             bm25=_update_bm25(builder, before, changes, counts),
             index=_update_index(builder, before, changes, counts),
+            sentences=_update_sentences(builder, before, changes, counts),
             more={**before.more, "sources": list(config.sources)},
         )
     description.write(out, now)
@@ -268,14 +285,31 @@ def _update_bm25(builder: Builder, before: RetrieverDescription, changes: Path, 
 
 def _update_index(builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts) -> str:
     base = builder.out / str(before.index)
-    index = open_index(base, hashes=False)
-    if index.fragmented:
-        base = builder.work("compact", {"index": str(base)})
-    fields: dict[str, Any] = {"base": str(base)}
+    long = "max" if open_index(base, hashes=False).about.get("pieces") else "first"
+    recipe = encode_fields(changes, builder.out / str(before.model), long)
+    return _extended(builder, "index", base, recipe, changes / STALE, counts)
+
+
+def _update_sentences(
+    builder: Builder, before: RetrieverDescription, changes: Path, counts: Counts
+) -> str | None:
+    if before.sentences is None:
+        return None
+    recipe = sentence_fields(changes, builder.out / str(before.model))
+    base = builder.out / before.sentences
+    return _extended(builder, "sentences", base, recipe, changes / STALE_SENTENCES, counts)
+
+
+def _extended(
+    builder: Builder, part: str, base: Path, recipe: Mapping[str, Any], stale: Path, counts: Counts
+) -> str:
+    """The name of an index with what changed: new vectors, and without those that are stale."""
+    before = base.name
+    if open_index(base, hashes=False).fragmented:
+        base = builder.work(f"compact-{part}", {"kind": "compact", "index": str(base)})
+    fields: dict[str, Any] = {"kind": "index", "base": str(base)}
     if counts.passages:
-        long = "max" if index.about.get("pieces") else "first"
-        recipe = encode_fields(changes, builder.out / str(before.model), long)
-        fields["vectors"] = str(builder.work("changed-vectors", recipe))
-    if (changes / STALE).stat().st_size:
-        fields["delete"] = str(changes / STALE)
-    return builder.part("index", fields).name if len(fields) > 1 else str(before.index)
+        fields["vectors"] = str(builder.work(f"changed-{part}", recipe))
+    if stale.stat().st_size:
+        fields["delete"] = str(stale)
+    return builder.part(part, fields).name if len(fields) > 2 else before

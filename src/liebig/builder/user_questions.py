@@ -55,7 +55,7 @@ GRADE = ("relevance", "grade", "label", "score")
 DEPTH = 50  # of the ranking that negatives come from
 NEGATIVES = 20  # kept of a question
 SAFE = 0.95  # a passage that scores more than this share of a relevant one's score may be relevant too
-LR, EPOCHS, BATCH = 2e-5, 6, 16
+LR, EPOCHS, BATCH = 2e-5, 24, 48
 
 
 @dataclass

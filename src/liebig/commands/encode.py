@@ -22,7 +22,7 @@ from typing import IO, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
@@ -37,11 +37,12 @@ from liebig.formats.items import Options
 from liebig.search.embed import Cut, Embedder, Item, Plan, WindowVectors, Workers, encode, frame_of
 from liebig.store.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
+from liebig.text.sentences import spans
 from liebig.train.distributed import World, connect
 from liebig.vectors.quantise import Type
 from liebig.vectors.vector_folder import SHARDS, Shard, write_shard, write_summary
 
-What = Literal["passages", "queries", "documents"]
+What = Literal["passages", "queries", "documents", "sentences"]
 
 
 class EncodeConfig(Config):
@@ -54,7 +55,10 @@ class EncodeConfig(Config):
         ),
     )
     model: ModelPath = Field(description="The model's folder (or its ONNX export), or org/name of the hub.")
-    what: What = Field("passages", description="Part of the source to encode.")
+    what: What = Field(
+        "passages",
+        description="Part of the source to encode; sentences are those of its passages, without titles.",
+    )
     split: str | None = Field(None, description="Split whose queries are encoded [default: all].")
     prompt: str | None = Field(
         None, description="Name of the model's prompt, '' for none [default: by `what`]."
@@ -108,9 +112,15 @@ class EncodeConfig(Config):
     half: bool | None = Field(None, description="Compute in bfloat16 [default: on a GPU].")
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
 
+    @model_validator(mode="after")
+    def _sentences_are_pieces(self) -> EncodeConfig:
+        if self.what == "sentences" and self.long != "first":
+            raise ValueError("what = sentences makes one vector of each sentence: set long = first")
+        return self
+
 
 KINDS: dict[What, type[Passage | Query | Document]] = {
-    "passages": Passage, "queries": Query, "documents": Document
+    "passages": Passage, "queries": Query, "documents": Document, "sentences": Passage
 }  # fmt: skip
 
 
@@ -119,6 +129,10 @@ def read_items(
 ) -> Iterator[Item]:
     """The items of a collection, a file that liebig init reads, or a token store of the tokenizer with this digest."""
     if (path / SUMMARY).is_file():
+        if what == "sentences":
+            raise DataError(
+                "a token store has no sentences", file=path, fix="encode the collection it was made of"
+            )
         store = TokenStore.open(path)
         if tokenizer is not None and store.tokenizer.digest != tokenizer:
             raise DataError(
@@ -128,8 +142,10 @@ def read_items(
             )
         return store_items(store)
     if is_collection(path):
-        return _collection_items(Collection(path), what, split)
-    return _file_items(path, what, split)
+        items = _collection_items(Collection(path), what, split)
+    else:
+        items = _file_items(path, what, split)
+    return sentence_items(items) if what == "sentences" else items
 
 
 def count_items(path: Path, what: What, split: str | None) -> int | None:
@@ -137,7 +153,7 @@ def count_items(path: Path, what: What, split: str | None) -> int | None:
     if (path / SUMMARY).is_file():
         store = TokenStore.open(path, hashes=False)
         return len(store) if store.passages is None else len(store.passages)
-    if not is_collection(path):
+    if not is_collection(path) or what == "sentences":
         return None
     collection = Collection(path)
     if what == "queries" and split is not None:
@@ -145,14 +161,23 @@ def count_items(path: Path, what: What, split: str | None) -> int | None:
     return collection.count(what)
 
 
+def sentence_items(items: Iterable[Item]) -> Iterator[Item]:
+    """The sentences of passages, named passage#0, passage#1, …; a text without any is one."""
+    for item in items:
+        text = item.record if isinstance(item.record, str) else item.record.text
+        for number, (begin, end) in enumerate(spans(text) or [(0, len(text))]):
+            yield Item(name := f"{item.id}#{number}", Passage(name, text[begin:end]))
+
+
 def _collection_items(collection: Collection, what: What, split: str | None) -> Iterator[Item]:
-    if not collection.has(what):
-        raise DataError(f"the collection has no {what}", file=collection.path, fix="encode what it has")
+    kind = "passages" if what == "sentences" else what
+    if not collection.has(kind):
+        raise DataError(f"the collection has no {kind}", file=collection.path, fix="encode what it has")
     records: Iterable[Passage | Query | Document]
     if what == "queries":
         records = collection.queries(split)
     else:
-        records = collection.passages() if what == "passages" else collection.documents()
+        records = collection.passages() if kind == "passages" else collection.documents()
     return (Item(record.id, record) for record in records)
 
 
@@ -217,7 +242,9 @@ def store_items(store: TokenStore) -> Iterator[Item]:
         yield Item(f"{store.ids[owner]}#{place}", "", store.tokens[begin:end].astype(np.int32))
 
 
-ROLES: dict[What, Role] = {"passages": "passage", "documents": "passage", "queries": "query"}
+ROLES: dict[What, Role] = {
+    "passages": "passage", "documents": "passage", "sentences": "passage", "queries": "query"
+}  # fmt: skip
 PARTS = "parts"
 PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
@@ -410,7 +437,7 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
     about = {
         "model": str(config.model), "what": config.what, "unit": embedder.unit,
         "prompt": ROLES[config.what] if config.prompt is None else config.prompt,
-        "pieces": config.long == "max", "similarity": encoder.similarity,
+        "pieces": config.long == "max" or config.what == "sentences", "similarity": encoder.similarity,
         "title": encoder.layout.title, "long": config.long, "max_length": layout.length,
     }  # fmt: skip
     write_summary(path, config.type, width, names, about, sum(counts))

@@ -57,6 +57,9 @@ def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[
     if description.index is not None and "index" not in broken:
         model = None if description.model is None else folder / description.model
         yield from _told("index", _dense(folder / description.index, collection, model))
+    if description.sentences is not None and "sentences" not in broken:
+        index = open_index(folder / description.sentences, hashes=False)
+        yield from _told("sentences", iter([_counted(index, collection.count("passages"))]))
 
 
 def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -39,6 +39,8 @@ from liebig.search.explain import Contribution, bm25_score, dense_score, leave_o
 from liebig.search.filters import Filters, Owners
 from liebig.search.retriever_folder import SYSTEMS, RetrieverDescription, SystemName, read
 from liebig.search.systems import (
+    SENTENCE_SHARE,
+    SENTENCES,
     Answer,
     Filtered,
     Hybrid,
@@ -89,6 +91,9 @@ class Generation:
         self.collection.open()
         self.bm25 = BM25.open(folder / description.bm25, hashes=verify) if description.bm25 else None
         self.index = open_index(folder / description.index, hashes=verify) if description.index else None
+        self.sentences = (
+            open_index(folder / description.sentences, hashes=verify) if description.sentences else None
+        )
         self._models = tuple(
             _identity(folder / name) for name in (description.model, description.query) if name
         )
@@ -189,11 +194,14 @@ class Generation:
 
         `vectors` makes those in the place of the model of questions.
         """
-        made: dict[SystemName, System] = {}
+        made: dict[str, System] = {}
         if self.bm25 is not None:
             made["bm25"] = Lexical(self.bm25, threads)
         if self.index is not None and self._encoder is not None:
-            made["dense"] = of_texts(self.index, Once(vectors or self._encoder))
+            shared = Once(vectors or self._encoder)
+            made["dense"] = of_texts(self.index, shared)
+            if self.sentences is not None:
+                made[SENTENCES] = of_texts(self.sentences, shared, SENTENCES)
         if filters:
             passing = self.owners.passing(filters)
             made = {
@@ -201,13 +209,16 @@ class Generation:
                 for name, system in made.items()
             }
         if "hybrid" in self.description.systems:
-            fuse = weighted_by(self.description.weight, self.description.norm)
-            made["hybrid"] = Hybrid([made["bm25"], made["dense"]], fuse)
+            sentences = made.get(SENTENCES)
+            share = 0.0 if sentences is None else SENTENCE_SHARE
+            fuse = weighted_by(self.description.weight, self.description.norm, share)
+            three = [made["bm25"], made["dense"], *([] if sentences is None else [sentences])]
+            made["hybrid"] = Hybrid(three, fuse)
         if "reranked" in self.names:
             best = made.get("hybrid") or next(iter(made.values()))
             passage = partial(_passage, self.collection)
             made["reranked"] = Reranked(best, self._rerank, passage, self.description.depth)
-        return made
+        return {name: made[name] for name in SYSTEMS if name in made}
 
     @property
     def total(self) -> int:
@@ -420,7 +431,7 @@ class Retriever:
         """What is in the folder, for people and pages."""
         generation = self._current
         description = generation.description
-        indexes = {"bm25": generation.bm25, "dense": generation.index}
+        indexes = {"bm25": generation.bm25, "dense": generation.index, SENTENCES: generation.sentences}
         return {
             "folder": str(generation.folder.name),
             "generation": description.generation,

@@ -23,7 +23,7 @@ WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
-PARTS = ("collection", "bm25", "index", "model", "query", "checks", "reranker")
+PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")
 _KEYS = ("version", "generation", "system", "weight", "norm", "depth", *PARTS)
 DEPTH = 50  # hits that a reranker orders
 
@@ -43,6 +43,7 @@ class RetrieverDescription:
     model: str | None = None
     checks: str | None = None
     query: str | None = None  # the model of questions, where it is another than that of passages
+    sentences: str | None = None  # vectors of every sentence, which take part in a hybrid
     weight: float = 0.5
     norm: Norm = "minmax"
     reranker: str | None = None

@@ -98,8 +98,14 @@ class Dense(System):
     With `numbers` only the vectors of those numbers are searched.
     """
 
-    def __init__(self, index: Index, vectors: QueryVectors, numbers: NDArray[np.int64] | None = None) -> None:
-        self.name, self.index, self._vectors, self._numbers = "dense", index, vectors, numbers
+    def __init__(
+        self,
+        index: Index,
+        vectors: QueryVectors,
+        numbers: NDArray[np.int64] | None = None,
+        name: str = "dense",
+    ) -> None:
+        self.name, self.index, self._vectors, self._numbers = name, index, vectors, numbers
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         vectors = self._vectors(queries)
@@ -117,7 +123,7 @@ class Dense(System):
             return None
         pieces = bool(self.index.about.get("pieces"))
         numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
-        return Dense(self.index, self._vectors, numbers) if len(numbers) <= SCORED else None
+        return Dense(self.index, self._vectors, numbers, self.name) if len(numbers) <= SCORED else None
 
 
 class QueryEncoder:
@@ -251,7 +257,9 @@ def open_system(
 Norm = Literal["minmax", "zscore"]
 Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
+SENTENCES = "sentences"  # the name of their part in a hybrid
 DEPTH = 100  # passages that each system of a hybrid is asked for at least
+SENTENCE_SHARE = 0.27  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
 WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
@@ -297,9 +305,14 @@ def _ordered(total: dict[str, float]) -> Hits:
     return sorted(total.items(), key=lambda pair: -pair[1])
 
 
-def weighted_by(weight: float, norm: Norm) -> Fuse:
-    """Weighted fusion of two systems; the second has the rest of the weight."""
-    return partial(weighted, weights=(weight, 1 - weight), norm=norm)
+def weighted_by(weight: float, norm: Norm, sentences: float = 0.0) -> Fuse:
+    """Weighted fusion of two systems; the second has the rest of the weight.
+
+    With `sentences`, a share of that rest, there is a third one: the vectors of sentences.
+    """
+    rest = 1 - weight
+    shares = (rest * (1 - sentences), rest * sentences) if sentences else (rest,)
+    return partial(weighted, weights=(weight, *shares), norm=norm)
 
 
 def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
@@ -447,9 +460,9 @@ class Folded(System):
         return folded
 
 
-def of_texts(index: Index, vectors: QueryVectors) -> System:
+def of_texts(index: Index, vectors: QueryVectors, name: str = "dense") -> System:
     """A vector index that answers with texts, also where a text has several vectors, one for each of its pieces."""
-    dense = Dense(index, vectors)
+    dense = Dense(index, vectors, name=name)
     return Folded(dense, "max") if index.about.get("pieces") else dense
 
 

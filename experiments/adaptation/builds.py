@@ -1,0 +1,184 @@
+"""What `liebig build` gives on corpora with judged questions, over the untrained hybrid: one build per set and seed.
+
+    python experiments/adaptation/builds.py DATA OUT --sets medquad scifact squad --split dev --seeds 0 1 2
+    python experiments/adaptation/builds.py DATA OUT --sets medquad --labels 100     # questions of the train split
+    python experiments/adaptation/builds.py DATA OUT --sets medquad --teacher MODEL  # a larger encoder
+
+DATA holds BEIR folders. A build sees the corpus alone (and the labels or the teacher it is given); its folder is then
+asked the questions of the split: as it answers (what the build chose), and every other system that it compared. Where a
+set's train split is asked, or there is none, labels are some of its questions, and the others are asked. Each build is
+a line of OUT/builds.jsonl; OUT/NAME.npz has the values of every question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import liebig
+from liebig import encoders as bundled
+from liebig.base.records import Query
+from liebig.builder import check
+from liebig.builder.build import Builder, encode_passages, encode_sentences
+from liebig.builder.check import BASELINE, Choice, Judge
+from liebig.builder.questions import OWN, Question
+from liebig.commands import STAGES
+from liebig.search.retriever import Retriever
+from liebig.search.systems import open_system
+
+DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
+Values = NDArray[np.float64]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def judged(folder: Path, split: str) -> list[Question]:
+    """The questions of a split with what answers them."""
+    texts = {row["_id"]: row["text"] for row in rows(folder / "queries.jsonl.xz")}
+    there = {row["_id"] for row in rows(folder / "corpus.jsonl.xz")}
+    relevant: dict[str, list[str]] = {}
+    for line in (folder / "qrels" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, passage, grade = line.split("\t")[:3]
+        if int(grade) > 0 and passage in there:
+            relevant.setdefault(query, []).append(passage)
+    return [Question(texts[id], tuple(passages), "judged") for id, passages in relevant.items()]
+
+
+def labels_of(
+    folder: Path, asked: list[Question], count: int, seed: int
+) -> tuple[list[Question], list[Question]]:
+    """Some questions to train on, and those that are asked: never the same ones."""
+    if not count:
+        return [], asked
+    train = folder / "qrels" / "train.tsv"
+    known = {question.text for question in asked}
+    pool = judged(folder, "train") if train.is_file() else []
+    pool = [question for question in pool if question.text not in known] or asked
+    drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
+    labels = [pool[i] for i in drawn]
+    texts = {question.text for question in labels}
+    return labels, [question for question in asked if question.text not in texts]
+
+
+def values_of(retriever: Retriever, asked: list[Question]) -> Values:
+    """nDCG@10 of the system that the folder answers with."""
+    judge = Judge(asked)
+    generation = retriever._current
+    system = generation.systems()[generation.name_of(None)]
+    queries = [Query(str(i), question.text) for i, question in enumerate(asked)]
+    return judge.measure(system.search(queries, check.DEPTH))
+
+
+def others_of(out: Path, collection: Path, asked: list[Question], encoders: dict[str, Path]) -> Judge:
+    """Every system that the build compared, asked the same questions against the whole corpus."""
+    out.mkdir(parents=True, exist_ok=True)
+    builder = Builder(STAGES, out, lambda line: None)
+    judge = Judge(asked)
+    judge.ask("bm25", open_system(builder.work("all-bm25", {"kind": "bm25", "collection": str(collection)})))
+    for name, model in encoders.items():
+        judge.ask(name, open_system(encode_passages(builder, f"all-{name}", collection, model)))
+        there = open_system(encode_sentences(builder, f"all-{name}-sentences", collection, model))
+        judge.ask_sentences(name, there)
+    if check.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
+        work = out / "work"
+        judge.ask(check.ASYMMETRIC, open_system(work / f"all-{check.TEACHER}", model=student))
+        there = open_system(work / f"all-{check.TEACHER}-sentences", model=student)
+        judge.ask_sentences(check.ASYMMETRIC, there)
+    return judge
+
+
+def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
+    """The encoders that a build compared, by the names that the check has for them."""
+    found = {check.START: bundled.folder() if given.model is None else Path(given.model)}
+    made = {
+        "trained": "mean",
+        OWN: "finetuned-whole",
+        "student-50": "student-50",
+        "student-100": "student-100",
+    }
+    found |= {name: work / stage / "model" for name, stage in made.items() if (work / stage).is_dir()}
+    return found | ({check.TEACHER: Path(given.teacher)} if given.teacher else {})
+
+
+def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    folder = data / name
+    split = given.split if given.split != "dev" else DEV[name]
+    labels, asked = labels_of(folder, judged(folder, split), given.labels, seed)
+    place = out / f"{name}-{given.name}-{seed}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fields: dict[str, Any] = {"minutes": given.minutes, "seed": seed}
+    if labels:
+        file = out / f"{name}-{given.name}-{seed}.questions.jsonl"
+        lines = [json.dumps({"question": q.text, "relevant": list(q.passages)}) + "\n" for q in labels]
+        file.write_text("".join(lines), encoding="utf-8")
+        fields["questions"] = str(file)
+    if given.teacher:
+        fields["teacher"] = given.teacher
+    if given.model:
+        fields["model"] = given.model
+    began = time.time()
+    result = liebig.build(str(folder / "corpus.jsonl.xz"), place / "retriever", **fields)
+    took = time.time() - began
+    retriever = result.retriever
+    choice = Choice(**result.checks["choice"])
+    chosen = values_of(retriever, asked)
+    description = retriever._current.description
+    compared = compared_by(place / "retriever" / "work", given)
+    judge = others_of(place / "all", place / "retriever" / description.collection, asked, compared)
+    systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
+    systems += [hybrid.leaned for hybrid in judge.hybrids]
+    values = {system.name: judge.values(system) for system in systems}
+    base = judge.values(BASELINE)
+    np.savez_compressed(out / f"{name}-{given.name}-{seed}.npz", chosen=chosen, **values)
+    gain = chosen - base
+    row = {
+        "set": name, "arm": given.name, "seed": seed, "questions": len(asked), "labels": len(labels),
+        "chosen": choice.name, "weight": choice.weight, "value": float(chosen.mean()), "baseline": float(base.mean()),
+        "gain": float(gain.mean()), "error": float(gain.std() / len(gain) ** 0.5), "seconds": round(took),
+        "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
+        "check": {r["name"]: round(r["difference"]["mean"], 4) for r in result.checks["rows"]},
+    }  # fmt: skip
+    shutil.rmtree(place / "all", ignore_errors=True)
+    if not given.keep:
+        shutil.rmtree(place, ignore_errors=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--sets", nargs="+", required=True)
+    parser.add_argument("--split", default="dev", help="dev (scifact: its train split), or test")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
+    parser.add_argument("--teacher", default=None, help="a model's folder")
+    parser.add_argument("--model", default=None, help="the start [default: the bundled encoder]")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--name", default="plain", help="of this arm, for its files")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the builds")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in given.sets:
+        for seed in given.seeds:
+            row = one(given.data, given.out, name, seed, given)
+            with (given.out / "builds.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
