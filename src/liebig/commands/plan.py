@@ -35,7 +35,7 @@ from liebig.base.machine import cores, memory
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
-from liebig.builder.build import BuildConfig, passage_fields
+from liebig.builder.build import BY_SENTENCES, BuildConfig, passage_fields
 from liebig.builder.cutting import cut
 from liebig.builder.questions import QuestionsConfig
 from liebig.builder.training import LONGEST, batch_size
@@ -324,6 +324,7 @@ def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> I
             yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
 
 
+SENTENCE = 20  # tokens of a sentence, about
 SHORT = {
     "init",
     "passages",
@@ -498,11 +499,20 @@ def plan_build(config: BuildConfig, machine: Machine) -> Plan:
             Estimate("training", 60 * config.minutes, memory, 32 * shape.parameters, "--minutes")
         )
     models = 2 if config.minutes > 0 else 1
-    check = Corpus(models * pool.passages, pool.tokens)
+    by_sentences = corpus.passages <= BY_SENTENCES
+    check = Corpus(
+        models * pool.passages * (1 + by_sentences), pool.tokens
+    )  # sentences are the same text again
+    named = "passages and their sentences" if by_sentences else "passages"
     estimates.append(
-        encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} passages by each encoder")
+        encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} {named} by each encoder")
     )
     estimates.append(encoding("vectors", shape, corpus, "fp16", machine, basis))
+    if by_sentences:
+        sentences = Corpus(round(tokens / SENTENCE), SENTENCE)
+        estimates.append(
+            encoding("sentences", shape, sentences, "fp16", machine, "where the check takes them")
+        )
     return whole(estimates, machine)
 
 
