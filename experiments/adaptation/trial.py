@@ -1,317 +1,421 @@
-"""Which training without labels adds to the hybrid of BM25 and an untrained encoder? Trials on development questions.
+"""Which training without labels adds to the hybrid of BM25 and the bundled encoder? Trials on development questions.
 
-    python experiments/adaptation/trial.py DATA OUT --sets scifact medquad squad --arms self self-contrast prf
+    python experiments/adaptation/trial.py DATA OUT --sets scifact medquad squad --arms recipe recipe-300
+    python experiments/adaptation/trial.py DATA OUT --sets squad --arms question --generated FOLDER --expansion
+    python experiments/adaptation/trial.py DATA OUT --sets squad --arms recipe,bonus=0.1,keep=10 --shares 0.5 0.75
 
-DATA holds BEIR folders (`corpus.jsonl.xz`, `queries.jsonl.xz`, `qrels/`) and, for arms with another encoder as teacher
-(`self,teacher=encoder:NAME`), folders of models under `DATA/models`. An arm trains the bundled encoder for a few
-hundred steps on pseudo-queries of the corpus, with candidates scored by a teacher. It is judged at several shares of
-the way from the old weights to the new ones: the encoder alone, its hybrid with BM25, and BM25 with both encoders. Each
-result is a line of OUT/trials.jsonl; the values of every question are in OUT/ARM-SET-SEED.npz. Development questions
-are asked, unless `--test` is given.
+DATA holds BEIR folders (`corpus.jsonl.xz`, `queries.jsonl.xz`, `qrels/`), and models under `DATA/models` for teachers
+named `encoder:NAME`. FOLDER holds generated questions, `SET-KIND.jsonl` with lines {"passage": id, "queries": [...]}.
+An arm cuts pseudo-queries out of the corpus, has a teacher score all passages for each, and trains the encoder to give
+the best candidates the teacher's ranking. It is judged at several shares of the way from the old weights to the new
+ones. Each system is a line of OUT/trials.jsonl, as nDCG@10 and as the gain over the untrained hybrid; the values of
+all questions are in OUT/SET-ARM-SEED.npz. README.md has what came out.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import lzma
-import re
 import time
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-import Stemmer
 import torch
-from numpy.typing import NDArray
+from corpus import Corpus, Encoder, Floats, State, Words, best_per_owner, hybrid
+from pseudo_queries import Integers, Queries, draw, draw_titled, read_generated
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from liebig import encoders
 from liebig.text.sentences import spans
 
-Floats = NDArray[np.float32]
+Teacher = Callable[[list[str]], Tensor]  # the scores of all passages for each text
+
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev", "cranfield": "test"}
-WORD = re.compile(r"(?u)\b\w\w+\b")
-SHARES = (0.25, 0.5, 0.75, 1.0)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
-class Words:
-    """BM25 over a small corpus as one sparse matrix; terms of a text by our stemmer and stop words."""
-
-    def __init__(self, texts: list[str], k1: float = 0.9, b: float = 0.4) -> None:
-        from liebig.bm25 import analysis
-
-        known = json.loads((Path(analysis.__file__).parent / "stop_words.json").read_text(encoding="utf-8"))
-        self.stop = set(known["en"] if "en" in known else known["english"])
-        self.stemmer = Stemmer.Stemmer("english")
-        self.number: dict[str, int] = {}
-        found = [[self.number.setdefault(w, len(self.number)) for w in self.terms(t)] for t in texts]
-        lengths = np.array([len(f) for f in found])
-        tf = self._matrix(found, len(self.number))
-        df = np.bincount(tf.indices, minlength=len(self.number))
-        self.idf = np.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
-        row = np.repeat(np.arange(len(texts)), np.diff(tf.indptr))
-        tf.data = (
-            tf.data / (tf.data + k1 * (1 - b + b * lengths[row] / lengths.mean())) * self.idf[tf.indices]
-        )
-        self.weights = tf.astype(np.float32)
-
-    def terms(self, text: str) -> list[str]:
-        return list(self.stemmer.stemWords([w for w in WORD.findall(text.lower()) if w not in self.stop]))
-
-    def _matrix(self, numbers: list[list[int]], width: int) -> Any:
-        lengths = [len(n) for n in numbers]
-        flat = np.fromiter((x for n in numbers for x in n), np.int64, sum(lengths))
-        made = sp.coo_matrix(
-            (np.ones(len(flat)), (np.repeat(np.arange(len(numbers)), lengths), flat)),
-            shape=(len(numbers), width),
-        )
-        return made.tocsr()
-
-    def scores(self, queries: list[str]) -> Floats:
-        numbers = [[self.number[w] for w in self.terms(q) if w in self.number] for q in queries]
-        return np.asarray((self._matrix(numbers, len(self.number)) @ self.weights.T).todense(), np.float32)
-
-
-@dataclass
-class Corpus:
-    """A set's passages, and the questions of one split with what answers them."""
-
-    name: str
-    titles: list[str]
-    texts: list[str]
-    docs: list[str]
-    questions: list[str] = field(default_factory=list)
-    relevant: list[dict[int, int]] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, data: Path, name: str, split: str, most: int | None) -> Corpus:
-        corpus = rows(data / name / "corpus.jsonl.xz")
-        place = {row["_id"]: n for n, row in enumerate(corpus)}
-        text_of = {row["_id"]: row["text"] for row in rows(data / name / "queries.jsonl.xz")}
-        grades: dict[str, dict[int, int]] = {}
-        for line in (data / name / "qrels" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
-            query, passage, grade = line.split("\t")[:3]
-            if int(grade) > 0 and passage in place:
-                grades.setdefault(query, {})[place[passage]] = int(grade)
-        ids = list(grades)[:most]
-        docs = [row.get("doc", row["_id"]) for row in corpus]
-        return cls(
-            name, [r["title"] for r in corpus], [r["text"] for r in corpus], docs,
-            [text_of[i] for i in ids], [grades[i] for i in ids],
-        )  # fmt: skip
-
-    @cached_property
-    def whole(self) -> list[str]:
-        return [f"{title} {text}".strip() for title, text in zip(self.titles, self.texts)]
-
-    @cached_property
-    def words(self) -> Words:
-        return Words(self.whole)
-
-    def ndcg(self, scores: Tensor, k: int = 10) -> Floats:
-        top = scores.topk(min(k, scores.shape[1]), dim=1).indices.cpu().numpy()
-        discount = 1 / np.log2(np.arange(2, k + 2))
-        values = []
-        for found, grades in zip(top, self.relevant):
-            gain = np.array([grades.get(int(d), 0) for d in found], float)
-            best = np.sort(np.array(list(grades.values()), float))[::-1][:k]
-            values.append((gain * discount[: len(gain)]).sum() / (best * discount[: len(best)]).sum())
-        return np.array(values, np.float32)
-
-
-def spread(scores: Tensor, n: int = 100) -> Tensor:
-    """Min-max over the best n of each query; 0 below."""
-    best = scores.topk(min(n, scores.shape[1]), dim=1).values
-    low, high = best[:, -1:], best[:, :1]
-    return ((scores - low) / (high - low).clamp_min(1e-9)).clamp_min(0)
-
-
-def hybrid(*scores: Tensor, weights: tuple[float, ...] | None = None) -> Tensor:
-    parts = weights or (1 / len(scores),) * len(scores)
-    return torch.stack([w * spread(s) for w, s in zip(parts, scores)]).sum(dim=0)
-
-
-class Student:
-    """A sentence-transformers folder: tokens of texts in one ragged array, vectors in bf16 on a GPU."""
-
-    def __init__(self, folder: Path, device: str, length: int = 256, prompt: str = "") -> None:
-        from sentence_transformers import SentenceTransformer
-
-        self.model = SentenceTransformer(str(folder), device=device)
-        self.device, self.length, self.prompt = (
-            device,
-            min(length, self.model.max_seq_length or length),
-            prompt,
-        )
-        self.tokenizer = self.model.tokenizer
-
-    def tokens(self, texts: list[str], prompt: str | None = None) -> list[list[int]]:
-        before = self.prompt if prompt is None else prompt
-        made = self.tokenizer([before + t for t in texts], truncation=True, max_length=self.length)
-        return list(made["input_ids"])
-
-    def forward(self, tokens: list[list[int]]) -> Tensor:
-        longest = -(-max(map(len, tokens)) // 8) * 8
-        pad = self.tokenizer.pad_token_id
-        ids = torch.tensor([t + [pad] * (longest - len(t)) for t in tokens]).to(
-            self.device, non_blocking=True
-        )
-        lengths = torch.tensor([len(t) for t in tokens]).to(self.device)
-        mask = (torch.arange(longest, device=self.device)[None] < lengths[:, None]).long()
-        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
-            out = self.model({"input_ids": ids, "attention_mask": mask})
-        return normalize(out["sentence_embedding"].float(), dim=1)
-
-    @torch.no_grad()
-    def encode(self, tokens: list[list[int]], budget: int = 262_144) -> Tensor:
-        order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-        parts, batch = [], list[int]()
-        for i in order:
-            if batch and (len(batch) + 1) * (len(tokens[i]) + 8) > budget:
-                parts.append(self.forward([tokens[j] for j in batch]))
-                batch = []
-            batch.append(i)
-        parts.append(self.forward([tokens[j] for j in batch]))
-        vectors = torch.cat(parts)
-        back = torch.empty_like(vectors)
-        back[torch.tensor(order, device=vectors.device)] = vectors
-        return back
-
-
-@dataclass(frozen=True)
-class Pseudo:
-    """Pseudo-queries with the passage each was cut from, and the kind."""
-
-    texts: list[str]
-    sources: NDArray[np.int64]
-    kinds: list[str]
-
-
-def pseudo_queries(corpus: Corpus, kinds: dict[str, float], count: int, seed: int) -> Pseudo:
-    """Draw pseudo-queries: title, span (4 to 12 words of a sentence), keywords (2 to 6 salient words), sentence."""
-    random = np.random.default_rng(seed)
-    names, shares = list(kinds), np.array(list(kinds.values()))
-    stem = corpus.words.stemmer.stemWord
-    texts, sources, chosen = [], [], []
-    while len(texts) < count:
-        i = int(random.integers(len(corpus.texts)))
-        kind = str(random.choice(names, p=shares / shares.sum()))
-        if kind == "title":
-            made = corpus.titles[i]
-        else:
-            places = [(a, b) for a, b in spans(corpus.texts[i]) if len(corpus.texts[i][a:b].split()) >= 5]
-            if not places:
-                continue
-            a, b = places[int(random.integers(len(places)))]
-            sentence = corpus.texts[i][a:b].split()
-            if kind == "span":
-                n = min(int(random.integers(4, 13)), len(sentence))
-                at = int(random.integers(len(sentence) - n + 1))
-                made = " ".join(sentence[at : at + n])
-            elif kind == "keywords":
-                known = {}
-                for word in WORD.findall(corpus.whole[i].lower()):
-                    number = corpus.words.number.get(stem(word)) if word not in corpus.words.stop else None
-                    if number is not None:
-                        known[word] = float(corpus.words.idf[number])
-                best = sorted(known, key=known.__getitem__, reverse=True)[:15]
-                n = min(int(random.integers(2, 7)), len(best))
-                made = " ".join(random.permutation(best)[:n]) if n else ""
-            else:
-                made = " ".join(sentence[:30])
-        if len(made.split()) >= 2:
-            texts.append(made)
-            sources.append(i)
-            chosen.append(kind)
-    return Pseudo(texts, np.array(sources), chosen)
+LABELS = 100  # the most labels of an arm; where they are dev questions, no arm of the run is asked them
+TRAINED_LENGTH = 256  # tokens of a passage in training
+BM25_WEIGHTS = (0.6, 0.5, 0.45, 0.4, 0.3, 0.2)
+SENTENCE_WEIGHTS = ((0.5, 0.35, 0.15), (0.45, 0.4, 0.15), (0.4, 0.4, 0.2), (0.35, 0.45, 0.2))
+OLD_ENCODER_WEIGHTS = ((0.5, 0.25, 0.25), (0.4, 0.3, 0.3))
+PROMPTS = {  # of queries and passages, for other encoders
+    "bge-small": ("Represent this sentence for searching relevant passages: ", ""),
+    "e5-small": ("query: ", "passage: "),
+}
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A training: who teaches, on which pseudo-queries, how long."""
+    """A training: on which pseudo-queries, who teaches, how long. Mixtures are written "0.3 bm25 + 0.7 dense"."""
 
-    teacher: str = "self"  # self, dense, bm25, sentence, prf, encoder:NAME; several joined by +
-    kinds: tuple[tuple[str, float], ...] = (("span", 0.5), ("title", 0.25), ("keywords", 0.25))
+    kinds: (
+        str  # title, span, keywords, sentence, titled, labels, or the KIND of a file of generated questions
+    )
+    teacher: str = "0.5 bm25 + 0.5 dense"  # bm25, dense, sentence, feedback, encoder:NAME
+    bonus: float = 0.0  # added to the teacher's score of the passage that a query comes from
+    keep: int = 0  # a query is dropped unless its passage is among the teacher's first `keep`; 0 keeps all
+    margin: float = 0.0  # passages above this share of the own passage's score are no candidates; 0 for all
+    contrast: float = 0.0  # weight of the contrastive loss against the candidates of other queries
+    labels: int = 0  # judged questions for the kind `labels`
+    after: str = ""  # the arm whose weights, half of the way, are the start
     steps: int = 150
     batch: int = 48
     candidates: int = 16
     lr: float = 2e-5
-    sharp: float = 8.0
-    contrast: float = 0.0
-    scale: float = 20.0
-    random: int = 0  # of the candidates, drawn from beyond the teacher's best
+    sharp: float = 8.0  # factor of the teacher's scores before the softmax
+    scale: float = 20.0  # factor of cosines before the softmax
+
+    def changed(self, changes: Iterable[str]) -> Arm:
+        """This arm with other values, each given as `field=value`."""
+        values = dict(change.split("=", 1) for change in changes)
+        return dataclasses.replace(self, **{k: type(getattr(self, k))(v) for k, v in values.items()})
 
 
-def train(
-    student: Student, corpus: Corpus, passages: list[list[int]], arm: Arm, scores: Any, seed: int
-) -> float:
-    """Listwise distillation: KL between softmaxes of the teacher's scores and of cosines over a query's candidates."""
-    pseudo = pseudo_queries(corpus, dict(arm.kinds), arm.steps * arm.batch, seed)
-    queries = student.tokens(pseudo.texts)
-    optimiser = torch.optim.AdamW(student.model.parameters(), lr=arm.lr, weight_decay=0.01)
-    warm = max(1, arm.steps // 10)
-    random = np.random.default_rng((seed, 1))
-    student.model.train()
-    last = 0.0
-    for step in range(arm.steps):
+SELF = Arm("0.5 span + 0.25 title + 0.25 keywords")
+RECIPE = Arm("0.5 titled + 0.2 keywords + 0.3 sentence", bonus=0.3, keep=20)
+QUESTION = Arm("1 question", bonus=0.3, keep=20)
+TITLED = Arm("0.4 question + 0.4 titled + 0.2 sentence", bonus=0.3, keep=20)
+LABELLED = Arm("1 labels", labels=100, bonus=1.0, contrast=0.2, margin=0.98, steps=50)
+DENSER = "0.3 bm25 + 0.7 dense"
+WITH_SENTENCES = "0.4 bm25 + 0.4 dense + 0.2 sentence"
+change = dataclasses.replace
+ARMS = {
+    "recipe": RECIPE,
+    "recipe-300": change(RECIPE, steps=300),
+    "recipe-bonus-0.6": change(RECIPE, bonus=0.6),
+    "recipe-no-keywords": change(RECIPE, kinds="0.6 titled + 0.4 sentence"),
+    "recipe-titles": change(RECIPE, kinds="0.4 titled + 0.1 title + 0.3 sentence + 0.2 span"),
+    "recipe-denser-teacher": change(RECIPE, teacher=DENSER),
+    "recipe-sentence-teacher": change(RECIPE, teacher=WITH_SENTENCES),
+    "recipe-labels-100": change(LABELLED, after="recipe"),
+    "recipe-labels-20": change(LABELLED, after="recipe", labels=20, steps=15),
+    "labels-100": LABELLED,
+    "labels-question": Arm("0.5 labels + 0.5 question", labels=100, bonus=0.6, contrast=0.1, steps=100),
+    "question": Arm("1 question"),
+    "question-bonus": QUESTION,
+    "question-contrast": change(QUESTION, bonus=1.0, keep=10, margin=0.95, contrast=0.2),
+    "question-mix": change(QUESTION, kinds="0.5 question + 0.25 sentence + 0.25 keywords"),
+    "question-titled-300": change(TITLED, steps=300),
+    "question-titled-denser-teacher": change(TITLED, teacher=DENSER),
+    "cloze": Arm("0.7 sentence + 0.3 title", bonus=0.5, keep=10),
+    "cloze-contrast": Arm("0.5 sentence + 0.2 title + 0.3 keywords", bonus=0.25, keep=20, contrast=0.2),
+    "self": SELF,
+    "self-contrast": change(SELF, contrast=0.1),
+    "self-dense": change(SELF, teacher="1 dense"),
+    "bm25": change(SELF, teacher="1 bm25"),
+    "sentence": change(SELF, teacher="1 sentence + 1 bm25 + 1 dense"),
+    "feedback": change(SELF, teacher="1 feedback + 1 bm25 + 1 dense"),
+}
+
+
+def mixture(text: str) -> dict[str, float]:
+    """The parts of "0.3 bm25 + 0.7 dense" with their shares, which sum to 1."""
+    pairs = [part.split() for part in text.split("+")]
+    total = sum(float(share) for share, _ in pairs)
+    return {name: float(share) / total for share, name in pairs}
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The teacher's best passages for each query, with scores; below 0 are passages that do not count."""
+
+    queries: Queries
+    passages: Tensor
+    scores: Tensor
+    kept: float  # share of the pseudo-queries that passed `keep`
+
+
+def teach(teacher: Teacher, queries: Queries, arm: Arm, device: str) -> Lists:
+    passages, scores, kept = list[Tensor](), list[Tensor](), list[Tensor]()
+    for at in range(0, len(queries.texts), 512):
+        every = teacher(queries.texts[at : at + 512])
+        source = torch.from_numpy(queries.sources[at : at + 512]).to(device)
+        row = torch.arange(len(source), device=device)
+        own = every[row, source]
+        rank = (every > own[:, None]).sum(dim=1)
+        kept.append(rank < (arm.keep or every.shape[1]))
+        every[row, source] += arm.bonus
+        if arm.margin:
+            # What the teacher ranks near or above the own passage may well answer the query too.
+            rivals = every > own[:, None] * arm.margin
+            rivals[row, source] = False
+            every = every.masked_fill(rivals, -1)
+        best = every.topk(arm.candidates, dim=1)
+        passages.append(best.indices)
+        scores.append(best.values)
+    places = torch.where(torch.cat(kept))[0].cpu().numpy()
+    share = len(places) / len(queries.texts)
+    places = places[: arm.steps * arm.batch]
+    return Lists(queries.pick(places), torch.cat(passages)[places], torch.cat(scores)[places], share)
+
+
+def list_loss(queries: Tensor, members: Tensor, scores: Tensor, arm: Arm) -> Tensor:
+    """Cross-entropy between the softmaxes of the teacher's scores and of cosines over a query's candidates."""
+    cosines = (queries[:, None] * members).sum(dim=2) * arm.scale
+    target = (scores * arm.sharp).masked_fill(scores < 0, -1e4).softmax(dim=1)
+    return -(target * cosines.masked_fill(scores < 0, -1e4).log_softmax(dim=1)).sum(dim=1).mean()
+
+
+def contrastive_loss(
+    queries: Tensor, vectors: Tensor, numbers: Integers, columns: Tensor, sources: Integers, arm: Arm
+) -> Tensor:
+    """The own passage against candidates of other queries: a query's own candidates may be right too."""
+    place = {int(number): column for column, number in enumerate(numbers)}
+    present = [row for row, source in enumerate(sources) if int(source) in place]
+    if not present:
+        return queries.new_zeros(())
+    target = torch.tensor([place[int(sources[row])] for row in present], device=queries.device)
+    cosines = queries[present] @ vectors.T * arm.scale
+    mask = torch.zeros_like(cosines, dtype=torch.bool).scatter(1, columns[present], True)
+    mask[torch.arange(len(present), device=mask.device), target] = False
+    return cross_entropy(cosines.masked_fill(mask, -torch.inf), target)
+
+
+def train(encoder: Encoder, passages: list[list[int]], lists: Lists, arm: Arm) -> None:
+    """Steps of AdamW over the lists, with a short rise and a linear fall of the learning rate."""
+    steps = len(lists.queries.texts) // arm.batch
+    tokens = encoder.tokens(lists.queries.texts)
+    parameters = list(encoder.model.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=arm.lr, weight_decay=0.01, fused=encoder.device == "cuda")
+    warm = max(1, steps // 10)
+    encoder.model.train()
+    for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = arm.lr * min((step + 1) / warm, (arm.steps - step) / max(1, arm.steps - warm))
-        at = slice(step * arm.batch, (step + 1) * arm.batch)
-        teacher = scores(pseudo.texts[at], pseudo.sources[at])
-        best = teacher.topk(arm.candidates - arm.random, dim=1).indices
-        if arm.random:
-            pool = teacher.topk(min(200, teacher.shape[1]), dim=1).indices.cpu().numpy()
-            more = np.stack([random.choice(row[arm.candidates :], arm.random, replace=False) for row in pool])
-            best = torch.cat([best, torch.from_numpy(more).to(best.device)], dim=1)
-        wanted = (teacher.gather(1, best) * arm.sharp).softmax(dim=1)
-        flat, inverse = np.unique(best.cpu().numpy(), return_inverse=True)
-        vectors = student.forward([passages[i] for i in flat])
-        asked = student.forward(queries[at])
-        members = vectors[torch.from_numpy(inverse.reshape(best.shape)).to(vectors.device)]
-        cosines = (asked[:, None] * members).sum(dim=2) * arm.scale
-        loss = -(wanted * cosines.log_softmax(dim=1)).sum(dim=1).mean()
+            group["lr"] = arm.lr * min((step + 1) / warm, (steps - step) / max(1, steps - warm))
+        batch = slice(step * arm.batch, (step + 1) * arm.batch)
+        best = lists.passages[batch]
+        numbers, inverse = np.unique(best.cpu().numpy(), return_inverse=True)
+        columns = torch.from_numpy(inverse.reshape(best.shape)).to(best.device)
+        vectors = encoder.forward([passages[number] for number in numbers])
+        queries = encoder.forward(tokens[batch])
+        loss = list_loss(queries, vectors[columns], lists.scores[batch], arm)
         if arm.contrast:
-            where = {int(p): n for n, p in enumerate(flat)}
-            rows_ = [n for n, s in enumerate(pseudo.sources[at]) if int(s) in where]
-            if rows_:
-                target = torch.tensor(
-                    [where[int(pseudo.sources[at][n])] for n in rows_], device=vectors.device
-                )
-                every = asked[rows_] @ vectors.T * arm.scale
-                # A query's own candidates may be right too: only those of other queries are negatives.
-                columns = torch.from_numpy(inverse.reshape(best.shape)).to(vectors.device)[rows_]
-                mask = torch.zeros_like(every, dtype=torch.bool).scatter(1, columns, True)
-                mask[torch.arange(len(rows_), device=mask.device), target] = False
-                loss = loss + arm.contrast * torch.nn.functional.cross_entropy(
-                    every.masked_fill(mask, -torch.inf), target
-                )
+            sources = lists.queries.sources[batch]
+            loss = loss + arm.contrast * contrastive_loss(queries, vectors, numbers, columns, sources, arm)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(student.model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
-        last = float(loss.detach()) if step == arm.steps - 1 else last
-    student.model.eval()
-    return last
+    encoder.model.eval()
 
 
-ARMS: dict[str, Arm] = {
-    "self": Arm(),
-    "self-contrast": Arm(contrast=0.1),
-    "self-dense": Arm(teacher="dense"),
-    "sentence": Arm(teacher="sentence"),
-    "prf": Arm(teacher="prf"),
-    "bm25": Arm(teacher="bm25"),
-}
+def between(start: State, end: State, share: float) -> State:
+    """Weights at a share of the way."""
+    return {k: v + share * (end[k] - v) if v.is_floating_point() else v for k, v in start.items()}
+
+
+class Trial:
+    """All arms on one set."""
+
+    def __init__(self, args: argparse.Namespace, corpus: Corpus, arms: dict[str, Arm]) -> None:
+        self.args, self.corpus, self.arms = args, corpus, arms
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.encoder = Encoder(encoders.folder(), self.device, args.length)
+        self.untrained = Encoder(encoders.folder(), self.device, args.length)
+        self.start = self.encoder.state()
+        self.pairs = read_generated(args.generated, corpus) if args.generated else {}
+        self.labelled = Queries([], np.zeros(0, np.int64))
+        if any(arm.labels for arm in arms.values()):
+            self.labelled = self.set_labels_apart()
+        self.passages = self.encoder.tokens(corpus.whole)
+        self.short = [
+            t if len(t) <= TRAINED_LENGTH else t[: TRAINED_LENGTH - 1] + t[-1:] for t in self.passages
+        ]
+        self.questions = self.encoder.tokens(corpus.questions)
+        self.bm25 = self.lexical(corpus.questions)
+        self.old = self.encoder.encode(self.passages)
+        old_questions = self.encoder.encode(self.questions)
+        self.old_dense = old_questions @ self.old.T
+        self.old_sentences = self.by_sentence(old_questions, self.sentences)
+        self.base = corpus.ndcg(hybrid((0.5, 0.5), self.bm25, self.old_dense))
+
+    def set_labels_apart(self) -> Queries:
+        """Labels of the train split: a hundred at random, or the first of those that would be asked."""
+        corpus = self.corpus
+        if DEV[corpus.name] == "train":
+            texts, relevant = corpus.questions[:LABELS], corpus.relevant[:LABELS]
+            corpus.questions, corpus.relevant = corpus.questions[LABELS:], corpus.relevant[LABELS:]
+        else:
+            train = Corpus.read(self.args.data, corpus.name, "train")
+            places = np.random.default_rng(5).permutation(len(train.questions))[:LABELS]
+            texts, relevant = [train.questions[i] for i in places], [train.relevant[i] for i in places]
+        return Queries(texts, np.array([next(iter(grades)) for grades in relevant]))
+
+    def run(self) -> None:
+        alone = {"bm25": self.bm25} | self.systems(self.start)
+        self.report("start", 0, 0.0, {name: self.corpus.ndcg(scores) for name, scores in alone.items()})
+        for name, arm in self.arms.items():
+            for seed in self.args.seeds:
+                self.run_arm(name, arm, seed)
+
+    def run_arm(self, name: str, arm: Arm, seed: int) -> None:
+        started = time.time()
+        start, end, kept = self.fit(arm, seed)
+        seconds = round(time.time() - started)
+        arrays = {"base": self.base}
+        for share in self.args.shares:
+            systems = self.systems(between(start, end, share))
+            values = {system: self.corpus.ndcg(scores) for system, scores in systems.items()}
+            self.report(name, seed, share, values, kept=kept, seconds=seconds)
+            arrays |= {f"{share} {system}": value for system, value in values.items()}
+        file = f"{self.corpus.name}-{name}-{seed}.npz".replace("/", "_").replace(":", "_")
+        np.savez_compressed(self.args.out / file, **arrays)  # type: ignore[arg-type]
+
+    def report(self, arm: str, seed: int, share: float, values: dict[str, Floats], **more: float) -> None:
+        with (self.args.out / "trials.jsonl").open("a", encoding="utf-8") as file:
+            for system, value in values.items():
+                gain = value - self.base
+                error = float(gain.std() / len(gain) ** 0.5)
+                row = {"set": self.corpus.name, "arm": arm, "seed": seed, "share": share, "system": system}
+                row |= {"ndcg": float(value.mean()), "gain": float(gain.mean()), "error": error}
+                file.write(json.dumps({**row, "questions": len(value), **more}) + "\n")
+                place = f"{self.corpus.name:8s} {arm} {seed} @{share} {system}"
+                print(f"{place:72s} {value.mean():.4f} {gain.mean():+.4f} ± {1.96 * error:.4f}", flush=True)
+
+    def fit(self, arm: Arm, seed: int) -> tuple[State, State, float]:
+        """Weights before and after training, and the share of pseudo-queries that were kept."""
+        start = self.start
+        if arm.after:
+            start = between(*self.fit(ARMS[arm.after], seed)[:2], 0.5)
+        torch.manual_seed(seed)
+        self.encoder.model.load_state_dict(start)
+        queries = self.pseudo_queries(arm, int(arm.steps * arm.batch * (1.6 if arm.keep else 1)), seed)
+        lists = teach(self.teacher(arm.teacher), queries, arm, self.device)
+        train(self.encoder, self.short, lists, arm)
+        return start, self.encoder.state(), lists.kept
+
+    def pseudo_queries(self, arm: Arm, count: int, seed: int) -> Queries:
+        """The arm's mixture in random order, none of them (labels excepted) from a passage that is held out."""
+        random = np.random.default_rng(seed)
+        texts, sources = list[str](), list[int]()
+        for kind, share in mixture(arm.kinds).items():
+            wanted = round(count * share)
+            if kind == "labels" or kind in self.pairs:
+                pool = self.labelled if kind == "labels" else self.pairs[kind]
+                once = random.permutation(np.arange(arm.labels) if kind == "labels" else pool.trainable())
+                places = once
+                while len(places) < wanted:
+                    places = np.concatenate([places, random.permutation(once)])
+            else:
+                more = int(wanted * 1.3) + 20  # a tenth of them come from held-out passages
+                if kind == "titled":
+                    pool = draw_titled(self.corpus, more, seed)
+                else:
+                    pool = draw(self.corpus, {kind: 1}, more, seed)[0]
+                places = pool.trainable()
+            queries = pool.pick(places[:wanted])
+            texts += queries.texts
+            sources += queries.sources.tolist()
+        return Queries(texts, np.array(sources)).pick(random.permutation(len(texts)))
+
+    def teacher(self, text: str) -> Teacher:
+        """A mixture of untrained scores, each in [0, 1] by min-max over the best hundred."""
+        parts = mixture(text)
+        known = {
+            "bm25": self.lexical,
+            "dense": self.dense,
+            "sentence": self.sentence,
+            "feedback": self.feedback,
+        }
+        others = {name: self.other(name.removeprefix("encoder:")) for name in parts if name not in known}
+        scorers = [(known | others)[name] for name in parts]
+        return lambda texts: hybrid(parts.values(), *(scorer(texts) for scorer in scorers))
+
+    def lexical(self, texts: list[str], words: Words | None = None) -> Tensor:
+        return torch.from_numpy((words or self.corpus.words).scores(texts)).to(self.device)
+
+    def vectors(self, texts: list[str]) -> Tensor:
+        return self.untrained.encode(self.untrained.tokens(texts))
+
+    def dense(self, texts: list[str]) -> Tensor:
+        return self.vectors(texts) @ self.old.T
+
+    def sentence(self, texts: list[str]) -> Tensor:
+        return self.by_sentence(self.vectors(texts), self.sentences)
+
+    def feedback(self, texts: list[str]) -> Tensor:
+        """The query moved towards the five best passages of the hybrid."""
+        queries = self.vectors(texts)
+        top = hybrid((0.5, 0.5), self.lexical(texts), queries @ self.old.T).topk(5, dim=1).indices
+        return normalize(0.6 * queries + 0.4 * self.old[top].mean(dim=1), dim=1) @ self.old.T
+
+    def other(self, name: str) -> Teacher:
+        """Another encoder of DATA/models."""
+        of_queries, of_passages = PROMPTS.get(name, ("", ""))
+        model = Encoder(self.args.data / "models" / name, self.device, self.args.length)
+        passages = model.encode(model.tokens([of_passages + text for text in self.corpus.whole]))
+        return lambda texts: model.encode(model.tokens([of_queries + text for text in texts])) @ passages.T
+
+    @cached_property
+    def sentence_tokens(self) -> tuple[list[list[int]], Tensor]:
+        """The tokens of all sentences, and the passage of each."""
+        texts, owners = list[str](), list[int]()
+        for number, text in enumerate(self.corpus.texts):
+            places = spans(text) or [(0, len(text))]
+            texts += [text[a:b] or "-" for a, b in places]
+            owners += [number] * len(places)
+        return self.encoder.tokens(texts), torch.tensor(owners, device=self.device)
+
+    @cached_property
+    def sentences(self) -> Tensor:
+        return self.untrained.encode(self.sentence_tokens[0])
+
+    def by_sentence(self, queries: Tensor, sentences: Tensor) -> Tensor:
+        """A passage's best sentence."""
+        return best_per_owner(queries, sentences, self.sentence_tokens[1], len(self.corpus.texts))
+
+    def systems(self, state: State) -> dict[str, Tensor]:
+        """What an encoder is judged as: alone, with BM25, with its sentences, and beside the untrained encoder."""
+        self.encoder.model.load_state_dict(state)
+        passages, queries = self.encoder.encode(self.passages), self.encoder.encode(self.questions)
+        dense = queries @ passages.T
+        sentences = self.by_sentence(queries, self.encoder.encode(self.sentence_tokens[0]))
+        systems = {"dense": dense}
+        for weight in BM25_WEIGHTS:
+            systems[f"bm25 {weight}"] = hybrid((weight, 1 - weight), self.bm25, dense)
+        for weights in SENTENCE_WEIGHTS:
+            name = "bm25 {} passages {} sentences {}".format(*weights)
+            systems[name] = hybrid(weights, self.bm25, dense, sentences)
+            systems[name + " untrained"] = hybrid(weights, self.bm25, dense, self.old_sentences)
+        for weights in OLD_ENCODER_WEIGHTS:
+            name = "bm25 {} untrained {} trained {}".format(*weights)
+            systems[name] = hybrid(weights, self.bm25, self.old_dense, dense)
+        if self.args.expansion:
+            for kind, generated in self.pairs.items():
+                systems |= self.expansions(kind, generated, passages, queries)
+        return systems
+
+    @cached_property
+    def expanded_bm25(self) -> dict[str, Tensor]:
+        """BM25 over passages with their generated questions, by kind."""
+        scores = {}
+        for kind, generated in self.pairs.items():
+            texts = [[whole] for whole in self.corpus.whole]
+            for text, source in zip(generated.texts, generated.sources):
+                texts[source].append(text)
+            scores[kind] = self.lexical(self.corpus.questions, Words([" ".join(parts) for parts in texts]))
+        return scores
+
+    def expansions(
+        self, kind: str, generated: Queries, passages: Tensor, queries: Tensor
+    ) -> dict[str, Tensor]:
+        """Generated questions as parts of passages: in BM25, in the mean of vectors, as the best of vectors."""
+        expanded, dense, even = self.expanded_bm25[kind], queries @ passages.T, partial(hybrid, (0.5, 0.5))
+        owners = torch.from_numpy(generated.sources).to(self.device)
+        vectors = self.encoder.encode(self.encoder.tokens(generated.texts))
+        means = normalize(torch.zeros_like(passages).index_add_(0, owners, vectors), dim=1)
+        best = best_per_owner(queries, vectors, owners, len(passages))
+        systems = {f"{kind} in bm25, alone": expanded, f"{kind} in bm25": even(expanded, dense)}
+        for share in (0.15, 0.3, 0.5):
+            moved = queries @ normalize((1 - share) * passages + share * means, dim=1).T
+            raised = (1 - share) * dense + share * best
+            for way, scores in {"mean": moved, "best": raised}.items():
+                systems[f"{kind} as {way} {share}"] = even(self.bm25, scores)
+                systems[f"{kind} as {way} {share}, in bm25"] = even(expanded, scores)
+        return systems
 
 
 def main() -> None:
@@ -321,141 +425,23 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--sets", nargs="+", default=["scifact", "medquad", "squad"])
-    parser.add_argument("--arms", nargs="+", default=["self"], help="NAME or NAME,field=value,...")
+    parser.add_argument(
+        "--arms", nargs="*", default=["recipe"], help=f"NAME[,field=value...]: {', '.join(ARMS)}"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--most", type=int, default=None, help="questions of a set at most")
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--test", action="store_true")
+    parser.add_argument(
+        "--shares", nargs="+", type=float, default=[0.5, 1.0], help="of the way to new weights"
+    )
+    parser.add_argument("--generated", type=Path, help="folder of generated questions, SET-KIND.jsonl")
+    parser.add_argument(
+        "--expansion", action="store_true", help="judge generated questions inside passages too"
+    )
+    parser.add_argument("--length", type=int, default=512, help="tokens of a text at most")
     args = parser.parse_args()
+    arms = {text: ARMS[text.split(",")[0]].changed(text.split(",")[1:]) for text in args.arms}
     args.out.mkdir(parents=True, exist_ok=True)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     for name in args.sets:
-        Trial(args, name, device).run()
-
-
-class Trial:
-    """All arms on one set."""
-
-    def __init__(self, args: argparse.Namespace, name: str, device: str) -> None:
-        self.args, self.device = args, device
-        split = "test" if args.test else DEV[name]
-        self.corpus = Corpus.read(args.data, name, split, args.most)
-        self.student = Student(encoders.folder(), device, args.length)
-        self.start = {k: v.detach().clone() for k, v in self.student.model.state_dict().items()}
-        self.passages = self.student.tokens(self.corpus.whole)
-        self.questions = self.student.tokens(self.corpus.questions)
-        self.bm25 = torch.from_numpy(self.corpus.words.scores(self.corpus.questions)).to(device)
-        self.old = self.student.encode(self.passages)
-        self.old_dense = self.student.encode(self.questions) @ self.old.T
-        self.base = self.corpus.ndcg(hybrid(self.bm25, self.old_dense))
-
-    def say(self, **row: Any) -> None:
-        row = {"set": self.corpus.name, **row}
-        with (self.args.out / "trials.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        print(
-            " ".join(f"{k}={v:+.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-            flush=True,
-        )
-
-    def run(self) -> None:
-        alone = {"bm25": self.bm25, "dense": self.old_dense, "hybrid": hybrid(self.bm25, self.old_dense)}
-        self.say(
-            arm="start",
-            questions=len(self.base),
-            **{n: float(self.corpus.ndcg(s).mean()) for n, s in alone.items()},
-        )
-        for named in self.args.arms:
-            base, *changes = named.split(",")
-            fields = dict(change.split("=") for change in changes)
-            arm = Arm(
-                **{**ARMS[base].__dict__, **{k: type(getattr(ARMS[base], k))(v) for k, v in fields.items()}}
-            )
-            for seed in self.args.seeds:
-                self.arm(named, arm, seed)
-
-    def teacher(self, name: str) -> Any:
-        """Scores of pseudo-queries against all passages, in [0, 1] by min-max over the best hundred."""
-        words, device = self.corpus.words, self.device
-        start = Student(encoders.folder(), device, self.args.length)
-
-        def dense(texts: list[str], _: Any) -> Tensor:
-            return start.encode(start.tokens(texts)) @ self.old.T
-
-        def lexical(texts: list[str], _: Any) -> Tensor:
-            return torch.from_numpy(words.scores(texts)).to(device)
-
-        def feedback(texts: list[str], where: Any) -> Tensor:
-            asked = start.encode(start.tokens(texts))
-            top = hybrid(lexical(texts, where), asked @ self.old.T).topk(5, dim=1).indices
-            return normalize(0.6 * asked + 0.4 * self.old[top].mean(dim=1), dim=1) @ self.old.T
-
-        def sentence(texts: list[str], _: Any) -> Tensor:
-            found = start.encode(start.tokens(texts)) @ self.sentences[0].T
-            best = torch.full((len(texts), len(self.corpus.texts)), -1.0, device=device)
-            return best.scatter_reduce(1, self.sentences[1].expand_as(found), found, "amax")
-
-        parts = []
-        for one in name.split("+"):
-            if one.startswith("encoder:"):
-                parts.append(self.other(one.removeprefix("encoder:")))
-            elif one == "self":
-                parts += [lexical, dense]
-            else:
-                parts.append({"dense": dense, "bm25": lexical, "prf": feedback, "sentence": sentence}[one])
-        if name in ("sentence", "prf"):
-            parts += [lexical, dense]
-        return lambda texts, where: hybrid(*(part(texts, where) for part in parts))
-
-    @cached_property
-    def sentences(self) -> tuple[Tensor, Tensor]:
-        texts, owners = [], []
-        for i, text in enumerate(self.corpus.texts):
-            for a, b in spans(text) or [(0, len(text))]:
-                texts.append(text[a:b] or "-")
-                owners.append(i)
-        start = Student(encoders.folder(), self.device, self.args.length)
-        return start.encode(start.tokens(texts)), torch.tensor(owners, device=self.device)[None]
-
-    def other(self, name: str) -> Any:
-        prompt = {
-            "bge-small": "Represent this sentence for searching relevant passages: ",
-            "e5-small": "query: ",
-        }
-        before = {"e5-small": "passage: "}
-        model = Student(self.args.data / "models" / name, self.device, self.args.length)
-        known = model.encode(model.tokens(self.corpus.whole, before.get(name, "")))
-        return lambda texts, _: model.encode(model.tokens(texts, prompt.get(name, ""))) @ known.T
-
-    def arm(self, named: str, arm: Arm, seed: int) -> None:
-        torch.manual_seed(seed)
-        started = time.time()
-        self.student.model.load_state_dict(self.start)
-        loss = train(self.student, self.corpus, self.passages, arm, self.teacher(arm.teacher), seed)
-        after = {k: v.detach().clone() for k, v in self.student.model.state_dict().items()}
-        took, kept = time.time() - started, {"base": self.base}
-        for share in SHARES:
-            mixed = {
-                k: v + share * (after[k] - v) if v.is_floating_point() else v for k, v in self.start.items()
-            }
-            self.student.model.load_state_dict(mixed)
-            dense = self.student.encode(self.questions) @ self.student.encode(self.passages).T
-            systems = {
-                "dense": dense,
-                "hybrid": hybrid(self.bm25, dense),
-                "three": hybrid(self.bm25, self.old_dense, dense, weights=(0.5, 0.25, 0.25)),
-            }
-            values = {n: self.corpus.ndcg(s) for n, s in systems.items()}
-            kept |= {f"{n}-{share}": v for n, v in values.items()}
-            gain = values["hybrid"] - self.base
-            self.say(
-                arm=named, seed=seed, share=share, dense=float(values["dense"].mean()), hybrid=float(gain.mean()),
-                error=float(gain.std() / len(gain) ** 0.5), three=float((values["three"] - self.base).mean()),
-                loss=loss, seconds=round(took),
-            )  # fmt: skip
-        np.savez_compressed(
-            self.args.out / f"{named.replace(':', '_')}-{self.corpus.name}-{seed}.npz", **kept
-        )
+        Trial(args, Corpus.read(args.data, name, DEV[name]), arms).run()
 
 
 if __name__ == "__main__":
