@@ -225,3 +225,32 @@ def test_sentences_are_a_third_part_of_a_hybrid():
     plain, three = (dict(judge.answers(Choice(sentences=on))[0]) for on in (False, True))
     assert plain == {"a": 0.5, "b": 0.5}
     assert three == pytest.approx({"a": 0.5, "b": 0.5 * 0.73, "c": 0.5 * 0.27})
+
+
+def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
+    def judge(sentences, trusted=("start", "trained"), **more):
+        made = judge_of({"bm25": 0.4, "start": 0.4, "start+": 0.5, "trained": 0.4, "trained+": 0.5, **more})
+        values = judge_of({"bm25": 0.4, "start": 0.4, "start+": sentences})._values[BASELINE]
+        made.trusted = trusted
+        for name in ("start", "trained"):
+            made.sentences[name] = []
+            made.speeds[f"{name} sentences"] = 1.0
+            for weight, norm in product((check.LEANED, *check.WEIGHTS), ("minmax", "zscore")):
+                made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = values
+        return made
+
+    same = judge(0.5)
+    assert same.choose(same.every) == Choice("trained", sentences=True).leaned
+    checks = check.judged(same)
+    assert "it gained on people's questions about other corpora, and does no harm here" in checks["why"][0]
+    untrained = judge(0.5, trusted=("start",))
+    assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
+    nobody = judge(0.5, trusted=())
+    assert nobody.choose(nobody.every) == BASELINE
+    harm = judge(0.4)
+    assert harm.choose(harm.every) == BASELINE
+    one_kind = judge(dict.fromkeys(KINDS, 0.5) | {"title": 0.6, "claim": 0.3})
+    assert one_kind.choose(one_kind.every) == BASELINE
+    real = judge(0.5)
+    real.real = True
+    assert real.choose(real.every) == BASELINE, "questions that people ask here have to say so themselves"

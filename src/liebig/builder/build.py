@@ -441,6 +441,9 @@ def _check(
             fields |= of_parts
     builder.whole.begin("check")
     if by_sentences:
+        if config.model is None and config.teacher is None:  # with other encoders nothing of it was measured
+            distilled = "trained" in models and models["trained"].model.parts[-2] == "mean"
+            fields["trusted"] = [check.START, *(["trained"] if distilled else [])]
         fields["sentences"] = {}
         for name in vectors:  # one that encodes questions only has the passages of the teacher
             owner = name if models[name].query is None else check.TEACHER

@@ -8,6 +8,9 @@ difference excludes 0, a paired randomisation test agrees, and no kind of questi
    the *hybrid* with them beats the untrained hybrid, at the same weight of BM25;
 2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
    from a corpus repeat its words, which favours BM25;
+   Questions made from a text do not see all of it, though: a sentence that answers a question is taken out before it
+   is asked. What gained a point or more on people's questions about three other corpora (`trusted`: the bundled
+   encoder with its sentences, and after training) is therefore taken where these questions show no harm;
 3. for the same reason they cannot say what BM25 should weigh: a hybrid with sentences has LEANED, which did best on
    people's questions about three other corpora. A user's own questions can: another weight or norm is taken where,
    cross-fitted, it beats that;
@@ -121,6 +124,10 @@ class CheckConfig(Config):
     sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
         {}, description="Vectors of the pool's sentences by the same."
     )
+    trusted: tuple[str, ...] = Field(
+        (),
+        description="Encoders that gained on people's questions elsewhere, with sentences; the best is last.",
+    )
     reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
     depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")
 
@@ -201,6 +208,7 @@ class Judge:
     questions: Sequence[Question]
     hits: dict[str, list[Hits]] = field(default_factory=dict)
     shown: frozenset[str] = frozenset()  # encoders that are never chosen
+    trusted: Sequence[str] = ()  # encoders that are taken, with their sentences, where there is no harm
     speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
     reranking: Reranking | None = None
     sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
@@ -350,10 +358,28 @@ class Judge:
         lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
         return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
 
+    def harmed(self, a: Values, b: Values, numbers: Numbers) -> bool:
+        """Whether a is worse than b beyond chance, on all questions or on one kind; at all, on a user's own."""
+        difference = self.difference(a, b, numbers)
+        if difference.high < 0 or (self.real and difference.mean <= 0):
+            return True
+        lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
+        return any(randomisation_test(of_kind, samples=SAMPLES) < ALPHA for of_kind in lost)
+
+    def _trusted(self, best: Choice, numbers: Numbers) -> Choice:
+        """The last of the trusted encoders with its sentences that does no harm; the best so far, if each does."""
+        for encoder in reversed(self.trusted):
+            choice = Choice(encoder, sentences=True)
+            if encoder in self.sentences and not self.harmed(self.values(choice), self.values(best), numbers):
+                return choice
+        return best
+
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
         allowed = [hybrid for hybrid in self.hybrids if hybrid.encoder not in self.shown]
         best = self._best(BASELINE, allowed, numbers)
+        if best.encoder in (START, *self.trusted) and not best.sentences:
+            best = self._trusted(best, numbers)
         reranked = replace(best.leaned, system="reranked")
         if self.reranking is not None and self.better(self.values(reranked), self.values(best), numbers):
             return reranked
@@ -441,7 +467,8 @@ def is_fair(dense: float, words: float) -> bool:
 
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
-    judge = Judge(enough(read_questions(config.questions)), shown=frozenset(config.shown))
+    questions = enough(read_questions(config.questions))
+    judge = Judge(questions, shown=frozenset(config.shown), trusted=config.trusted)
     if judge.questions:
         judge.ask("bm25", open_system(config.bm25))
         for name, path in config.encoders.items():
@@ -560,7 +587,9 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     if encoder in judge.shown:
         return f"The teacher is there to compare with: {says}. To search with it: --model."
     if choice.encoder == encoder:
-        return f"{label} is kept: {says}, which chance does not explain."
+        if judge.better(values, baseline, judge.every):
+            return f"{label} is kept: {says}, which chance does not explain."
+        return f"{label} is kept: it gained on people's questions about other corpora, and does no harm here: {says}."
     if judge.better(values, baseline, judge.every):
         return f"{label} is not kept, although {says}: {choice.name} has more."
     if found.sure:
