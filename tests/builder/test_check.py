@@ -243,6 +243,7 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert same.choose(same.every) == Choice("trained", sentences=True).leaned
     checks = check.judged(same)
     assert "it gained on people's questions about other corpora, and does no harm here" in checks["why"][0]
+    assert "they gained on people's questions about other corpora, and do no harm here" in checks["why"][1]
     untrained = judge(0.5, trusted=("start",))
     assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
     nobody = judge(0.5, trusted=())

@@ -83,6 +83,7 @@ def test_plan_has_seconds_bytes_and_dollars(world):
         "training",
         "check",
         "vectors",
+        "sentences",
     ]
     assert found["stages"][2]["seconds"] == 120
     total = sum(row["seconds"] for row in found["stages"])

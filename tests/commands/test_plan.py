@@ -144,7 +144,7 @@ def test_a_folder_is_planned_as_its_build(tmp_path):
     result = CliRunner().invoke(make_app(), ["plan", str(tmp_path), "--machine", "cpu2", "--minutes", "10"])
     assert result.exit_code == 0, result.stderr
     rows = [line.split("  ")[0] for line in result.stdout.splitlines()[3:]]
-    assert rows == ["read and cut", "BM25", "training", "check", "vectors", "all"]
+    assert rows == ["read and cut", "BM25", "training", "check", "vectors", "sentences", "all"]
     assert "10 min" in result.stdout.splitlines()[5]
 
 

@@ -603,10 +603,12 @@ def _why_sentences(judge: Judge, choice: Choice) -> str:
     """Whether the vectors of sentences take part."""
     without, with_them = (Choice(choice.encoder, sentences=sentences) for sentences in (False, True))
     found = judge.difference(judge.values(with_them), judge.values(without), judge.every)
-    part = "Sentences take part" if choice.sentences else "Sentences take no part"
-    return (
-        f"{part}: a vector of each beside those of passages has {shown(found)}, at the same weight of BM25."
-    )
+    says = f"a vector of each beside those of passages has {shown(found)}, at the same weight of BM25"
+    if not choice.sentences:
+        return f"Sentences take no part: {says}."
+    if judge.better(judge.values(with_them), judge.values(BASELINE), judge.every):
+        return f"Sentences take part: {says}."
+    return f"Sentences take part: they gained on people's questions about other corpora, and do no harm here: {says}."
 
 
 def _why_system(judge: Judge, choice: Choice) -> str:
