@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from liebig.demo.recipe import AFTER, BEFORE, HYBRID
+from liebig.demo.recipe import AFTER, BEFORE, HYBRID, UNTRAINED
 from liebig.search.retriever_folder import RetrieverDescription
 
 MEASURES = ("nDCG@10", "RR@10", "R@10")
@@ -101,9 +101,11 @@ def sentences(against: Mapping[str, Any], training: Mapping[str, Any]) -> list[s
     subjects = {
         BEFORE: "The encoder before training",
         AFTER: "The encoder after training",
-        HYBRID: "The hybrid",
+        UNTRAINED: "The hybrid before training",
+        HYBRID: "The hybrid after training",
     }
-    told = [_sentence(change, "Training on the corpus", "helped", "hurt", "made no measurable difference")]
+    verbs = "helped the hybrid", "hurt the hybrid", "made no measurable difference to the hybrid"
+    told = [_sentence(change, "Training on the corpus", *verbs)]
     for name, who in subjects.items():
         told.append(
             _sentence(
