@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from corpus import rows
 from numpy.typing import NDArray
 
 import liebig
@@ -36,11 +36,6 @@ from liebig.search.systems import open_system
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def judged(folder: Path, split: str) -> list[Question]:

@@ -6,6 +6,7 @@
     work/store       their tokens, for training
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
+                                                           sentences-1      vectors of all sentences, if taken
                                                            reranker-1       a cross-encoder, if one is named
     work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
@@ -24,7 +25,7 @@ import html
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -120,6 +121,7 @@ class Encoders:
     model: Path
     query: Path | None = None
     vectors: Path | None = None
+    measured: bool = False  # whether it gained on people's questions elsewhere, with its sentences
 
 
 class ModelConfig(Config):
@@ -410,7 +412,8 @@ def _check(
     given = _given(builder, config, collection)
     asked = made if given is None else given
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
-    models = {check.START: Encoders(start)}
+    bundled = config.model is None and config.teacher is None  # with other encoders nothing was measured
+    models = {check.START: Encoders(start, measured=bundled)}
     vectors = {check.START: str(encode_passages(builder, "pool-start", asked, start))}
     _expect(builder, config, collection, asked)
     fields: dict[str, Any] = {
@@ -430,8 +433,8 @@ def _check(
     else:
         trained = _train(builder, config, start, collection, made, fields)
         if trained is not None:
-            models["trained"] = Encoders(trained)
-            vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained))
+            models["trained"] = replace(trained, measured=trained.measured and bundled)
+            vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained.model))
     if given is not None and config.minutes > 0:
         builder.whole.begin("own")
         best = "trained" if "trained" in models else check.START
@@ -441,9 +444,7 @@ def _check(
             fields |= of_parts
     builder.whole.begin("check")
     if by_sentences:
-        if config.model is None and config.teacher is None:  # with other encoders nothing of it was measured
-            distilled = "trained" in models and models["trained"].model.parts[-2] == "mean"
-            fields["trusted"] = [check.START, *(["trained"] if distilled else [])]
+        fields["trusted"] = [name for name, one in models.items() if one.measured]
         fields["sentences"] = {}
         for name in vectors:  # one that encodes questions only has the passages of the teacher
             owner = name if models[name].query is None else check.TEACHER
@@ -458,10 +459,9 @@ def _expect(builder: Builder, config: BuildConfig, collection: Path, asked: Path
     """How long the rest takes, if passages are encoded as fast as those of the questions; a teacher may be slower."""
     took = builder.took.get("pool-start")
     if took is not None and config.teacher is None:
-        times = Collection(collection).count("passages") / max(1, Collection(asked).count("passages"))
-        twice = (
-            2 if Collection(collection).count("passages") <= BY_SENTENCES else 1
-        )  # sentences are the same text
+        passages = Collection(collection).count("passages")
+        times = passages / max(1, Collection(asked).count("passages"))
+        twice = 2 if passages <= BY_SENTENCES else 1  # sentences are the same text again
         models = 2 if config.minutes > 0 else 1
         train = 60 * config.minutes + took  # the trained encoder encodes the same passages
         checked = took * models * (twice - 1)
@@ -527,7 +527,7 @@ def _train(
     collection: Path,
     asked: Path,
     fields: Mapping[str, Any],
-) -> Path | None:
+) -> Encoders | None:
     """The encoder after training on the corpus; None where there is no time, or nothing to train on.
 
     One that is a good retriever already learns from its own hybrid and goes half of the way; one that is none learns
@@ -544,11 +544,12 @@ def _train(
         return None
     if not check.read(builder.work("check-start", fields))["fair"]:
         recipe = training.contrast_recipe(start, traits, store, asked, config.minutes)
-        return builder.work("trained", {"kind": "pretrain", **recipe}) / "model"
+        return Encoders(builder.work("trained", {"kind": "pretrain", **recipe}) / "model")
     ranked = _rank(builder, config, start, rest)
     recipe = training.distill_recipe(start, traits, ranked, config.minutes)
     trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"
-    return builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
+    half = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
+    return Encoders(half, measured=True)
 
 
 def _rank(builder: Builder, config: BuildConfig, start: Path, rest: Path) -> Path:

@@ -59,7 +59,7 @@ def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[
         yield from _told("index", _dense(folder / description.index, collection, model))
     if description.sentences is not None and "sentences" not in broken:
         index = open_index(folder / description.sentences, hashes=False)
-        yield from _told("sentences", iter([_counted(index, collection.count("passages"))]))
+        yield from _told("sentences", iter([_counted("sentences", index, collection.count("passages"))]))
 
 
 def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -78,17 +78,17 @@ def _words(path: Path, collection: Collection) -> Iterator[Finding]:
 
 def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
     index = open_index(path, hashes=False)
-    yield _counted(index, collection.count("passages"))
+    yield _counted("index", index, collection.count("passages"))
     if model is not None:
         yield _compared(index, collection, model)
     yield _recall(index)
 
 
-def _counted(index: Index, count: int) -> Finding:
+def _counted(name: str, index: Index, count: int) -> Finding:
     pieces = bool(index.about.get("pieces"))
     good = len(index) >= count if pieces else len(index) == count
     of = f"of pieces of {count:,} passages" if pieces else f"of {count:,} passages"
-    return Finding("index", f"{len(index):,} vectors {of}", good, "" if good else "liebig update")
+    return Finding(name, f"{len(index):,} vectors {of}", good, "" if good else "liebig update")
 
 
 def _compared(index: Index, collection: Collection, model: Path) -> Finding:
