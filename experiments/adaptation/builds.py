@@ -16,6 +16,7 @@ import argparse
 import json
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,11 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         "chosen": choice.name, "weight": choice.weight, "value": float(chosen.mean()), "baseline": float(base.mean()),
         "gain": float(gain.mean()), "error": float(gain.std() / len(gain) ** 0.5), "seconds": round(took),
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
-        "check": {r["name"]: round(r["difference"]["mean"], 4) for r in result.checks["rows"]},
+        "compared": [
+            {"system": r["name"], "passes": r["passes"], "predicted": r["difference"],
+             "true": asdict(judge.difference(values[r["name"]], base, judge.every))}
+            for r in result.checks["rows"] if r["name"] in values and r["name"] != BASELINE.name
+        ],
     }  # fmt: skip
     shutil.rmtree(place / "all", ignore_errors=True)
     if not given.keep:

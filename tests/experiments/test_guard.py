@@ -1,8 +1,8 @@
-"""The experiment that holds the guard of a build to judged questions, on a corpus of a few documents."""
+"""Builds on a corpus of a few documents, and whether their check agrees with judged questions."""
 
 import json
+import lzma
 import runpy
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +10,8 @@ import pytest
 
 from liebig.builder.check import Difference
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "guard" / "run.py"
+SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
+GUARD = SCRIPTS / "guard.py"
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
 
 
@@ -26,25 +27,32 @@ def data(tmp_path):
         queries.append({"_id": f"q{d}", "text": f"which village has the {topic} {d}"})
         judged.append(f"q{d}\td{d}\t1")
     for name, rows in (("corpus", passages), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with lzma.open(folder / f"{name}.jsonl.xz", "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
     (folder / "qrels" / "test.tsv").write_text("\n".join(judged) + "\n")
-    return folder
+    return folder.parent
 
 
-def test_guard_and_judged_questions_are_compared(data, small_model, tmp_path, monkeypatch):
-    shutil.copytree(small_model, tmp_path / "models" / "tiny" / "same")
+def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     out = tmp_path / "out"
-    command = [str(SCRIPT), f"{data}:test", "--models", str(tmp_path / "models"), "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", [*command, "--start", str(small_model)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-    result = json.loads((out / "guard.json").read_text())
-    rows = {row["system"]: row for row in result["comparisons"]}
-    assert set(rows) == {"BM25", "encoder before training", "same", "BM25 + same"}
-    # The same encoder under another name differs from the start in nothing, and is not taken.
-    assert rows["BM25 + same"]["true"]["mean"] == rows["BM25 + same"]["predicted"]["mean"] == 0
-    assert not rows["BM25 + same"]["taken"]
-    assert len(result["values"]["tiny"]["BM25"]["judged"]) == 40
-    assert result["chosen"][0]["baseline"] <= result["chosen"][0]["best_value"]
+
+    def run(script, *words):
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, words)])
+        runpy.run_path(str(script), run_name="__main__")
+
+    options = ["--split", "test", "--minutes", 0, "--model", small_model]
+    run(SCRIPTS / "builds.py", data, out, "--sets", "tiny", *options)
+    row = json.loads((out / "builds.jsonl").read_text())
+    compared = {one["system"]: one for one in row["compared"]}
+    hybrid = "BM25 + encoder before training"
+    assert set(compared) == {"BM25", "encoder before training", f"{hybrid} and its sentences"}
+    assert row["baseline"] == pytest.approx(row["systems"][hybrid], abs=1e-4)  # rounded
+    chosen = row["systems"][row["chosen"]]
+    assert row["gain"] == pytest.approx(
+        chosen - row["baseline"], abs=1e-3
+    )  # scores tie where texts are alike
+    run(GUARD, out / "builds.jsonl", "--out", out)
     assert "The guard agrees with judged questions" in (out / "guard.md").read_text()
     assert "<svg" in (out / "guard.svg").read_text()
 
@@ -55,6 +63,6 @@ def test_guard_and_judged_questions_are_compared(data, small_model, tmp_path, mo
      (False, -0.02, True, True, 0.0), (True, 0.005, True, False, 0.0)],
 )  # fmt: skip
 def test_a_wrong_choice_costs_what_it_loses(taken, true, agrees, counts, cost):
-    comparison = runpy.run_path(str(SCRIPT))["Comparison"]
+    comparison = runpy.run_path(str(GUARD))["Comparison"]
     one = comparison("c", "s", taken, Difference(0.0, 0.0, 0.0, 1.0), Difference(true, 0.0, 0.0, 1.0))
     assert (one.agrees, one.counts, one.cost) == (agrees, counts, cost)

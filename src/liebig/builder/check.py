@@ -374,6 +374,16 @@ class Judge:
                 return choice
         return best
 
+    def passes(self, choice: Choice) -> bool:
+        """Whether a system would be taken if there were only the untrained hybrid beside it."""
+        compared = choice.plain if choice.system == "hybrid" else choice
+        mine, base = self.values(compared), self.values(BASELINE)
+        trusted = choice.system == "hybrid" and choice.sentences and choice.encoder in self.trusted
+        if trusted and not self.harmed(mine, base, self.every):
+            return True
+        single = choice.system in ("bm25", "dense")
+        return self.better(mine, base, self.every, DOUBT if single and not self.real else 0.0)
+
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
         allowed = [hybrid for hybrid in self.hybrids if hybrid.encoder not in self.shown]
@@ -535,7 +545,11 @@ def judged(judge: Judge) -> dict[str, Any]:
         "baseline": BASELINE.name,
         "fair": is_fair(*(judge.mean(values[Choice(system=part)], every) for part in ("dense", "bm25"))),
         "rows": [
-            {**row(judge, system.name, of_system, baseline), "per_second": judge.speed(system)}
+            {
+                **row(judge, system.name, of_system, baseline),
+                "per_second": judge.speed(system),
+                "passes": judge.passes(system),
+            }
             for system, of_system in values.items()
         ],
         "predicted": row(judge, choice.name, predicted, baseline),

@@ -1,0 +1,154 @@
+"""Does the check of `liebig build` take what people's questions would take, and what does a wrong decision cost?
+
+    python experiments/adaptation/guard.py runs/builds/builds.jsonl runs/taught/builds.jsonl --out runs/guard
+
+Reads what `builds.py` wrote: for every build, each system that its check compared with the untrained hybrid, whether
+the check would take it, and its true difference on judged questions. The guard is right where it takes what is better
+and leaves what is worse. Written: `guard.md` (tables) and `guard.svg` (predicted and true differences).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liebig.builder.check import Difference, shown
+from liebig.evaluation.plots import Axes, Series, lines, write_svg
+
+POINT = 0.01  # true differences below this are not worth a dispute
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A system against the untrained hybrid: as the check has it, and as judged questions have it."""
+
+    build: str
+    system: str
+    taken: bool
+    predicted: Difference
+    true: Difference
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the guard takes what is better and leaves what is worse."""
+        return self.taken == (self.true.mean > 0)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the true difference is worth a decision."""
+        return abs(self.true.mean) > POINT
+
+    @property
+    def cost(self) -> float:
+        """What a wrong decision loses."""
+        return 0.0 if self.agrees else abs(self.true.mean)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("builds", nargs="+", type=Path, help="files written by builds.py")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    rows = [
+        json.loads(line) for file in given.builds for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    given.out.mkdir(parents=True, exist_ok=True)
+    compared = [one for row in rows for one in comparisons(row)]
+    text = table(compared, rows)
+    (given.out / "guard.md").write_text(text, encoding="utf-8")
+    write_svg(given.out / "guard.svg", figure(compared))
+    print(text)
+
+
+def comparisons(row: Mapping[str, Any]) -> list[Comparison]:
+    """Every system of a build against the untrained hybrid."""
+    name = f"{row['set']}, {row['arm']}, seed {row['seed']}"
+    return [
+        Comparison(
+            name, one["system"], one["passes"], Difference(**one["predicted"]), Difference(**one["true"])
+        )
+        for one in row["compared"]
+    ]
+
+
+def summary(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Agreement over comparisons that count, costs, and what the choices are worth."""
+    counted = [one for one in compared if one.counts]
+    kept = [one for one in compared if one.taken]
+    gains = [build["gain"] for build in builds]
+    short = [max(build["systems"].values()) - build["value"] for build in builds]
+    return {
+        "comparisons": len(compared),
+        "beyond_a_point": len(counted),
+        "agreement": float(np.mean([one.agrees for one in counted])) if counted else float("nan"),
+        "mean_cost": float(np.mean([one.cost for one in counted])) if counted else 0.0,
+        "worst_cost": max((one.cost for one in counted), default=0.0),
+        "taken": len(kept),
+        "taken_and_worse": sum(one.true.mean < 0 for one in kept),
+        "gain_over_baseline": float(np.mean(gains)),
+        "worst_gain": float(min(gains)),
+        "short_of_the_best": float(np.mean(short)),
+    }
+
+
+def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -> str:
+    """The result, then every build and every comparison."""
+    told = summary(compared, builds)
+    rows = [
+        f"The guard agrees with judged questions in {told['agreement']:.0%} of the {told['beyond_a_point']} "
+        f"comparisons whose true difference exceeds one point (of {told['comparisons']}). A wrong decision costs "
+        f"{told['mean_cost']:.4f} nDCG@10 on average over them, {told['worst_cost']:.4f} at worst. Of {told['taken']} "
+        f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid.",
+        "",
+        f"What the {len(builds)} builds chose gains {told['gain_over_baseline']:+.4f} over the untrained hybrid on "
+        f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} short of the best system.",
+        "",
+        "| build | chosen | nDCG@10 | gain | best |",
+        "| --- | --- | ---: | ---: | --- |",
+    ]
+    for build in builds:
+        best, value = max(build["systems"].items(), key=lambda item: item[1])
+        rows.append(
+            f"| {build['set']}, {build['arm']}, seed {build['seed']} | {build['chosen']} | {build['value']:.4f} | "
+            f"{build['gain']:+.4f} ± {1.96 * build['error']:.4f} | {best} {value:.4f} |"
+        )
+    rows += [
+        "",
+        "| build | system | predicted | true | taken | right |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in compared:
+        right = ("yes" if one.agrees else f"no, costs {one.cost:.3f}") if one.counts else "within a point"
+        rows.append(
+            f"| {one.build} | {one.system} | {shown(one.predicted)} | {shown(one.true)} | "
+            f"{'yes' if one.taken else 'no'} | {right} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def figure(compared: Sequence[Comparison]) -> str:
+    """Predicted differences by true ones, sorted; where both are on one side of zero, the guard sees what is so."""
+    ordered = sorted(compared, key=lambda one: one.true.mean)
+    sides = {"true": [one.true for one in ordered], "predicted": [one.predicted for one in ordered]}
+    series = [
+        Series(
+            name,
+            np.arange(len(side)),
+            [one.mean for one in side],
+            [one.low for one in side],
+            [one.high for one in side],
+        )
+        for name, side in sides.items()
+    ]
+    axes = Axes("comparison, sorted by the true difference", "nDCG@10 to the untrained hybrid")
+    return lines("guard", series, axes)
+
+
+if __name__ == "__main__":
+    main()
