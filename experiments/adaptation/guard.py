@@ -107,7 +107,7 @@ def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -
         f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid.",
         "",
         f"What the {len(builds)} builds chose gains {told['gain_over_baseline']:+.4f} over the untrained hybrid on "
-        f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} short of the best system.",
+        f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} below the best system.",
         "",
         "| build | chosen | nDCG@10 | gain | best |",
         "| --- | --- | ---: | ---: | --- |",
