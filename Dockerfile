@@ -7,7 +7,7 @@ RUN python -m venv /opt/liebig \
  && /opt/liebig/bin/pip install --no-cache-dir -c /tmp/constraints.txt "$(ls /tmp/liebig-*.whl)${EXTRAS}"
 
 FROM python:3.12-slim
-# The home is where numba keeps compiled code; the retriever's folder is only read.
+# The retriever's folder is only read; with EXTRAS=[train] numba keeps compiled code in the home.
 RUN useradd --create-home --uid 10001 liebig
 COPY --from=build /opt/liebig /opt/liebig
 ENV PATH=/opt/liebig/bin:$PATH NUMBA_CACHE_DIR=/home/liebig/.cache/numba

@@ -13,8 +13,9 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from liebig.base.compiled import njit
 
 Longs = NDArray[np.int64]
 
@@ -156,7 +157,17 @@ def gather(
     return made
 
 
-@njit(nogil=True, cache=True)
+def _copy_numpy(values: Any, spans: Any, before: Any, after: Any, offsets: Any, out: Any) -> None:
+    lengths = spans[:, :, 1] - spans[:, :, 0]
+    starts = offsets[:-1, None] + len(before) + np.cumsum(lengths, axis=1) - lengths
+    out[ranges(starts.reshape(-1), lengths.reshape(-1))] = values[
+        ranges(spans[:, :, 0].reshape(-1), lengths.reshape(-1))
+    ]
+    out[offsets[:-1, None] + np.arange(len(before))] = before
+    out[offsets[1:, None] - len(after) + np.arange(len(after))] = after
+
+
+@njit(nogil=True, cache=True, numpy=_copy_numpy)
 def _copy(values: Any, spans: Any, before: Any, after: Any, offsets: Any, out: Any) -> None:
     for b in range(len(spans)):
         at = offsets[b]

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.extending import overload, register_jitable
 from numpy.typing import ArrayLike, NDArray
+
+from liebig.base.compiled import overload, register_jitable
 
 _ROUNDS = 8
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -14,10 +14,12 @@ C distinct norms, D documents, F fields, T tokens, P postings, V terms, W docume
 
 from __future__ import annotations
 
-import numba
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.base.compiled import njit
 from liebig.vectors import ranked as heap
 
 Int32s = NDArray[np.int32]
@@ -32,7 +34,7 @@ WINDOW = 1 << 16  # documents scored at once: 256 KB of sums
 TABLE_ROWS = 8  # term frequencies in a table; higher ones are rare and computed
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def count_documents(tokens_T: Int32s, ends: Longs, fields: int, terms: int) -> Longs:
     """In how many documents each term occurs; `ends` are the ends of the runs, F for each document."""
     seen, counts = np.full(terms, -1, np.int64), np.zeros(terms, np.int64)
@@ -48,7 +50,7 @@ def count_documents(tokens_T: Int32s, ends: Longs, fields: int, terms: int) -> L
     return counts
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def fill_postings(
     tokens_T: Int32s, ends: Longs, weights_F: Doubles, starts_V: Longs, docs_P: Int32s, tf_P: Floats
 ) -> None:
@@ -71,7 +73,7 @@ def fill_postings(
         start = ends[run]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def count_terms(tokens_T: Int32s, ends: Longs) -> Int32s:
     """The number of tokens of each run that are not stop words."""
     lengths = np.zeros(len(ends), np.int32)
@@ -83,7 +85,17 @@ def count_terms(tokens_T: Int32s, ends: Longs) -> Int32s:
     return lengths
 
 
-@numba.njit(cache=True, nogil=True)
+def added_scores(idf: float, norm: Doubles, tf: Floats | Doubles) -> Floats:
+    """What a term adds to documents of these norms, in numpy."""
+    frequencies = tf.astype(np.float64)
+    return (np.float64(np.float32(idf)) * (frequencies / (norm + frequencies))).astype(np.float32)
+
+
+def _score_term_numpy(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores_P: Floats) -> None:
+    scores_P[:] = added_scores(idf, norm_D[docs_P], tf_P)
+
+
+@njit(cache=True, nogil=True, numpy=_score_term_numpy)
 def score_term(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores_P: Floats) -> None:
     """What a term adds to the score of each document in its postings."""
     weight = np.float64(np.float32(idf))
@@ -92,7 +104,13 @@ def score_term(idf: float, docs_P: Int32s, tf_P: Floats, norm_D: Doubles, scores
         scores_P[j] = np.float32(weight * (tf / (norm_D[docs_P[j]] + tf)))
 
 
-@numba.njit(cache=True, nogil=True)
+def _fill_table_numpy(idf: float, norm_C: Doubles, table: Floats) -> None:
+    rows = np.arange(1, TABLE_ROWS, dtype=np.float64)[:, None]
+    table[: len(norm_C)] = 0
+    table[len(norm_C) :] = added_scores(idf, norm_C, rows).reshape(-1)
+
+
+@njit(cache=True, nogil=True, numpy=_fill_table_numpy)
 def fill_table(idf: float, norm_C: Doubles, table: Floats) -> None:
     """What a term adds for each frequency below TABLE_ROWS and each norm."""
     weight = np.float64(np.float32(idf))
@@ -104,7 +122,46 @@ def fill_table(idf: float, norm_C: Doubles, table: Floats) -> None:
             )
 
 
-@numba.njit(cache=True, nogil=True)
+def _search_numpy(
+    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
+    norm_D: Doubles, live_D: Flags, term_scores: Floats, sums_D: Floats, bits_D: Int32s, scores: Floats,
+    numbers: Longs,
+) -> None:  # fmt: skip
+    """`search` without numba; a document occurs once in a term's postings, so its sum is the same to the last digit."""
+    for q, (start, end) in enumerate(pairwise([0, *ends.tolist()])):
+        sums_D[:] = 0
+        for i in range(start, end):
+            if terms[i] < 0:
+                continue
+            postings = slice(starts_V[terms[i]], starts_V[terms[i] + 1])
+            docs = docs_P[postings]
+            if cached[i] >= 0:
+                sums_D[docs] += term_scores[cached[i] : cached[i] + len(docs)]
+            else:  # tables hold the same numbers; they only spare a loop the division
+                sums_D[docs] += added_scores(idf[i], norm_D[docs], tf_P[postings])
+        if len(live_D):
+            sums_D[~live_D] = 0
+        k = min(scores.shape[1], len(sums_D))
+        floor = np.partition(sums_D, -k)[-k]  # few documents reach it, so few keys are made
+        hits = np.flatnonzero((sums_D >= floor) & (sums_D > 0))
+        keys = heap.keep(heap.keys_of(sums_D[hits], hits), k)
+        heap.unpack(keys, len(keys), scores[q], numbers[q])
+    sums_D[:] = 0
+
+
+def _search_windows_numpy(
+    terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
+    norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
+    scores: Floats, numbers: Longs,
+) -> None:  # fmt: skip
+    sums_D = np.empty(len(norm_D), np.float32)
+    _search_numpy(
+        terms, idf, cached, ends, starts_V, docs_P, tf_P, norm_D, live_D, term_scores, sums_D, sums_D.view(np.int32),
+        scores, numbers,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, numpy=_search_numpy)
 def search(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
     norm_D: Doubles, live_D: Flags, term_scores: Floats, sums_D: Floats, bits_D: Int32s, scores: Floats,
@@ -141,7 +198,7 @@ def search(
         heap.unpack(keys, size, scores[q], numbers[q])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, numpy=_search_windows_numpy)
 def search_windows(
     terms: Longs, idf: Floats, cached: Longs, ends: Longs, starts_V: Longs, docs_P: Int32s, tf_P: Floats,
     norm_D: Doubles, codes_D: Codes, columns: int, live_D: Flags, term_scores: Floats, sums_W: Floats, bits_W: Int32s,
@@ -178,7 +235,7 @@ def search_windows(
         start = ends[q]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _add_scores(
     term: int, idf: float, cached: int, begin: int, end: int, first: int, starts_V: Longs, docs_P: Int32s,
     tf_P: Floats, norm_D: Doubles, codes_D: Codes, columns: int, term_scores: Floats, sums_W: Floats,
@@ -204,7 +261,7 @@ def _add_scores(
                 sums_W[d] += np.float32(weight * (tf / (norm_D[docs[j]] + tf)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _seek(docs_P: Int32s, place: int, end: int, document: int) -> int:
     """The first place from `place` on whose document is not below `document`: steps that double, then halves."""
     step, high = 1, place
@@ -222,7 +279,7 @@ def _seek(docs_P: Int32s, place: int, end: int, document: int) -> int:
     return place
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _take_best(
     sums_W: Floats, bits_W: Int32s, first: int, block: int, best: Floats, keys: Keys, size: int
 ) -> int:
@@ -260,13 +317,13 @@ def _take_best(
     return size
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _block_size(documents: int, k: int) -> int:
     """Large enough to skip quickly, and small enough that there are more blocks than k, which the floor needs."""
     return max(8, min(LARGEST_BLOCK, documents // (2 * k)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def copy_postings(
     starts_V: Longs, docs_P: Int32s, tf_P: Floats, renumber_D: Longs, target_V: Longs, heads: Longs,
     out_docs: Int32s, out_tf: Floats,
@@ -282,7 +339,7 @@ def copy_postings(
         heads[target_V[term]] = head
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def count_live(starts_V: Longs, docs_P: Int32s, renumber_D: Longs) -> Longs:
     """The number of live documents of each term."""
     counts = np.zeros(len(starts_V) - 1, np.int64)

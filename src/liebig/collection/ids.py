@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import npy
+from liebig.base.compiled import njit
 from liebig.base.errors import DataError
 from liebig.base.npy import NpyWriter
 from liebig.ragged import Ragged, Strings
@@ -139,7 +139,17 @@ def _refuse_duplicates(strings: Strings, hashes: NDArray[np.uint64], order: NDAr
             later += 1
 
 
-@numba.njit(cache=True, nogil=True)
+def _hash_rows_numpy(values: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    lengths, found = np.diff(offsets), np.full(len(offsets) - 1, 0xCBF29CE484222325, np.uint64)
+    for place in range(int(lengths.max(initial=0))):  # the rows that are as long, all at once
+        rows = np.flatnonzero(lengths > place)
+        byte = values[offsets[rows] + place].astype(np.uint64)
+        found[rows] = (found[rows] ^ byte) * np.uint64(0x100000001B3)
+    found ^= found >> np.uint64(32)
+    return found * np.uint64(0x9E3779B97F4A7C15)
+
+
+@njit(cache=True, nogil=True, numpy=_hash_rows_numpy)
 def hash_rows(values: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """FNV-1a of every row, stirred once more because short rows differ in few bits."""
     found = np.empty(len(offsets) - 1, np.uint64)

@@ -29,8 +29,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
-import zstandard
-
 from liebig.base.errors import DataError
 
 BUFFER = 1 << 20
@@ -96,7 +94,9 @@ class _Zst:
     """Frames of zstandard, one behind the other; unlike the library's reader it notices a frame cut short."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+        import zstandard  # an extra: a machine that only searches reads no such files
+
+        self._stream, self._library = stream, zstandard
         self._frame = zstandard.ZstdDecompressor().decompressobj()
         self._pending, self._begun = b"", False
         self._out = memoryview(b"")
@@ -109,10 +109,13 @@ class _Zst:
                 if self._begun:
                     raise EOFError("the last zstandard frame ends early")
                 return b""
-            self._out, self._pending, self._begun = memoryview(self._frame.decompress(data)), b"", True
+            try:
+                self._out, self._pending, self._begun = memoryview(self._frame.decompress(data)), b"", True
+            except self._library.ZstdError as error:
+                raise ValueError(str(error)) from error
             if self._frame.eof:
                 self._pending, self._begun = self._frame.unused_data, False
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
+                self._frame = self._library.ZstdDecompressor().decompressobj()
         taken, self._out = bytes(self._out[:size]), self._out[size:]
         return taken
 
@@ -139,6 +142,8 @@ def create(path: Path) -> BinaryIO:
     if path.suffix == ".xz":
         return cast(BinaryIO, lzma.open(path, "wb"))
     if path.suffix == ".zst":
+        import zstandard
+
         return cast(BinaryIO, zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(write_checksum=True)))
     return path.open("wb", buffering=BUFFER)
 
@@ -163,7 +168,6 @@ DAMAGE = (
     NotImplementedError,
     zlib.error,
     lzma.LZMAError,
-    zstandard.ZstdError,
     zipfile.BadZipFile,
     tarfile.TarError,
 )

@@ -18,11 +18,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
+from liebig.base.compiled import njit, overload, types
 from liebig.base.errors import DataError
 from liebig.base.machine import cores
 from liebig.vectors import ranked as heap
@@ -37,7 +36,36 @@ BLOCK = 128
 FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
 
 
-@numba.njit(cache=True, nogil=True)
+def _scan_numpy(
+    rough_QC: Floats, bits_QC: NDArray[np.int32], slack_Q: Floats, first: int, live_C: NDArray[np.bool_],
+    queries_QD: Floats, codes_C: Any, table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys,
+    found_Q: Longs,
+) -> None:  # fmt: skip
+    live = np.flatnonzero(live_C) if len(live_C) else np.arange(rough_QC.shape[1])
+    for q in range(len(rough_QC)):
+        rough = rough_QC[q, live]
+        _keep_numpy(limits_QK, sizes_Q, q, heap.keys_of(rough, 0))
+        worst, full = heap.scores_of(limits_QK[q, :1])[0], sizes_Q[q] == limits_QK.shape[1]
+        limit = np.float64(worst) - 2 * np.float64(slack_Q[q]) if full else -np.inf
+        rows = live[rough >= limit]
+        scores = _exact_numpy(queries_QD[q], rows, codes_C, table, scales_C)
+        _keep_numpy(best_QK, found_Q, q, heap.keys_of(scores, first + rows))
+
+
+def _keep_numpy(keys_QK: Keys, sizes_Q: Longs, q: int, entries: Keys) -> None:
+    kept = heap.keep(np.concatenate([keys_QK[q, : sizes_Q[q]], entries]), keys_QK.shape[1])
+    keys_QK[q, : len(kept)], sizes_Q[q] = kept, len(kept)
+
+
+def _exact_numpy(query_D: Floats, rows: Longs, codes_C: Any, table: Floats, scales_C: Floats) -> Floats:
+    """Row by row and not by the BLAS, whose last digits depend on where a vector stands."""
+    codes = codes_C[rows]
+    values = codes if codes.dtype.kind == "f" else table[codes].reshape(len(rows), len(query_D))
+    scores = (values.astype(np.float64) * query_D.astype(np.float64)).sum(axis=1)
+    return (scores * scales_C[rows].astype(np.float64) if len(scales_C) else scores).astype(np.float32)
+
+
+@njit(cache=True, nogil=True, numpy=_scan_numpy)
 def scan(
     rough_QC: Floats, bits_QC: NDArray[np.int32], slack_Q: Floats, first: int, live_C: NDArray[np.bool_],
     queries_QD: Floats, codes_C: Any, table: Floats, scales_C: Floats, limits_QK: Keys, sizes_Q: Longs, best_QK: Keys,
@@ -61,7 +89,7 @@ def scan(
                 _keep(best_QK[q], found_Q, q, heap.key(score, first + c))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _candidates(
     rough_C: Floats, bits_C: NDArray[np.int32], slack: float, live_C: NDArray[np.bool_], limits_K: Keys,
     sizes_Q: Longs, q: int, candidates: Longs,
@@ -87,14 +115,14 @@ def _candidates(
     return n
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _limit(limits_K: Keys, size: int, slack: float) -> float:
     if size < len(limits_K):
         return -np.inf
     return np.float64(heap.score_of(limits_K[0])) - 2 * np.float64(slack)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _keep(best_K: Keys, found_Q: Longs, q: int, entry: np.uint64) -> None:
     if found_Q[q] < len(best_K):
         heap.push(best_K, found_Q[q], entry)
@@ -103,7 +131,15 @@ def _keep(best_K: Keys, found_Q: Longs, q: int, entry: np.uint64) -> None:
         heap.replace(best_K, len(best_K), entry)
 
 
-@numba.njit(cache=True, nogil=True)
+def _score_pairs_numpy(
+    queries_QD: Floats, places: Longs, rows: Longs, codes_C: Any, table: Floats, scales_C: Floats, scores_QM: Floats
+) -> None:  # fmt: skip
+    for q in np.unique(places[:, 0]).tolist():  # the places are in the order of the queries
+        here = slice(*np.searchsorted(places[:, 0], [q, q + 1]).tolist())
+        scores_QM[q, places[here, 1]] = _exact_numpy(queries_QD[q], rows[here], codes_C, table, scales_C)
+
+
+@njit(cache=True, nogil=True, numpy=_score_pairs_numpy)
 def score_pairs(
     queries_QD: Floats, places: Longs, rows: Longs, codes_C: Any, table: Floats, scales_C: Floats, scores_QM: Floats
 ) -> None:  # fmt: skip
@@ -113,14 +149,19 @@ def score_pairs(
         scores_QM[q, m] = _exact(queries_QD[q], codes_C, rows[i], table, scales_C)
 
 
-@numba.njit(cache=True, nogil=True)
+def _finish_numpy(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: Longs) -> None:
+    for q in range(len(found_Q)):
+        heap.unpack(best_QK[q], found_Q[q], scores_QK[q], numbers_QK[q])
+
+
+@njit(cache=True, nogil=True, numpy=_finish_numpy)
 def finish(best_QK: Keys, found_Q: Longs, scores_QK: Floats, numbers_QK: Longs) -> None:
     """The heaps as rankings."""
     for q in range(len(found_Q)):
         heap.unpack(best_QK[q], found_Q[q], scores_QK[q], numbers_QK[q])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _exact(query_D: Floats, codes_C: Any, c: int, table: Floats, scales_C: Floats) -> np.float32:
     score = _dot(query_D, codes_C[c], table)
     return np.float32(score * np.float64(scales_C[c]) if len(scales_C) else score)
@@ -133,7 +174,7 @@ def _dot(query_D: Floats, codes: Any, table: Floats) -> float:
 
 @overload(_dot, jit_options={"fastmath": FAST, "nogil": True})
 def _dot_compiled(query_D: Any, codes: Any, table: Any) -> Any:
-    if isinstance(codes.dtype, numba.types.Float):
+    if isinstance(codes.dtype, types.Float):
         return _dot_plain
     return _dot_bits if table.ndim == 2 else _dot_table
 

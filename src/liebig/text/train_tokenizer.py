@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.typed import Dict
 from numpy.typing import NDArray
 from tokenizers import (
     AddedToken,
@@ -27,6 +25,7 @@ from tokenizers import (
     processors,
 )
 
+from liebig.base.compiled import Dict, njit, types
 from liebig.base.errors import DataError
 from liebig.base.rng import mix
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from liebig.base.compiled import njit
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
@@ -24,7 +25,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, inline="always")
 def key(score: float, number: int) -> np.uint64:
     """Higher for a better entry; score is no NaN."""
     bits = np.float32(score + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 the same as 0.0
@@ -32,7 +33,7 @@ def key(score: float, number: int) -> np.uint64:
     return (np.uint64(rising) << _HALF) | (_LOW - np.uint64(number))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, inline="always")
 def score_of(entry: np.uint64) -> np.float32:
     """The score of a key."""
     rising = np.uint32(entry >> _HALF)
@@ -40,13 +41,13 @@ def score_of(entry: np.uint64) -> np.float32:
     return bits.view(np.float32)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, inline="always")
 def number_of(entry: np.uint64) -> np.int64:
     """The number of a key."""
     return np.int64(_LOW - (entry & _LOW))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def push(keys: Keys, size: int, entry: np.uint64) -> None:
     """Put one more into a place that is free."""
     place = size
@@ -59,7 +60,7 @@ def push(keys: Keys, size: int, entry: np.uint64) -> None:
     keys[place] = entry
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def replace(keys: Keys, size: int, entry: np.uint64) -> None:
     """Put a better one in the place of the worst."""
     place, child = 0, 1
@@ -73,7 +74,32 @@ def replace(keys: Keys, size: int, entry: np.uint64) -> None:
     keys[place] = entry
 
 
-@numba.njit(cache=True, nogil=True)
+def keys_of(scores: Floats, numbers: Longs | int) -> Keys:
+    """`key` of many entries, in numpy."""
+    bits = (scores + np.float32(0)).view(np.uint32)
+    rising = np.where(bits & _SIGN, ~bits, bits | _SIGN).astype(np.uint64)
+    return (rising << _HALF) | (_LOW - np.asarray(numbers).astype(np.uint64))
+
+
+def scores_of(entries: Keys) -> Floats:
+    """`score_of` many keys, in numpy."""
+    rising = (entries >> _HALF).astype(np.uint32)
+    return np.where(rising & _SIGN, rising ^ _SIGN, ~rising).view(np.float32)
+
+
+def keep(entries: Keys, k: int) -> Keys:
+    """The k best of some keys, worst first, so that they are a heap too; in numpy."""
+    kept: Keys = np.sort(np.partition(entries, -k)[-k:] if len(entries) > k else entries)
+    return kept
+
+
+def _unpack_numpy(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
+    entries = np.sort(keys[:size])[::-1]
+    scores[:size], scores[size:] = scores_of(entries), -np.inf
+    numbers[:size], numbers[size:] = (_LOW - (entries & _LOW)).astype(np.int64), -1
+
+
+@njit(cache=True, nogil=True, numpy=_unpack_numpy)
 def unpack(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
     """Scores and numbers, best first; places that nothing was found for say so. The heap is used up."""
     for place in range(size - 1, -1, -1):  # np.sort would take seconds to compile
@@ -84,7 +110,7 @@ def unpack(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
     numbers[size:] = -1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def highest(bits: NDArray[np.int32]) -> np.float32:
     """The highest of some scores, given as their bits: compilers make vector code of whole numbers only."""
     best = np.int32(-0x80000000)

@@ -1,0 +1,54 @@
+"""numba where it is installed; where it is not, the few kernels that a search needs run in numpy.
+
+Building and training need numba (the extra `train`). Searching a folder that was built elsewhere does not: the kernels
+on its way name a function that does the same in numpy, with the same results (`tests/base/test_compiled.py`). Whether
+numba is there is decided here and nowhere else. A kernel without a numpy version refuses to run, because the plain
+Python of a loop would be a thousand times slower without saying so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from liebig.base.errors import MissingDependency
+
+try:
+    import numba
+    from numba import types
+    from numba.extending import overload, register_jitable
+    from numba.typed import Dict
+except ModuleNotFoundError as error:
+    if error.name != "numba":
+        raise
+    numba = types = Dict = None
+
+    def overload(function: Any, **options: Any) -> Any:
+        """What a kernel calls in the place of a function; there are no kernels."""
+        return lambda compiled: compiled
+
+    def register_jitable(function: Any) -> Any:
+        """A function that kernels may call; there are no kernels."""
+        return function
+
+
+__all__ = ["Dict", "njit", "overload", "register_jitable", "types"]
+
+
+def njit(*, numpy: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`numba.njit(**options)`; without numba the function `numpy`, or a refusal that names the extra."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if numba is not None:
+            return numba.njit(**options)(function)
+        if numpy is not None:
+            return numpy
+
+        @wraps(function)
+        def refuse(*arguments: Any, **keywords: Any) -> Any:
+            raise MissingDependency("numba", "train", "building an index")
+
+        return refuse
+
+    return compiled

@@ -1,0 +1,113 @@
+"""A search without numba: the numpy version of every kernel on its way gives what the compiled one gives."""
+
+import numpy as np
+import pytest
+
+from liebig import ragged
+from liebig.base import compiled
+from liebig.base.errors import MissingDependency
+from liebig.bm25 import kernels, search
+from liebig.collection import ids
+from liebig.indexes import exact_cpu
+from liebig.ragged import Ragged, Strings
+from liebig.vectors import ranked
+from tests.bm25.test_bm25 import QUERIES, build, passages
+from tests.indexes.test_exact import TYPES, shards, vectors
+
+
+@pytest.fixture
+def without_numba(monkeypatch):
+    """Puts the numpy versions where the compiled kernels are, when it is called."""
+
+    def switch():
+        for module, names in KERNELS.items():
+            for name in names:
+                monkeypatch.setattr(module, name, getattr(module, f"_{name.strip('_')}_numpy"))
+
+    return switch
+
+
+KERNELS = {
+    ranked: ["unpack"],
+    kernels: ["score_term", "fill_table", "search", "search_windows"],
+    exact_cpu: ["scan", "score_pairs", "finish"],
+    ragged: ["_copy"],
+    ids: ["hash_rows"],
+}
+
+
+def same(a, b):
+    return np.array_equal(a.numbers, b.numbers) and np.array_equal(a.scores, b.scores)
+
+
+@pytest.mark.parametrize("window", [1 << 16, 256])
+def test_bm25_finds_the_same_to_the_last_digit(tmp_path, monkeypatch, without_numba, window):
+    monkeypatch.setattr(kernels, "WINDOW", window)
+    monkeypatch.setattr(
+        search, "CACHED_SCORES", 3000
+    )  # some terms have cached scores, some a table, some neither
+    build(tmp_path / "ix", passages(700))
+    mask = np.random.default_rng(1).random(700) < 0.5
+
+    def answers():
+        index = search.BM25.open(tmp_path / "ix")
+        return [index.search(QUERIES, k, mask=m) for k in (1, 7, 700) for m in (None, mask)]
+
+    expected = answers()
+    without_numba()
+    assert all(same(a, b) for a, b in zip(expected, answers(), strict=True))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_exact_search_finds_the_same(tmp_path, monkeypatch, without_numba, kind):
+    monkeypatch.setattr(exact_cpu, "ROWS", 300)  # several tiles
+    x, queries = vectors(700), vectors(5, seed=2)
+    parts = shards(tmp_path, x, kind, [400, 300])
+    some = np.arange(0, 700, 3)
+
+    def answers():
+        found = [exact_cpu.search(queries, parts, k, threads=1) for k in (1, 40, 700)]
+        return [*found, exact_cpu.search_numbers(queries, parts, 9, some)]
+
+    expected, numbers = answers(), np.array([[3, 699, -1]] * 5)
+    scores = exact_cpu.score(queries, numbers, parts)
+    without_numba()
+    # Both sum in float64 and round once to float32, in different orders: a sum at the edge may round the other way.
+    for a, b in zip(expected, answers(), strict=True):
+        assert np.array_equal(a.numbers, b.numbers)
+        np.testing.assert_allclose(a.scores, b.scores, rtol=2e-7, atol=1e-7)
+    np.testing.assert_allclose(exact_cpu.score(queries, numbers, parts), scores, rtol=2e-7, atol=1e-7)
+
+
+def test_rows_are_put_together_the_same(without_numba):
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, 40, (6, 2))
+    spans = np.stack([starts, starts + rng.integers(0, 9, (6, 2))], axis=2)
+    values = np.arange(60, dtype=np.int32)
+
+    def answers():
+        rows = Ragged(values, np.array([0, 0, 7, 60]))
+        return [
+            ragged.gather(values, spans, (1, 2), (3,)),
+            ragged.gather(values, spans),
+            rows.wrap((9,), (), 5),
+        ]
+
+    expected = answers()
+    without_numba()
+    for a, b in zip(expected, answers(), strict=True):
+        assert a.to_lists() == b.to_lists()
+
+
+def test_ids_have_the_same_hashes(without_numba):
+    rows = Strings.pack(["", "a", "b", "a longer id", "größe", "x" * 300]).utf8
+    expected = ids.hash_rows(rows.values, rows.offsets)
+    without_numba()
+    assert np.array_equal(ids.hash_rows(rows.values, rows.offsets), expected)
+
+
+def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
+    monkeypatch.setattr(compiled, "numba", None)
+    assert compiled.njit(cache=True, numpy=len)(sum)([7, 8]) == 2
+    with pytest.raises(MissingDependency, match=r"pip install 'liebig\[train\]'"):
+        compiled.njit(cache=True)(sum)([7, 8])
