@@ -133,7 +133,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     compared = compared_by(place / "retriever" / "work", given)
     judge = others_of(place / "all", place / "retriever" / description.collection, asked, compared)
     systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
-    systems += [hybrid.leaned for hybrid in judge.hybrids]
+    systems += [BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)
     np.savez_compressed(out / f"{name}-{given.name}-{seed}.npz", chosen=chosen, **values)
@@ -144,9 +144,9 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         "gain": float(gain.mean()), "error": float(gain.std() / len(gain) ** 0.5), "seconds": round(took),
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
-            {"system": r["name"], "passes": r["passes"], "predicted": r["difference"],
-             "true": asdict(judge.difference(values[r["name"]], base, judge.every))}
-            for r in result.checks["rows"] if r["name"] in values and r["name"] != BASELINE.name
+            {"system": name, "taken": decided["taken"], "predicted": decided["difference"],
+             "true": asdict(judge.difference(values[name], values[BASELINE.leaned.name], judge.every))}
+            for name, decided in result.checks["decided"].items()
         ],
     }  # fmt: skip
     shutil.rmtree(place / "all", ignore_errors=True)

@@ -3,8 +3,8 @@
     python experiments/adaptation/guard.py runs/builds/builds.jsonl runs/taught/builds.jsonl --out runs/guard
 
 Reads what `builds.py` wrote: for every build, each system that its check compared with the untrained hybrid, whether
-the check would take it, and its true difference on judged questions. The guard is right where it takes what is better
-and leaves what is worse. Written: `guard.md` (tables) and `guard.svg` (predicted and true differences).
+the check would take it, and its true difference on judged questions, with the fusion that a build uses for both. The
+guard is right where it takes what is better and leaves what is worse. Written: `guard.md` (tables) and `guard.svg` (predicted and true differences).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def comparisons(row: Mapping[str, Any]) -> list[Comparison]:
     name = f"{row['set']}, {row['arm']}, seed {row['seed']}"
     return [
         Comparison(
-            name, one["system"], one["passes"], Difference(**one["predicted"]), Difference(**one["true"])
+            name, one["system"], one["taken"], Difference(**one["predicted"]), Difference(**one["true"])
         )
         for one in row["compared"]
     ]

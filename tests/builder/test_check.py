@@ -28,13 +28,13 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
             (share[k] if isinstance(share, dict) else share) * count for k in kinds for _ in range(count)
         ]
         values[name] = (order < np.array(limits)).astype(float)
-    judge = Judge(questions, {name: [] for name in shares if not name.endswith("+")})
+    judge = Judge(questions, {name: [[]] * len(questions) for name in shares if not name.endswith("+")})
     judge.speeds = dict.fromkeys(judge.hits, 1.0)
     judge._values[Choice(system="bm25")] = values["bm25"]
     for name in judge.encoders:
         judge._values[Choice(name, "dense")] = values[name]
         judge._values[Choice(name, "bm25")] = values["bm25"]
-        for weight, norm in product(check.WEIGHTS, ("minmax", "zscore")):
+        for weight, norm in product(check.WEIGHTS, ("minmax", "zscore", "spread")):
             judge._values[Choice(name, "hybrid", weight, norm)] = values[f"{name}+"]
     return judge
 
@@ -69,6 +69,7 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
 )
 def test_the_untrained_hybrid_is_left_only_for_what_is_better_beyond_chance(shares, expected):
     judge = judge_of(shares)
+    expected = expected.leaned if expected.system == "hybrid" else expected
     assert judge.choose(judge.every) == expected
     assert check.judged(judge)["chosen"] == expected.name
 
@@ -126,7 +127,7 @@ def test_the_weight_is_tuned_only_where_the_questions_tell():
     assert judge.choose(judge.every).weight == check.PLAIN, "questions made from words cannot weigh BM25"
     judge.real = True
     choice = judge.choose(judge.every)
-    assert choice == Choice(weight=0.2)
+    assert choice == Choice(weight=0.2, norm="minmax")
     checks = check.judged(judge)
     assert checks["chosen"] == "BM25 + encoder before training, tuned"
     assert "BM25 has the weight 0.2" in checks["why"][-1]
@@ -209,9 +210,9 @@ def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of
     judge.sentences["start"] = []
     judge.speeds["start sentences"] = 1.0
     judge._values[Choice(sentences=True)] = better
-    judge._values[Choice(weight=check.LEANED, sentences=True)] = better
+    judge._values[Choice(sentences=True).leaned] = better
     choice = judge.choose(judge.every)
-    assert choice == Choice(weight=check.LEANED, sentences=True)
+    assert choice == Choice(weight=check.LEANED, norm="spread", sentences=True)
     checks = check.judged(judge)
     assert checks["chosen"] == "BM25 + encoder before training and its sentences"
     assert checks["rows"][-1]["per_second"] == pytest.approx(1 / 3)
@@ -224,7 +225,7 @@ def test_sentences_are_a_third_part_of_a_hybrid():
     judge.sentences["start"] = [[("c", 0.9), ("a", 0.1)]]
     plain, three = (dict(judge.answers(Choice(sentences=on))[0]) for on in (False, True))
     assert plain == {"a": 0.5, "b": 0.5}
-    assert three == pytest.approx({"a": 0.5, "b": 0.5 * 0.73, "c": 0.5 * 0.27})
+    assert three == pytest.approx({"a": 0.5, "b": 0.5 * 0.75, "c": 0.5 * 0.25})
 
 
 def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
@@ -235,7 +236,7 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
         for name in ("start", "trained"):
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
-            for weight, norm in product((check.LEANED, *check.WEIGHTS), ("minmax", "zscore")):
+            for weight, norm in product((check.LEANED, *check.WEIGHTS), ("minmax", "zscore", "spread")):
                 made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = values
         return made
 
@@ -247,11 +248,13 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     untrained = judge(0.5, trusted=("start",))
     assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
     nobody = judge(0.5, trusted=())
-    assert nobody.choose(nobody.every) == BASELINE
+    assert nobody.choose(nobody.every) == BASELINE.leaned
     harm = judge(0.4)
-    assert harm.choose(harm.every) == BASELINE
+    assert harm.choose(harm.every) == BASELINE.leaned
     one_kind = judge(dict.fromkeys(KINDS, 0.5) | {"title": 0.6, "claim": 0.3})
-    assert one_kind.choose(one_kind.every) == BASELINE
+    assert one_kind.choose(one_kind.every) == BASELINE.leaned
     real = judge(0.5)
     real.real = True
-    assert real.choose(real.every) == BASELINE, "questions that people ask here have to say so themselves"
+    assert real.choose(real.every) == BASELINE.leaned, (
+        "questions that people ask here have to say so themselves"
+    )

@@ -22,6 +22,7 @@ from liebig.measures.evaluator import (
     evaluate,
     judgements_from_records as from_records,
 )
+from liebig.search import systems
 from liebig.search.explain import snippet
 from liebig.search.systems import (
     Folded,
@@ -260,6 +261,27 @@ def test_weighted_scores_by_hand():
     assert weighted(lists, [0.5, 0.5]) == [("a", 0.5), ("c", 0.5), ("b", 0.25)]
     assert next(id for id, _ in weighted(lists, [0.4, 0.6], "zscore")) == "c"
     assert weighted([[], [("a", 1.0)]], [0.5, 0.5]) == [("a", 0.5)]
+
+
+def test_spread_keeps_how_sure_a_list_is():
+    sure = [("a", 0.9), ("b", 0.5), ("c", 0.5)]
+    unsure = [("a", 0.52), ("b", 0.51), ("c", 0.5)]
+    words = [("b", 10.0), ("c", 4.0)]  # of fewer than were asked for: what was not found has 0
+
+    def fused(vectors):
+        return dict(weighted([words, vectors], [0.5, 0.5], "spread", [None, 0.4]))
+
+    assert fused(sure) == pytest.approx({"a": 0.5, "b": 0.5, "c": 0.2})
+    assert fused(unsure) == pytest.approx({"a": 0.025, "b": 0.5125, "c": 0.2})
+    many = [
+        (str(i), 20.0 - i / 100) for i in range(systems.DEPTH)
+    ]  # where more may have been found, the lowest is 0
+    assert dict(weighted([many], [1.0], "spread"))["99"] == 0
+    assert weighted([[("a", 0.0)], [("a", -1.0)]], [0.5, 0.5], "spread", [None, 0.4]) == [("a", 0.0)]
+    assert systems.spread_at([(str(i), 1 - i / 10) for i in range(20)]) == pytest.approx(
+        systems.SPREAD_TIMES * 0.9
+    )
+    assert systems.spread_at([]) == 0
 
 
 def test_a_weight_of_one_is_the_first_system_alone():

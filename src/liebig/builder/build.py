@@ -329,6 +329,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         system=choice["system"],
         weight=choice["weight"],
         norm=choice["norm"],
+        spread=checks.get("spread", 1.0),  # those of earlier versions have none, and do not need it
         collection=collection.name,
         bm25=bm25.name,
         index=index.name,

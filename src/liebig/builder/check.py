@@ -11,9 +11,9 @@ difference excludes 0, a paired randomisation test agrees, and no kind of questi
    Questions made from a text do not see all of it, though: a sentence that answers a question is taken out before it
    is asked. What gained a point or more on people's questions about three other corpora (`trusted`: the bundled
    encoder with its sentences, and after training) is therefore taken where these questions show no harm;
-3. for the same reason they cannot say what BM25 should weigh: a hybrid with sentences has LEANED, which did best on
-   people's questions about three other corpora. A user's own questions can: another weight or norm is taken where,
-   cross-fitted, it beats that;
+3. for the same reason they cannot say what BM25 should weigh, nor how scores are made comparable: a hybrid is used
+   with the norm `spread` and, with sentences, with LEANED, which did best on people's questions about three other
+   corpora. A user's own questions can: another weight or norm is taken where, cross-fitted, it beats that;
 4. the hybrid's hits are reranked, where there is a reranker, if that beats the hybrid; then 2 and 3 do not matter.
 
 Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
@@ -70,6 +70,7 @@ from liebig.search.systems import (
     System,
     of_texts,
     open_system,
+    spread_at,
     weighted_by,
 )
 
@@ -150,7 +151,7 @@ class Choice:
     @property
     def leaned(self) -> Choice:
         """The same as it is used where no questions of people tune it."""
-        return replace(self.plain, weight=LEANED if self.sentences else PLAIN)
+        return replace(self.plain, weight=LEANED if self.sentences else PLAIN, norm="spread")
 
     @property
     def name(self) -> str:
@@ -162,7 +163,8 @@ class Choice:
             case "dense":
                 return LABELS.get(self.encoder, self.encoder)
             case "hybrid":
-                return f"BM25 + {label}" + ("" if self in (self.plain, self.leaned) else ", tuned")
+                fused = "" if self == self.leaned else ", plain" if self == self.plain else ", tuned"
+                return f"BM25 + {label}{fused}"
             case "reranked":
                 return f"BM25 + {label}, reranked"
             case _:
@@ -310,12 +312,18 @@ class Judge:
                 parts = [self._recorded(name, self.hits[name]) for name in ("bm25", choice.encoder)]
                 if choice.sentences:
                     parts.append(self._recorded(SENTENCES, self.sentences[choice.encoder]))
-                fuse = weighted_by(choice.weight, choice.norm, SENTENCE_SHARE if choice.sentences else 0.0)
+                share = SENTENCE_SHARE if choice.sentences else 0.0
+                fuse = weighted_by(choice.weight, choice.norm, share, self.spread(choice.encoder))
                 return Hybrid(parts, fuse).search(self._queries, DEPTH)
             case "reranked":
                 return self._reranked(choice).search(self._queries, DEPTH)
             case _:
                 assert_never(choice.system)
+
+    def spread(self, encoder: str) -> float:
+        """The unit of an encoder's scores, every kind of question with the same weight."""
+        found = self.mean(np.array([spread_at(hits) for hits in self.hits[encoder]]), self.every)
+        return found if found > 0 else 1.0
 
     def measure(self, answers: Iterable[Hits]) -> Values:
         """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
@@ -374,15 +382,17 @@ class Judge:
                 return choice
         return best
 
-    def passes(self, choice: Choice) -> bool:
-        """Whether a system would be taken if there were only the untrained hybrid beside it."""
-        compared = choice.plain if choice.system == "hybrid" else choice
-        mine, base = self.values(compared), self.values(BASELINE)
+    def decision(self, choice: Choice) -> tuple[Difference, bool]:
+        """A system's difference to the untrained hybrid, fused alike, and whether it would be taken if there were only
+        these two.
+        """
+        mine, base = self.values(choice.plain if choice.system == "hybrid" else choice), self.values(BASELINE)
+        difference = self.difference(mine, base, self.every)
         trusted = choice.system == "hybrid" and choice.sentences and choice.encoder in self.trusted
         if trusted and not self.harmed(mine, base, self.every):
-            return True
+            return difference, True
         single = choice.system in ("bm25", "dense")
-        return self.better(mine, base, self.every, DOUBT if single and not self.real else 0.0)
+        return difference, self.better(mine, base, self.every, DOUBT if single and not self.real else 0.0)
 
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
@@ -425,7 +435,7 @@ class Judge:
 
     def tune(self, choice: Choice, numbers: Numbers) -> Choice:
         """The fusion that does best; of equal ones the most even."""
-        norms: tuple[Norm, ...] = ("minmax", "zscore")
+        norms: tuple[Norm, ...] = ("spread", "minmax", "zscore")
         with_them = (False, True) if choice.encoder in self.sentences else (False,)
         tried = [
             replace(choice, weight=weight, norm=norm, sentences=sentences)
@@ -519,6 +529,7 @@ def undecided(config: CheckConfig) -> dict[str, Any]:
         "questions": kinds(read_questions(config.questions)),
         "choice": asdict(BASELINE),
         "chosen": BASELINE.name,
+        "spread": 1.0,
         "rows": [],
         "why": [],
         "fair": False,
@@ -530,28 +541,34 @@ def judged(judge: Judge) -> dict[str, Any]:
     every = judge.every
     choice = judge.choose(every)
     alone = [Choice(encoder, "dense") for encoder in judge.encoders]
-    systems = [Choice(system="bm25"), *alone, *(hybrid.leaned for hybrid in judge.hybrids)]
+    systems = [Choice(system="bm25"), *alone, BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
     if judge.reranking is not None:
         systems.append(replace(choice.leaned, system="reranked"))
     values = {system: judge.values(system) for system in systems}
     if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
         values[choice] = judge.tuned(choice.leaned, every)
     baseline, predicted = values[BASELINE], judge.predicted()
+    decided = {system: judge.decision(system) for system in systems}
     return {
         "questions": kinds(judge.questions),
         "measure": str(MEASURE),
         "choice": asdict(choice),
         "chosen": choice.name,
+        "spread": judge.spread(choice.encoder),
         "baseline": BASELINE.name,
         "fair": is_fair(*(judge.mean(values[Choice(system=part)], every) for part in ("dense", "bm25"))),
         "rows": [
             {
                 **row(judge, system.name, of_system, baseline),
                 "per_second": judge.speed(system),
-                "passes": judge.passes(system),
             }
             for system, of_system in values.items()
         ],
+        "decided": {
+            system.name: {"difference": asdict(difference), "taken": taken}
+            for system, (difference, taken) in decided.items()
+            if system.plain != BASELINE
+        },
         "predicted": row(judge, choice.name, predicted, baseline),
         "why": why(judge, choice),
     }
@@ -595,7 +612,7 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     hybrid = Choice(encoder, sentences=encoder in judge.sentences)
     values, baseline = judge.values(hybrid), judge.values(BASELINE)
     found = judge.difference(values, baseline, judge.every)
-    says = f"{hybrid.name} has {shown(found)} to the untrained hybrid"
+    says = f"{hybrid.leaned.name} has {shown(found)} to the untrained hybrid, fused alike"
     labels = {"trained": "Training", OWN: "Training on your questions"}
     label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
     if encoder in judge.shown:

@@ -211,7 +211,8 @@ class Generation:
         if "hybrid" in self.description.systems:
             sentences = made.get(SENTENCES)
             share = 0.0 if sentences is None else SENTENCE_SHARE
-            fuse = weighted_by(self.description.weight, self.description.norm, share)
+            now = self.description
+            fuse = weighted_by(now.weight, now.norm, share, now.spread)
             three = [made["bm25"], made["dense"], *([] if sentences is None else [sentences])]
             made["hybrid"] = Hybrid(three, fuse)
         if "reranked" in self.names:

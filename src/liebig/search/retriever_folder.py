@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
@@ -24,7 +25,7 @@ VERSION = 1
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")
-_KEYS = ("version", "generation", "system", "weight", "norm", "depth", *PARTS)
+_KEYS = ("version", "generation", "system", "weight", "norm", "spread", "depth", *PARTS)
 DEPTH = 50  # hits that a reranker orders
 
 
@@ -32,7 +33,8 @@ DEPTH = 50  # hits that a reranker orders
 class RetrieverDescription:
     """What retriever.json says: sub-folders (None: there is none), the system of choice, and how systems are asked.
 
-    `weight` is that of BM25 in a hybrid, `depth` the number of hits that the reranker orders.
+    In a hybrid, `weight` is that of BM25 and `spread` the unit of the vectors' scores (`systems.weighted`). `depth` is
+    the number of hits that the reranker orders.
     """
 
     generation: int
@@ -46,6 +48,7 @@ class RetrieverDescription:
     sentences: str | None = None  # vectors of every sentence, which take part in a hybrid
     weight: float = 0.5
     norm: Norm = "minmax"
+    spread: float = 1.0
     reranker: str | None = None
     depth: int = DEPTH
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -105,6 +108,8 @@ def _check(description: RetrieverDescription, path: Path) -> None:
         raise DataError(f"depth = {description.depth!r} is not a number of hits", file=path)
     if not 0 <= description.weight <= 1:
         raise DataError(f"weight = {description.weight} is not between 0 and 1", file=path)
+    if type(description.spread) not in (int, float) or not 0 < description.spread < inf:
+        raise DataError(f"spread = {description.spread!r} is not a positive number", file=path)
     if description.norm not in get_args(Norm):
         raise DataError(f"norm = {description.norm!r} is not one of {', '.join(get_args(Norm))}", file=path)
 

@@ -254,12 +254,13 @@ def open_system(
 
 # Fusion: several rankings as one. Equal results keep the order of the first system.
 
-Norm = Literal["minmax", "zscore"]
+Norm = Literal["minmax", "zscore", "spread"]
 Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
 SENTENCES = "sentences"  # the name of their part in a hybrid
 DEPTH = 100  # passages that each system of a hybrid is asked for at least
-SENTENCE_SHARE = 0.27  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
+SENTENCE_SHARE = 0.25  # of the weight of vectors in a hybrid, that of sentences (chosen on three dev sets)
+SPREAD_RANK, SPREAD_TIMES = 10, 1.85  # of the difference that `spread_at` measures (chosen on three dev sets)
 WEIGHTS = tuple(step / 20 for step in range(21))  # tried on a dev split
 
 
@@ -274,45 +275,67 @@ def reciprocal_rank(
     return _ordered(total)
 
 
-def weighted(lists: Sequence[Hits], weights: Sequence[float], norm: Norm = "minmax") -> Hits:
-    """The weighted sum of scores brought to [0, 1] (minmax), or to mean 0 and deviation 1 (zscore).
+def weighted(
+    lists: Sequence[Hits],
+    weights: Sequence[float],
+    norm: Norm = "minmax",
+    spreads: Sequence[float | None] | None = None,
+) -> Hits:
+    """The weighted sum of scores that were made comparable.
 
-    A passage that a system did not find gets that system's lowest score.
+    `minmax` brings the scores of each list to [0, 1], `zscore` to mean 0 and deviation 1. Both make a list whose hits
+    are all alike count as much as one with a clear winner. `spread` does not: scores are counted from the lowest of the
+    list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
+    is divided by its best score. A passage that a system did not find gets that system's lowest score.
     """
     total: dict[str, float] = dict.fromkeys((id for hits in lists for id, _ in hits), 0.0)
-    for weight, hits in zip(weights, lists):
+    for weight, hits, spread in zip(weights, lists, spreads or [None] * len(lists)):
         if not hits:
             continue
-        scores, lowest = _normalised([score for _, score in hits], norm)
+        scores, lowest = _normalised([score for _, score in hits], norm, spread)
         own = dict(zip((id for id, _ in hits), scores))
         for id in total:
             total[id] += weight * float(own.get(id, lowest))
     return _ordered(total)
 
 
-def _normalised(scores: Sequence[float], norm: Norm) -> tuple[list[float], float]:
+def _normalised(
+    scores: Sequence[float], norm: Norm, spread: float | None = None
+) -> tuple[list[float], float]:
     """Scores made comparable, and the score of what was not found: never above what was."""
     values = np.array(scores, np.float64)
+    if norm == "spread":
+        # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
+        lowest = 0.0 if spread is None and len(values) < DEPTH else values.min()
+        unit = values.max() if spread is None else spread
+        return list((values - lowest) / unit if unit > 0 else np.zeros(len(values))), 0.0
     if norm == "zscore":
-        spread = values.std()
-        values = (values - values.mean()) / (spread if spread > 0 else 1.0)
-        return list(values), float(values.min()) if spread > 0 else -1.0
-    spread = values.max() - values.min()
-    return list((values - values.min()) / spread if spread > 0 else np.ones(len(values))), 0.0
+        deviation = values.std()
+        values = (values - values.mean()) / (deviation if deviation > 0 else 1.0)
+        return list(values), float(values.min()) if deviation > 0 else -1.0
+    span = values.max() - values.min()
+    return list((values - values.min()) / span if span > 0 else np.ones(len(values))), 0.0
+
+
+def spread_at(hits: Hits) -> float:
+    """By how much the best hit stands out: what the unit of an encoder's scores is measured by, over many queries."""
+    scores = [score for _, score in hits[:SPREAD_RANK]]
+    return SPREAD_TIMES * (scores[0] - scores[-1]) if scores else 0.0
 
 
 def _ordered(total: dict[str, float]) -> Hits:
     return sorted(total.items(), key=lambda pair: -pair[1])
 
 
-def weighted_by(weight: float, norm: Norm, sentences: float = 0.0) -> Fuse:
-    """Weighted fusion of two systems; the second has the rest of the weight.
+def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float = 1.0) -> Fuse:
+    """Weighted fusion of BM25 and vectors, which have the rest of the weight.
 
-    With `sentences`, a share of that rest, there is a third one: the vectors of sentences.
+    With `sentences`, a share of that rest, there is a third one: the vectors of sentences. `spread` is the unit of the
+    vectors' scores.
     """
     rest = 1 - weight
     shares = (rest * (1 - sentences), rest * sentences) if sentences else (rest,)
-    return partial(weighted, weights=(weight, *shares), norm=norm)
+    return partial(weighted, weights=(weight, *shares), norm=norm, spreads=(None, *(spread for _ in shares)))
 
 
 def ranks_by(weight: float, damping: float = DAMPING) -> Fuse:
