@@ -4,7 +4,8 @@
 
 Reads what `builds.py` wrote: for every build, each system that its check compared with the untrained hybrid, whether
 the check would take it, and its true difference on judged questions, with the fusion that a build uses for both. The
-guard is right where it takes what is better and leaves what is worse. Written: `guard.md` (tables) and `guard.svg` (predicted and true differences).
+guard is right where it takes what is better and leaves what is worse. Written: `guard.md` (tables) and `guard.svg`
+(predicted and true differences).
 """
 
 from __future__ import annotations
