@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from liebig.base import machine
 from liebig.base.errors import DataError
 from liebig.base.machine import helpers
 from liebig.base.records import Passage
@@ -269,11 +270,11 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
     shape = RoleLayout(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
     named = NamedTexts(collection.path, kind, [record.id for record in records])
     monkeypatch.setattr(tokenising, "AT_ONCE", 2)
-    monkeypatch.setattr(tokenising, "TASKS_PER_PROCESS", 1)
+    monkeypatch.setattr(machine, "START", 1e-9)
     started, found = [], {}
     for count in (1, 2):
-        monkeypatch.setattr(tokenising, "cores", lambda count=count: count)
-        monkeypatch.setattr(tokenising, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
+        monkeypatch.setattr(machine, "free_cores", lambda count=count: count)
+        monkeypatch.setattr(machine, "helpers", lambda n, *rest: started.append(n) or helpers(n, *rest))
         found[count] = Ragged.concatenate(tokenise(named, shape), np.int32)
     assert started == [2]
     assert found[1].to_lists() == shape.lists(records)
@@ -294,8 +295,11 @@ def test_a_separator_is_only_asked_for_where_there_is_a_title():
     assert shape.lists(["stone river"]) == [tokenizer.encode("stone river")]
 
 
-def test_processes_that_tokenise_start_without_torch():
-    code = "import sys, liebig.methods.tokenise, liebig.search.tokenise_worker; print('torch' in sys.modules)"
+def test_helpers_start_without_torch():
+    names = (
+        "liebig.methods.tokenise, liebig.search.tokenise_worker, liebig.store.prepare, liebig.commands.texts"
+    )
+    code = f"import sys, {names}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

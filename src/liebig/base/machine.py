@@ -13,12 +13,12 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.util import find_spec
-from math import exp
+from math import exp, inf
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -90,10 +90,14 @@ def threads(told: int | None = None) -> int:
         return told
     if _fixed:
         return _fixed[-1]
+    return min(free_cores(), set_threads())
+
+
+def free_cores() -> int:
+    """This process's fair share of the cores it may use, beside what else runs on the machine."""
     # The load of a whole machine, of which this process may use some of the cores.
     mine = cores()
-    share = fair_share(mine, others_load() * mine / max(mine, os.cpu_count() or 1))
-    return min(share, set_threads())
+    return fair_share(mine, others_load() * mine / max(mine, os.cpu_count() or 1))
 
 
 def set_threads() -> int:
@@ -170,10 +174,73 @@ def chosen(name: str | None) -> str:
 
 
 # Worker processes are spawned, not forked: a fork would copy locks held by other threads. They ignore Ctrl-C, which
-# the parent handles, and exit when the parent does. Starting one costs about a second.
+# the parent handles, and exit when the parent does. Each imports its modules anew, which takes a second or, where many
+# start on a busy machine, ten: so a process works alone until `Pace` says that the rest is long enough to share.
 
 T = TypeVar("T")
 R = TypeVar("R")
+START = 15.0  # seconds of this process's work that a helper has to take over to be worth its start
+
+
+class Pace:
+    """How long the rest of some work would take this process, by how fast it has been, and so how many helpers pay.
+
+    The fastest part so far counts: the first one loads and compiles what later ones find. Where nobody knows how much
+    work there is, as much again is expected as was done.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        """`total` is the size of the whole work, in any unit."""
+        self._total, self._done, self._spent, self._fastest = total, 0, 0.0, inf
+
+    def run(self, size: int, work: Callable[..., R], *args: Any) -> R:
+        """Do a part of the work here, and count it."""
+        begin = time.monotonic()
+        result = work(*args)
+        self.count(size, time.monotonic() - begin)
+        return result
+
+    def count(self, size: int, seconds: float) -> None:
+        """A part of this size took this process so long."""
+        self._done += size
+        self._spent += seconds
+        self._fastest = min(self._fastest, seconds / max(size, 1))
+
+    def helpers(self, most: int) -> int:
+        """How many helpers to start for the rest, at most `most`; 0 where it is done sooner without."""
+        if self._done == 0:
+            return 0
+        rest = self._spent if self._total is None else self._fastest * (self._total - self._done)
+        count = min(most, int(rest / START))
+        return count if count > 1 else 0
+
+
+def spread(work: Callable[[T], R], tasks: Sequence[T], told: int | None = None) -> Iterator[R]:
+    """The results of tasks of about the same size, in their order, from this process and helpers if they pay.
+
+    `told` is a number of processes that a person asked for: they are started at once. `work` is copied to each of them.
+    """
+    pace, done = Pace(len(tasks)), 0
+    count = 0 if told is None else min(told, len(tasks))
+    while count < 2 and done < len(tasks):
+        yield pace.run(1, work, tasks[done])
+        done += 1
+        count = pace.helpers(min(free_cores(), len(tasks) - done)) if told is None else 0
+    if done < len(tasks):
+        with helpers(count, _take, work) as pool:
+            yield from in_order(pool, _work_on, tasks[done:], 2 * count)
+
+
+_work: list[Callable[[Any], Any]] = []  # of this process, where it is a helper
+
+
+def _take(work: Callable[[Any], Any]) -> None:
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
+    _work.append(work)
+
+
+def _work_on(task: Any) -> Any:
+    return _work[0](task)
 
 
 @contextmanager

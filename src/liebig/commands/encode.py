@@ -101,7 +101,7 @@ class EncodeConfig(Config):
         None, ge=1, description=("Number of tokens per packed batch [default: by device].")
     )
     workers: int | None = Field(
-        None, ge=0, description="Number of tokenising processes [default: by device]."
+        None, ge=0, description="Number of tokenising processes [default: some for many texts and a GPU]."
     )
     threads: int | None = Field(
         None,
@@ -356,11 +356,11 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
     else:
         items = read_items(config.source, config.what, config.split, tokenizer.digest)
         total = count_items(config.source, config.what, config.split)
-    count = embedder.workers if config.workers is None else config.workers
+    mine = shards.share(total)
     with (
-        Progress("encode", shards.share(total), "texts") as bar,
+        Progress("encode", mine, "texts") as bar,
         ThreadPoolExecutor(1) as writer,
-        Workers(tokenizer, embedder.folder, count) as workers,
+        Workers(tokenizer, embedder.folder, config.workers, most=embedder.workers, texts=mine) as workers,
     ):
         batches = workers.windows(shards.groups(items, config.window, bar.skip), layout)
         model = embedder.model(layout, unit=embedder.unit)

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
-from liebig.base.machine import cores
 from liebig.base.pipeline import Stage
 from liebig.collection.collection import Collection
 from liebig.store.prepare import Finish, by_tokens, by_words, prepare, unfinished
@@ -66,7 +65,7 @@ class PrepareConfig(Config):
     processes: Annotated[int | None, Unrecorded()] = Field(
         None,
         ge=1,
-        description="Number of processes; does not change the result [default: one per core].",
+        description="Number of processes; does not change the result [default: more than one if that is faster].",
     )
 
 
@@ -82,7 +81,7 @@ def run(config: PrepareConfig, folder: workspace.Folder) -> None:
         tokenizer,
         language=config.language,
         finish=_finish(config, tokenizer),
-        processes=config.processes or cores(),
+        processes=config.processes,
     )
 
 

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from liebig.base import rng
 from liebig.base.config import Config, InputPath, Unrecorded
 from liebig.base.errors import DataError
-from liebig.base.machine import cores, helpers
+from liebig.base.machine import spread
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document
@@ -59,7 +59,7 @@ class TextsConfig(Config):
     processes: Annotated[int | None, Unrecorded()] = Field(
         None,
         ge=1,
-        description="Number of processes; does not change the result [default: one per core].",
+        description="Number of processes; does not change the result [default: more than one if that is faster].",
     )
 
     @model_validator(mode="after")
@@ -88,7 +88,8 @@ def run(config: TextsConfig, folder: Folder) -> None:
     pieces = cut(config.collection, PIECE)
     tasks = [Task(piece, number, parts / f"{number:06}.jsonl", config) for number, piece in enumerate(pieces)]
     with Progress("texts", sum(p.end - p.begin for p in pieces) / 1e6, "MB") as bar:
-        for task in _all([task for task in tasks if not task.out.is_file()], config.processes or cores()):
+        missing = [task for task in tasks if not task.out.is_file()]
+        for task in spread(Task.make, missing, config.processes):
             bar.advance((task.piece.end - task.piece.begin) / 1e6)
     write_lines(parts / "questions.jsonl", _lines("q", _questions(config)))
     count = _join([*(task.out for task in tasks), parts / "questions.jsonl"], folder.path / "passages.jsonl")
@@ -117,15 +118,6 @@ class Task:
         lines = "".join(line + "\n" for line in _lines(f"{self.number:x}", found))
         atomic_write(self.out, lines.encode("utf-8"))
         return self
-
-
-def _all(tasks: Sequence[Task], processes: int) -> Iterator[Task]:
-    processes = min(processes, len(tasks))
-    if processes <= 1:
-        yield from (task.make() for task in tasks)
-        return
-    with helpers(processes) as pool:
-        yield from pool.map(Task.make, tasks)
 
 
 def _lines(prefix: str, texts: Iterator[str]) -> Iterator[str]:

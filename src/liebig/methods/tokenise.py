@@ -1,4 +1,4 @@
-"""Queries and passages of a collection become tokens, in several processes where there are many of them.
+"""Queries and passages of a collection become tokens, in several processes where there are very many of them.
 
 A process finds its texts by their ids and sends back tokens, which are joined in order: the result is the same for any
 number of processes. Nothing heavy is imported here, because every process imports this file. Cost: about 40
@@ -7,19 +7,16 @@ microseconds per passage of 100 words and core.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from liebig.base.machine import cores, helpers, in_order
+from liebig.base.machine import spread
 from liebig.base.progress import Progress
 from liebig.collection.collection import Collection
 from liebig.ragged import Ragged
 from liebig.text.layout import AT_ONCE, RoleLayout
-
-TASKS_PER_PROCESS = 8  # fewer are not worth starting a process for
 
 
 @dataclass(frozen=True)
@@ -35,15 +32,11 @@ def tokenise(named: NamedTexts, layout: RoleLayout) -> Iterator[Ragged]:
     """The tokens of all texts, a few thousand texts at a time."""
     work = _Worker(named.collection, named.kind, layout)
     tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
-    processes = min(cores(), len(tasks) // TASKS_PER_PROCESS)
-    if processes < 2:
+    if len(tasks) < 2:
         yield from map(work, tasks)
         return
-    with (
-        Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar,
-        helpers(processes, _set_up, work) as pool,
-    ):
-        for task, rows in zip(tasks, in_order(pool, _run, tasks, 2 * processes)):
+    with Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar:
+        for task, rows in zip(tasks, spread(work, tasks)):
             yield rows
             bar.advance(len(task))
 
@@ -58,14 +51,5 @@ class _Worker:
         find = self._collection.query if self._kind == "query" else self._collection.passage
         return self._layout.ids([find(name) for name in ids])
 
-
-_worker: list[_Worker] = []
-
-
-def _set_up(worker: _Worker) -> None:
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread: there is a process for every core
-    _worker.append(worker)
-
-
-def _run(ids: Sequence[str]) -> Ragged:
-    return _worker[0](ids)
+    def __reduce__(self) -> tuple[type[_Worker], tuple[Any, ...]]:
+        return _Worker, (self._collection.path, self._kind, self._layout)

@@ -3,10 +3,10 @@
 `Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device
 (`model/torch_model.py`, with a lean forward on a CPU), or an ONNX export (`embed_onnx`). `vectors` answers now;
 `stream` takes any number of texts, a window at a time: windows are tokenised ahead of the model, in processes where it
-runs on a GPU, texts longer than the model takes are cut or become several pieces that overlap, pieces are sorted by
-length and packed up to a budget of tokens, so rows hold no padding. Rows are copied to the device while the row before
-is computed, and a window's vectors come back while the next is under way. Memory: a few windows. Cost: the model's on
-real tokens; index arithmetic and copying cost 1 ns per token.
+runs on a GPU and there are very many texts; texts longer than the model takes are cut or become several pieces that
+overlap, pieces are sorted by length and packed up to a budget of tokens, so rows hold no padding. Rows are copied to
+the device while the row before is computed, and a window's vectors come back while the next is under way. Memory: a few
+windows. Cost: the model's on real tokens; index arithmetic and copying cost 1 ns per token.
 
 N texts of a window, P pieces, T tokens, D width of the vectors.
 """
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
-from liebig.base.machine import cores, helpers, set_threads
+from liebig.base.machine import Pace, free_cores, helpers, set_threads
 from liebig.base.records import Title
 from liebig.model.onnx_graph import graph_folder, is_export
 from liebig.model.packed_rows import TOKENS_CPU, PackedRow, nothing
@@ -173,16 +173,27 @@ class Batch:
 
 
 class Workers:
-    """What tokenises ahead of the model: a thread, or `count` processes with the tokenizer of a folder.
+    """What tokenises ahead of the model: a thread, and where they pay processes with the tokenizer of a folder.
 
-    A process sends back one array of tokens, but starting it costs a second; so a single window is tokenised in the
-    thread even then. May serve several runs.
+    A process sends back one array of tokens. May serve several runs, of `texts` texts in all where that is known.
     """
 
-    def __init__(self, tokenizer: Tokenizer, folder: Path | None, count: int) -> None:
-        self._tokenizer, self._folder, self._count = tokenizer, folder, count if folder is not None else 0
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        folder: Path | None,
+        told: int | None = None,
+        *,
+        most: int = 0,
+        texts: int | None = None,
+    ) -> None:
+        """`told` processes are started with the second window; without a number at most `most`, once they pay."""
+        self._tokenizer, self._folder = tokenizer, folder
+        self._told, self._most = (told, most) if folder is not None else (0, 0)
+        self._pace = Pace(texts)
         self._open = ExitStack()
         self._processes: Executor | None = None
+        self._count = 0  # processes that were started
 
     def __enter__(self) -> Workers:
         self._thread = ThreadPoolExecutor(1)
@@ -198,13 +209,13 @@ class Workers:
         """Each group of items as a window, in order; only a few are ever under way, so memory does not grow."""
         rest = iter(groups)
         first = list(islice(rest, 2))
-        pool, tokenize = self._pool(several=len(first) > 1)
         pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
         for group in chain(first, rest):
             ids = [item.id for item in group]
             if group[0].tokens is not None:
                 pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32))))
             else:
+                pool, tokenize = self._pool(several=len(first) > 1)
                 texts = [layout.text(item.record) for item in group]
                 pending.append((ids, pool.submit(tokenize, texts, layout.title)))
             if len(pending) > self._count + AHEAD:
@@ -213,16 +224,19 @@ class Workers:
             yield _finished(*pending.popleft())
 
     def _pool(self, several: bool) -> tuple[Executor, Callable[[Sequence[str], Title], Ragged]]:
-        if not (self._count and several):
-            return self._thread, self._here
         if self._processes is None:
+            told = self._told if several else 0
+            self._count = self._pace.helpers(self._most) if told is None else told
+            if self._count == 0:
+                return self._thread, self._here
             self._processes = self._open.enter_context(
                 helpers(self._count, tokenise_worker.set_up, str(self._folder))
             )
         return self._processes, tokenise_worker.tokens
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
-        return RoleLayout(self._tokenizer, 0, title=title).tokens(texts)
+        layout = RoleLayout(self._tokenizer, 0, title=title)
+        return self._pace.run(len(texts), layout.tokens, texts)
 
 
 def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
@@ -432,8 +446,8 @@ class Embedder:
 
     @property
     def workers(self) -> int:
-        """Processes that tokenise: none beside a CPU, which has no time to spare for them."""
-        return min(MOST_WORKERS, cores() - 1) if self.cuda else 0
+        """The most processes that tokenise: none beside a CPU, which has no time to spare for them."""
+        return min(MOST_WORKERS, free_cores() - 1) if self.cuda else 0
 
     def layout(self, role: Role | None) -> RoleLayout:
         """How texts in a role become tokens; None is a text that is neither query nor passage."""
@@ -467,15 +481,23 @@ class Embedder:
         if len(texts) <= WINDOW:
             return self._start(texts, self._layouts[role], self.unit)[0]()
         items = (Item(str(number), text) for number, text in enumerate(texts))
-        return np.concatenate([window.vectors for window in self.stream(items, role)])
+        return np.concatenate([window.vectors for window in self.stream(items, role, count=len(texts))])
 
     def stream(
-        self, items: Iterable[Item], role: Role | None, advance: Callable[[float], None] = nothing
+        self,
+        items: Iterable[Item],
+        role: Role | None,
+        advance: Callable[[float], None] = nothing,
+        *,
+        count: int | None = None,
     ) -> Iterator[WindowVectors]:
-        """Ids and vectors of any number of texts, window by window; `advance` is told how many texts are done."""
+        """Ids and vectors of any number of texts, window by window; `advance` is told how many texts are done.
+
+        `count` is their number, where it is known.
+        """
         layout, rest = self._layouts[role], iter(items)
         groups = iter(lambda: list(islice(rest, WINDOW)), [])
-        with Workers(self.reader.tokenizer, self.folder, self.workers) as workers:
+        with Workers(self.reader.tokenizer, self.folder, most=self.workers, texts=count) as workers:
             batches = workers.windows(groups, layout)
             yield from encode(batches, self.model(layout, unit=self.unit), self.plan(layout), advance)
 

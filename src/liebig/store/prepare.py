@@ -1,18 +1,17 @@
 """`liebig prepare`: a collection becomes a token store.
 
-The collection's file is cut into pieces; several processes each turn a piece into a shard, one file that is whole
-or absent; the shards are joined in order. A run that was killed finds the shards that were finished and makes the
-others, so its bytes are those of an uninterrupted run, as they are for any number of processes.
+The collection's file is cut into pieces; one process, or several where the collection is large, each turn a piece into
+a shard, one file that is whole or absent; the shards are joined in order. A run that was killed finds the shards that
+were finished and makes the others, so its bytes are those of an uninterrupted run, as they are for any number of
+processes.
 Cost: the tokenizer's time and about a tenth of it; about 150 MB of memory a process.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
-from liebig.base.machine import helpers
+from liebig.base.machine import spread
 from liebig.base.progress import Progress, quantity
 from liebig.base.records import Document, Passage, Section
 from liebig.formats import beir, documents
@@ -142,6 +141,7 @@ def _document_of(line: bytes, name: str) -> str:
 PIECE = 4 << 20  # bytes of JSON lines
 SHARDS = "shards"
 Finish = Callable[[Shard], Shard]
+Task = tuple[Piece, Path]  # and the file of its shard
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,9 @@ class Work:
     language: str | None
     finish: Finish
 
-    def make(self, piece: Piece, path: Path) -> int:
+    def __call__(self, task: Task) -> int:
         """Write the shard of a piece; gives the number of its tokens."""
+        piece, path = task
         spans = partial(sentences.spans, language=self.language)
         shard = self.finish(build(piece.documents(), self.tokenizer, spans))
         shard.save(path)
@@ -172,10 +173,13 @@ def prepare(
     *,
     language: str | None = None,
     finish: Finish = unfinished,
-    processes: int = 1,
+    processes: int | None = None,
     piece: int | None = None,
 ) -> dict[str, Any]:
-    """Write the store of a collection into `folder`, going on where an earlier run was broken off."""
+    """Write the store of a collection into `folder`, going on where an earlier run was broken off.
+
+    Without a number of `processes`, more than this one are started where they pay.
+    """
     if not (folder / SUMMARY).is_file():
         pieces = cut(collection, piece or PIECE)
         paths = [folder / SHARDS / f"{number:06}.npz" for number in range(len(pieces))]
@@ -193,41 +197,15 @@ def prepare(
     return summary
 
 
-Task = tuple[Piece, Path]
-
-
-def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int) -> None:
+def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int | None) -> None:
     """Make the shards that are missing, with a bar in megabytes of the collection."""
     total = done + sum(piece.end - piece.begin for piece, _ in tasks)
     with Progress("prepare", total / 1e6, "MB", done / 1e6) as bar:
         tokens = 0
-        for piece, count in _in_order_of_completion(work, tasks, processes):
+        for (piece, _), count in zip(tasks, spread(work, tasks, processes)):
             tokens += count
             bar.note(f"{quantity(tokens)} tokens")
             bar.advance((piece.end - piece.begin) / 1e6)
-
-
-def _in_order_of_completion(work: Work, tasks: Sequence[Task], processes: int) -> Iterator[tuple[Piece, int]]:
-    """Each piece with the number of its tokens."""
-    processes = min(processes, len(tasks))
-    if processes <= 1:
-        yield from ((piece, work.make(piece, path)) for piece, path in tasks)
-        return
-    with helpers(processes, _set_up, work) as pool:
-        futures = {pool.submit(_make, task): task[0] for task in tasks}
-        yield from ((futures[future], future.result()) for future in as_completed(futures))
-
-
-_work: list[Work] = []
-
-
-def _set_up(work: Work) -> None:
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
-    _work.append(work)
-
-
-def _make(task: Task) -> int:
-    return _work[0].make(*task)
 
 
 # Passages are token ranges that never cross a section: as many whole sentences as fit (query-as-context 4.1), or DPR's
