@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from liebig.base import machine, pipeline
+from liebig.base import machine, npy, pipeline
 from liebig.base.config import load
 from liebig.base.errors import CorruptError, ModelError, RecipeError
 from liebig.base.progress import say, visible
@@ -170,3 +170,26 @@ def test_scratch_folders_of_killed_processes_are_removed_by_the_next(tmp_path, m
         assert other.is_dir()
         assert mine.is_dir()
         living.stdin.close()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4L,), }",  # numpy's reader accepts it, with a warning
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), 'more': 1, }",
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (4,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (4,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4000000000,), }",
+        "{'descr': [], 'fortran_order': False, 'shape': 4, }",
+        "{'descr': ((),), 'fortran_order': False, 'shape': (4,), }",
+        "[" * 5000,
+        "",
+    ],
+)
+def test_an_array_with_another_header_is_refused_without_a_warning(tmp_path, recwarn, header):
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(16)
+    (tmp_path / "x.npy").write_bytes(data)
+    with pytest.raises(CorruptError, match=r"x\.npy: cannot be mapped"):
+        npy.load(tmp_path / "x.npy")
+    assert not recwarn.list

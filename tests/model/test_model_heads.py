@@ -146,3 +146,10 @@ def test_heads_of_another_size_are_refused(tmp_path: Path) -> None:
     save_heads(tmp_path / HEADS, {"condenser": CondenserHead(tiny("bert"))})
     with pytest.raises(ModelError, match="cannot be read"):
         load_heads(tmp_path, tiny("bert", width=16), head_classes())
+
+
+def test_the_same_heads_give_the_same_bytes(tmp_path):
+    heads = {"condenser": CondenserHead(tiny("bert"))}
+    for number in range(8):  # safetensors drew the order of several fields anew for each file
+        save_heads(tmp_path / f"{number}", heads)
+    assert len({(tmp_path / f"{number}").read_bytes() for number in range(8)}) == 1

@@ -8,12 +8,12 @@ says is a CorruptError.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import errno
 import io
 import mmap
 import os
-import tokenize
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -86,8 +86,16 @@ def load(path: Path) -> NDArray[Any]:
                 "too many files are open", file=path, fix="raise the limit: ulimit -n 65536"
             ) from None
         raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
-    # numpy parses the header as Python source, and lets the parser's errors through.
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, OverflowError) as error:
+    # The header is parsed as Python source, with all the parser's errors; MemoryError is that of deep nesting.
+    except (
+        ValueError,
+        TypeError,
+        SyntaxError,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+        LookupError,
+    ) as error:
         raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
 
 
@@ -96,9 +104,7 @@ def _mapped(path: Path) -> NDArray[Any]:
         major, _ = np.lib.format.read_magic(file)
         if major != 1:
             raise ValueError(f"version {major} of the format")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        if fortran or dtype.hasobject or any(length < 0 for length in shape):
-            raise ValueError("not a plain array")
+        shape, dtype = _read_header(file)
         offset, count = file.tell(), int(np.prod(shape, dtype=object))
         size = os.fstat(file.fileno()).st_size
         if offset + count * dtype.itemsize > size:
@@ -112,6 +118,18 @@ def _mapped(path: Path) -> NDArray[Any]:
     array = np.frombuffer(memoryview(buffer), dtype, count, offset).reshape(shape)
     array.flags.writeable = False
     return array
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type. numpy's own reader also accepts headers of Python 2, with a warning on the terminal."""
+    fields = ast.literal_eval(file.read(int.from_bytes(file.read(2), "little")).decode("latin-1"))
+    if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
+        raise ValueError("the header has other fields than those of an array")
+    shape, dtype = fields["shape"], np.lib.format.descr_to_dtype(fields["descr"])
+    whole = isinstance(shape, tuple) and all(type(length) is int and length >= 0 for length in shape)
+    if fields["fortran_order"] is not False or dtype.hasobject or not whole:
+        raise ValueError("not a plain array")
+    return shape, dtype
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

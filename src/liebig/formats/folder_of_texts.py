@@ -6,6 +6,7 @@ read one at a time, in the order of their names; one that cannot be read is skip
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -66,6 +67,8 @@ def _pdf(source: Source) -> Article:
     """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
     import pypdf  # late: only folders with PDF files pay for it
 
+    # What it remarks on damaged files names no file; those that cannot be read are listed with the reason.
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         with source.seekable() as file:
             reader = pypdf.PdfReader(file)

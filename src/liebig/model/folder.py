@@ -42,7 +42,8 @@ def save_heads(path: Path, heads: Mapping[str, nn.Module]) -> None:
         for key, value in head.state_dict().items()
     }
     kinds = {name: head.describe() for name, head in heads.items()}  # type: ignore[operator]  # heads have it
-    save_file(tensors, path, metadata={"format": "pt", "heads": json.dumps(kinds)})
+    # One field only: safetensors writes several in an order that differs from run to run.
+    save_file(tensors, path, metadata={"heads": json.dumps(kinds)})
 
 
 def read_kinds(folder: Path) -> dict[str, dict[str, Any]]:
