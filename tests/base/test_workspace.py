@@ -61,6 +61,17 @@ def test_the_same_recipe_takes_up_an_interrupted_folder(tmp_path):
     assert set(workspace.verify(tmp_path / "out").outputs) == {"first"}
 
 
+def test_what_a_killed_writer_left_does_not_stop_the_next_run(tmp_path):
+    interrupt(tmp_path / "out", {"a": 1})
+    stray = tmp_path / "out.partial" / "checkpoints" / ".step-00000009.123.tmp"  # a checkpoint is a folder
+    stray.mkdir(parents=True)
+    (stray / "objective.safetensors").write_bytes(b"half")
+    (tmp_path / "out.partial" / ".plan.json.123.tmp").write_bytes(b"half")
+    with workspace.stage(tmp_path / "out", kind="t", recipe={"a": 1}, inputs={}) as folder:
+        assert folder.resumed
+    assert set(workspace.verify(tmp_path / "out").outputs) == {"first"}
+
+
 def test_another_recipe_discards_an_interrupted_folder_and_says_so(tmp_path, capsys):
     interrupt(tmp_path / "out", {"a": {"b": 1, "c": 3}})
     other = {"a": {"b": 2, "c": 3}, "d": None}

@@ -1,104 +1,137 @@
-"""`make torture`: the long form of the fault harness, which prints a table and exits with 1 if a case fails.
+"""`make torture`: the long form of the fault harness. Prints a table; exits with 1 if a case fails.
 
-python -m tests.faults.torture --kills 100 --cuts 10 --flips 30
+python -m tests.faults.torture damage kills fuzz requests load --out runs/torture --inputs 1000000
+
+Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import shutil
+import json
+import os
 import sys
-import tempfile
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tests.worlds import faults
+from liebig.base.workspace import atomic_write
+
+PARTS = ("damage", "kills", "fuzz", "requests", "load")
+
+
+class Tally:
+    """What was tried so far and what went wrong, kept in a file after every step."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self._path = path
+        kept = json.loads(path.read_text()) if path.is_file() else {}
+        self.counts: dict[str, Any] = kept.get("counts", {}) if kept.get("seed") == seed else {}
+        self.wrong: list[str] = kept.get("wrong", []) if kept.get("seed") == seed else []
+        self.seed = seed
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.counts.get(name, 0))
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count cases."""
+        self.counts[name] = self[name] + count
+
+    def save(self, wrong: list[str]) -> None:
+        """Keep the counts, and what went wrong since the last time."""
+        self.wrong += wrong
+        for line in wrong:
+            print(line, file=sys.stderr, flush=True)
+        found = {"seed": self.seed, "counts": self.counts, "wrong": self.wrong}
+        atomic_write(self._path, json.dumps(found, indent=1).encode())
 
 
 def main() -> int:
-    """Run all cases and print their counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of builds, and as many of updates")
-    parser.add_argument("--cuts", type=int, default=10, help="lengths that every file is cut to")
-    parser.add_argument("--flips", type=int, default=30, help="bits flipped in every file, one at a time")
+    """Run the parts and print their counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("runs/torture"), help="where counts are kept")
+    parser.add_argument("--cases", type=int, default=2000, help="damaged files")
+    parser.add_argument("--kills", type=int, default=200, help="SIGKILLs over all stages, builds and updates")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="fuzzed inputs over all readers")
+    parser.add_argument("--requests", type=int, default=100_000, help="to a server, most of them malformed")
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="of mixed traffic with slow clients and reloads"
+    )
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        home = Path(name)
-        faults.write_documents(home / "source", faults.TOPICS)
-        faults.write_model(home / "model")
-        faults.build_retriever(home / "source", home / "model", home / "out")
-        print("| what | cases | outcome |\n| --- | --- | --- |")
-        wrong = damaged(home, given.cuts, given.flips, given.seed)
-        wrong += killed_builds(home, given.kills, given.seed)
-        wrong += killed_updates(home, given.kills, given.seed)
-    for line in wrong:
-        print(line, file=sys.stderr)
-    return int(bool(wrong))
+    unknown = set(given.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"{sorted(unknown)[0]} is not one of {', '.join(PARTS)}")
+    out: Path = given.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    tallies = {part: Tally(out / f"{part}.json", given.seed) for part in PARTS}
+    for part in given.parts or PARTS:
+        _run(part)(tallies[part], out, given)
+    print("| part | counts | wrong |\n| --- | --- | --- |")
+    for part, tally in tallies.items():
+        counts = ", ".join(
+            f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+            for name, value in tally.counts.items()
+        )
+        print(f"| {part} | {counts} | {len(tally.wrong)} |")
+    return int(any(tallies[part].wrong for part in given.parts or PARTS))
 
 
-def damaged(home: Path, cuts: int, flips: int, seed: int) -> list[str]:
-    """Every file of a retriever, damaged."""
-    found = faults.corrupt(home / "out", cuts, flips, seed)
-    total = sum(map(len, found.values()))
-    files = len(faults.described_files(home / "out"))
-    counts = ", ".join(f"{len(cases):,} {how}" for how, cases in found.items())
-    print(f"| damaged files ({files} files) | {total:,} | {counts} |", flush=True)
-    return [
-        f"{how}: {case}" for how, cases in found.items() if how not in ("refused", "same") for case in cases
-    ]
+def _run(part: str) -> Callable[[Tally, Path, argparse.Namespace], None]:
+    """The function of a part; a part imports what it needs, and not what the others do."""
+    return {"damage": damage, "kills": kills, "fuzz": fuzz, "requests": requests, "load": load}[part]
 
 
-def killed_builds(home: Path, kills: int, seed: int) -> list[str]:
-    """Builds killed again and again until they finish; then held against one that was not."""
-    rng, source, model = random.Random(seed), home / "source", home / "model"
-    out = home / "built"  # the same place for all: paths are part of what is written
-    seconds = faults.finish("build", source, model, out)
-    expected, found, wrong, number = faults.contents(out), Counter[str](), list[str](), 0
-    shutil.rmtree(out)
-    while found["killed"] < kills:
-        number += 1
-        while found["killed"] < kills and faults.kill("build", rng.uniform(0, seconds), source, model, out):
-            found["killed"] += 1
-        faults.finish("build", source, model, out)
-        same = faults.contents(out) == expected
-        found["same bytes" if same else "other bytes"] += 1
-        wrong += [] if same else [f"build {number} has other contents than one that was not killed"]
-        shutil.rmtree(out)
-    print(
-        f"| killed builds | {found['killed']:,} | {found['same bytes']:,} of {number:,} resumed to the same bytes |"
-    )
-    return wrong
+def fuzz(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Rounds over all targets, a batch each."""
+    from tests.faults.fuzz import BATCH, run_batch, targets
+
+    scratch = Path("/dev/shm") if Path("/dev/shm").is_dir() else out
+    home = scratch / f"torture-fuzz-{os.getuid()}"
+    home.mkdir(exist_ok=True)
+    everything = targets()
+    while tally["inputs"] < given.inputs:
+        for target in everything[tally["targets of this round"] :]:
+            tally.add("targets of this round")
+            if tally["round"] % target.every == 0:
+                wrong = run_batch(target, tally["round"], given.seed, home, out / "failures")
+                tally.add("inputs", BATCH)
+                tally.save(wrong)
+        tally.counts["targets of this round"] = 0
+        tally.add("round")
+        tally.save([])
+    home.rmdir()
 
 
-def killed_updates(home: Path, kills: int, seed: int) -> list[str]:
-    """Updates killed at random moments: readers see the old answers or the new, and resuming gives the new."""
-    rng = random.Random(seed)
-    source = faults.write_documents(home / "changing", faults.TOPICS)
-    faults.build_retriever(source, home / "model", home / "before")
-    old = faults.answers(home / "before")
-    (source / "comet.md").unlink()
-    faults.write_documents(source, ["quince"])
-    shutil.copytree(home / "before", home / "after")
-    seconds = faults.finish("update", home / "after")
-    new, found, wrong, number = faults.answers(home / "after"), Counter[str](), list[str](), 0
-    while found["killed"] < kills:
-        number += 1
-        out = home / f"update-{number}"
-        shutil.copytree(home / "before", out)
-        while found["killed"] < kills and faults.kill("update", rng.uniform(0, seconds), out):
-            found["killed"] += 1
-            if faults.answers(out) != (old if faults.generation(out) == 1 else new):
-                wrong.append(f"update {number} killed: the answers are neither the old nor the new ones")
-        faults.finish("update", out)
-        if faults.answers(out) != new:
-            wrong.append(f"update {number} resumed: other answers than one that was not killed")
-        shutil.rmtree(out)
-    print(
-        f"| killed updates | {found['killed']:,} | {number - len(wrong):,} of {number:,} resumed, nothing lost |"
-    )
-    return wrong
+def damage(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Every file of every kind of artifact, damaged."""
+    from tests.faults.damage import run
+
+    run(tally, out, given.cases)
+
+
+def kills(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Every stage, builds and updates, killed and resumed."""
+    from tests.faults.kills import run
+
+    run(tally, out, given.kills)
+
+
+def requests(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Requests made from the server's own description, most of them malformed."""
+    from tests.faults.traffic import run_requests
+
+    run_requests(tally, out, given.requests)
+
+
+def load(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Mixed traffic with slow clients, disconnects and reloads."""
+    from tests.faults.traffic import run_load
+
+    run_load(tally, out, given.minutes)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from liebig.base import workspace
+from liebig.base import pipeline, workspace
 from liebig.base.errors import LiebigError
+from liebig.base.progress import set_volume
 from liebig.builder.build import BuildConfig, build
 from liebig.builder.update import update
 from liebig.commands import STAGES
@@ -25,6 +26,7 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, PARTS, read
 from tests.worlds.models import tiny, tokenizer
 from tests.worlds.processes import PATIENCE, SERVER
+from tests.worlds.smoke import ROOT
 
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour"]
 QUESTIONS = ["the origin of the comet", "violin strings"]
@@ -160,12 +162,28 @@ def kill(function: str, seconds: float, *args: Path) -> bool:
     return True
 
 
+def run_one(recipe: Path, out: Path, name: Path) -> None:
+    """Run one stage of a recipe, whose other stages are there."""
+    os.chdir(ROOT)
+    (item,) = (item for item in pipeline.plan(STAGES, recipe, [], out) if item.name == str(name))
+    pipeline.run_stage(item.stage, item.config, item.out)
+
+
+FUNCTIONS: dict[str, Callable[..., None]] = {
+    "build": build_retriever,
+    "update": update_retriever,
+    "stage": run_one,
+}
+
+
 def _run(function: str, args: tuple[Path, ...]) -> None:
     import torch
 
     torch.set_num_threads(1)
-    run: Callable[..., None] = build_retriever if function == "build" else update_retriever
-    run(*args)
+    set_volume("quiet")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    FUNCTIONS[function](*args)
 
 
 def generation(folder: Path) -> int:

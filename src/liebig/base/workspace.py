@@ -104,8 +104,8 @@ def stage(
         left = _read_json(partial / INTENT)
         resumed = resume and left == intent
         if resumed:
-            for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):
-                stray.unlink(missing_ok=True)
+            for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):  # checkpoints are folders
+                _remove(stray)
         else:
             if resume and left is not None:
                 changed = ", ".join(_changes(_flat(left), _flat(intent)))
@@ -382,12 +382,16 @@ def _clear(folder: Path) -> None:
     """Empty a partial folder but for its lock; the intent goes first, so that what remains is never taken up."""
     (folder / INTENT).unlink(missing_ok=True)
     for path in folder.iterdir():
-        if path.name == LOCK:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        if path.name != LOCK:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there; of a link only the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def hash_file(path: Path) -> str:
