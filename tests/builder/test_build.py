@@ -68,7 +68,7 @@ def test_documents_become_a_folder_that_answers(built):
     checks = json.loads((out / read(out).checks / "checks.json").read_text())
     assert checks["questions"] == {"heading": 12}
     assert [row["name"] for row in checks["rows"]][:2] == ["BM25", "encoder before training"]
-    assert checks["baseline"] == "BM25 + encoder before training"
+    assert checks["baseline"] == "BM25 + encoder before training, plain"
     assert checks["predicted"]["low"] <= checks["predicted"]["value"] <= checks["predicted"]["high"]
     assert any("nDCG@10" in line for line in lines)
     assert checks["choice"]["system"] == retriever.system

@@ -71,7 +71,13 @@ READERS: dict[str, dict[str, object]] = {
     "vectors": {"kind": "index", "vectors": "@vectors", "index": {"kind": "exact", "type": "int8"}},
     "onnx": {"kind": "encode", "source": "@collection", "model": "@onnx"},
     **{
-        name: {"kind": "retrieve", "collection": "@collection", "dense": f"@{name}", "model": "@retriever/model", "k": 5}
+        name: {
+            "kind": "retrieve",
+            "collection": "@collection",
+            "dense": f"@{name}",
+            "model": "@retriever/model",
+            "k": 5,
+        }
         for name in ("exact", "faiss", "milvus")
     },
     "fused": {"kind": "convert", "source": "@fused/fused.trec", "to": "msmarco-run"},
@@ -110,7 +116,9 @@ def in_a_process(home: Path, name: str, seed: str) -> tuple[Counter[str], list[s
     process.join(5 * PATIENCE)
     if process.exitcode != 0:
         log = answer.with_suffix(".case")
-        return Counter({"crashed": 1}), [f"{name}: the process ended with {process.exitcode} at {log.read_text()}"]
+        return Counter({"crashed": 1}), [
+            f"{name}: the process ended with {process.exitcode} at {log.read_text()}"
+        ]
     found = json.loads(answer.read_text())
     return Counter(found["counts"]), found["wrong"]
 

@@ -21,9 +21,10 @@ fold is answered by the system that the other folds choose. Beside its quality e
 that come one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the
 scores of `depth` passages per question and encoder.
 
-A user's own questions (`user_questions.py`) are what is really asked: no system gets the benefit of the doubt, norms
-are tried too, and with MANY of them a gain is taken that has one chance in ten to be none (LENIENT, two-sided), because
-caution costs as much as haste then.
+A user's own questions (`user_questions.py`) are what is really asked, so systems are compared with the fusion that they
+are used with. A few of them decide by the rules above. With MANY the system with the best mean answers (a fusion that
+they tune, and an encoder that they train, are cross-fitted): between systems that chance cannot tell apart a wrong
+choice costs little, and caution would cost as much as haste.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ LEANED = 0.45  # weight of BM25 beside an encoder's passages and sentences
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 RERANKER = "reranker"  # the name of its part in `Judge.speeds`
 ALPHA = 0.05  # significance level
-MANY, LENIENT = 60, 0.2  # of so many questions of a user's own, and the level then
+MANY = 60  # questions of a user's own of which the best mean decides
 TIMED, TIMED_SECONDS = 50, 2.0  # questions that are timed at most, and for how long
 SAMPLES = 2000  # resamples of an interval and of a test
 START = "start"
@@ -188,11 +189,6 @@ class Difference:
         """Whether chance does not explain that the first is better."""
         return self.low > 0 and self.p < ALPHA
 
-    @property
-    def likely(self) -> bool:
-        """Whether the first is rather better: for many questions that are really asked."""
-        return self.mean > 0 and self.p < LENIENT
-
 
 @dataclass(frozen=True)
 class Reranking:
@@ -242,6 +238,11 @@ class Judge:
     def real(self) -> bool:
         """Whether the questions are a user's own."""
         return all(question.kind == OWN for question in self.questions)
+
+    @property
+    def many(self) -> bool:
+        """Whether they are so many that the best mean decides."""
+        return self.real and len(self.questions) >= MANY
 
     def ask(self, name: str, system: System) -> None:
         """Let BM25 or an encoder answer all questions."""
@@ -360,16 +361,14 @@ class Judge:
     def better(self, a: Values, b: Values, numbers: Numbers, margin: float = 0.0) -> bool:
         """Whether a is better than b beyond chance, and worse beyond chance on no kind of question."""
         difference = self.difference(a, b, numbers)
-        lenient = self.real and len(numbers) >= MANY
-        if not (difference.likely if lenient else difference.sure) or difference.mean <= margin:
+        if not difference.sure or difference.mean <= margin:
             return False
         lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
         return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
 
     def harmed(self, a: Values, b: Values, numbers: Numbers) -> bool:
-        """Whether a is worse than b beyond chance, on all questions or on one kind; at all, on a user's own."""
-        difference = self.difference(a, b, numbers)
-        if difference.high < 0 or (self.real and difference.mean <= 0):
+        """Whether a is worse than b beyond chance, on all questions or on one kind."""
+        if self.difference(a, b, numbers).high < 0:
             return True
         lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
         return any(randomisation_test(of_kind, samples=SAMPLES) < ALPHA for of_kind in lost)
@@ -377,17 +376,25 @@ class Judge:
     def _trusted(self, best: Choice, numbers: Numbers) -> Choice:
         """The last of the trusted encoders with its sentences that does no harm; the best so far, if each does."""
         for encoder in reversed(self.trusted):
-            choice = Choice(encoder, sentences=True)
+            choice = self.alike(Choice(encoder, sentences=True))
             if encoder in self.sentences and not self.harmed(self.values(choice), self.values(best), numbers):
                 return choice
         return best
+
+    def alike(self, choice: Choice) -> Choice:
+        """A system as it is compared: people's questions see what its fusion is worth, those made from texts do not."""
+        if choice.system != "hybrid":
+            return choice
+        return choice.leaned if self.real else choice.plain
 
     def decision(self, choice: Choice) -> tuple[Difference, bool]:
         """A system's difference to the untrained hybrid, fused alike, and whether it would be taken if there were only
         these two.
         """
-        mine, base = self.values(choice.plain if choice.system == "hybrid" else choice), self.values(BASELINE)
+        mine, base = self.values(self.alike(choice)), self.values(self.alike(BASELINE))
         difference = self.difference(mine, base, self.every)
+        if self.many:
+            return difference, difference.mean > 0
         trusted = choice.system == "hybrid" and choice.sentences and choice.encoder in self.trusted
         if trusted and not self.harmed(mine, base, self.every):
             return difference, True
@@ -396,8 +403,10 @@ class Judge:
 
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
-        allowed = [hybrid for hybrid in self.hybrids if hybrid.encoder not in self.shown]
-        best = self._best(BASELINE, allowed, numbers)
+        allowed = [self.alike(hybrid) for hybrid in self.hybrids if hybrid.encoder not in self.shown]
+        if self.many:
+            return self._best_mean(allowed, numbers)
+        best = self._best(self.alike(BASELINE), allowed, numbers)
         if best.encoder in (START, *self.trusted) and not best.sentences:
             best = self._trusted(best, numbers)
         reranked = replace(best.leaned, system="reranked")
@@ -405,7 +414,7 @@ class Judge:
             return reranked
         parts: list[SystemName] = ["bm25", "dense"]
         doubt = 0.0 if self.real else DOUBT
-        single = [replace(best, system=part, sentences=False) for part in parts]
+        single = [Choice(best.encoder, part) for part in parts]
         chosen = self._best(best, single, numbers, doubt)
         if chosen != best:
             return chosen if chosen.system != "bm25" else replace(chosen, encoder=START)
@@ -413,6 +422,21 @@ class Judge:
         if self.real and self.better(self.tuned(best, numbers), self.values(best), numbers):
             return self.tune(best, numbers)
         return best
+
+    def _best_mean(self, hybrids: Sequence[Choice], numbers: Numbers) -> Choice:
+        """The system with the best mean, with a tuned fusion or reranked where that is better still."""
+
+        def worth(choice: Choice) -> float:
+            return self.mean(self.values(choice), numbers)
+
+        names = dict.fromkeys(hybrid.encoder for hybrid in hybrids)
+        best = max([*hybrids, *(Choice(name, "dense") for name in names), Choice(system="bm25")], key=worth)
+        hybrid = max((one for one in hybrids if one.encoder == best.encoder), key=worth)
+        reranked = replace(hybrid, system="reranked")
+        if self.reranking is not None and worth(reranked) > worth(best):
+            return reranked
+        tuned = self.mean(self.tuned(hybrid, numbers), numbers) > worth(best)
+        return self.tune(hybrid, numbers) if tuned else best
 
     @property
     def hybrids(self) -> list[Choice]:
@@ -609,14 +633,16 @@ def _why_not_reranked(judge: Judge, choice: Choice) -> str:
 
 def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     """Whether an encoder beside the start was taken."""
-    hybrid = Choice(encoder, sentences=encoder in judge.sentences)
-    values, baseline = judge.values(hybrid), judge.values(BASELINE)
+    hybrid = judge.alike(Choice(encoder, sentences=encoder in judge.sentences))
+    values, baseline = judge.values(hybrid), judge.values(judge.alike(BASELINE))
     found = judge.difference(values, baseline, judge.every)
     says = f"{hybrid.leaned.name} has {shown(found)} to the untrained hybrid, fused alike"
     labels = {"trained": "Training", OWN: "Training on your questions"}
     label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
     if encoder in judge.shown:
         return f"The teacher is there to compare with: {says}. To search with it: --model."
+    if judge.many:
+        return f"{label} is {'kept' if choice.encoder == encoder else 'not kept'}: {says}."
     if choice.encoder == encoder:
         if judge.better(values, baseline, judge.every):
             return f"{label} is kept: {says}, which chance does not explain."
@@ -632,12 +658,14 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
 
 def _why_sentences(judge: Judge, choice: Choice) -> str:
     """Whether the vectors of sentences take part."""
-    without, with_them = (Choice(choice.encoder, sentences=sentences) for sentences in (False, True))
-    found = judge.difference(judge.values(with_them), judge.values(without), judge.every)
-    says = f"a vector of each beside those of passages has {shown(found)}, at the same weight of BM25"
+    without, with_them = (
+        judge.values(judge.alike(Choice(choice.encoder, sentences=sentences))) for sentences in (False, True)
+    )
+    found = judge.difference(with_them, without, judge.every)
+    says = f"a vector of each beside those of passages has {shown(found)}"
     if not choice.sentences:
         return f"Sentences take no part: {says}."
-    if judge.better(judge.values(with_them), judge.values(BASELINE), judge.every):
+    if judge.many or judge.better(with_them, judge.values(judge.alike(BASELINE)), judge.every):
         return f"Sentences take part: {says}."
     return f"Sentences take part: they gained on people's questions about other corpora, and do no harm here: {says}."
 
@@ -645,17 +673,18 @@ def _why_sentences(judge: Judge, choice: Choice) -> str:
 def _why_system(judge: Judge, choice: Choice) -> str:
     """Why this system answers, and with which weight."""
     hybrid = replace(choice.leaned, system="hybrid")
+    reason = "the best mean of your questions decides" if judge.many else "which chance does not explain"
     if choice.system != "hybrid":
         found = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
-        return (
-            f"{choice.name} answers: it has {shown(found)} to {hybrid.name}, which chance does not explain."
-        )
+        return f"{choice.name} answers: it has {shown(found)} to {hybrid.name}, {reason}."
     if choice != hybrid:
         found = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
         return (
             f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
-            f"{shown(found)} to the weight {hybrid.weight:g}, which chance does not explain."
+            f"{shown(found)} to the weight {hybrid.weight:g}, {reason}."
         )
+    if judge.many:
+        return f"{choice.name} answers, with the weight {choice.weight:g} of BM25: {reason}."
     return f"{choice.name} answers, with the weight {choice.weight:g} of BM25: no part of it is better beyond chance."
 
 
