@@ -62,6 +62,16 @@ def test_equations_are_mathml(site):
         assert "images/" in text, path.name
 
 
+PAPERS = ("condenser", "cocondenser", "query-as-context", "adaptive-batch-scheduling", "contriever")
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_paper_has_a_figure_with_a_title_for_light_and_dark(name):
+    figure = (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")
+    assert "<title>" in figure
+    assert "prefers-color-scheme:dark" in figure
+
+
 @pytest.mark.browser
 def test_search_works_on_files_and_commands_wrap(site):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

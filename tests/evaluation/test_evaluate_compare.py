@@ -33,6 +33,21 @@ def test_runs_and_evaluations_give_the_same_comparison(world: Path) -> None:
     assert json.loads((direct / "compare.json").read_text()) == json.loads((via / "compare.json").read_text())
 
 
+def test_systems_have_the_names_of_their_evaluations_where_these_differ(world: Path) -> None:
+    def systems(*names: str) -> list[str]:
+        folders = [
+            run_evaluate(
+                world / f"{names[0]}-{i}", collections=[world / "good.trec", world / "cities"], name=name
+            )
+            for i, name in enumerate(names)
+        ]
+        out = run_compare(world / names[0], runs=folders, samples=100)
+        return json.loads((out / "compare.json").read_text())["systems"]
+
+    assert systems("mine", "BM25") == ["mine", "BM25"]
+    assert systems("same", "same") == ["same-0", "same-1"]
+
+
 def test_every_pair_is_compared_or_every_system_with_the_baseline() -> None:
     systems = [System(name, {"RR@10": np.full((1, 4), i / 4)}) for i, name in enumerate("abc")]
     every = compare_systems(systems, 4, test="t", baseline=None, samples=100, seed=0)

@@ -241,7 +241,12 @@ def to_json(found: TaskComparison, test: Test, alpha: float) -> dict[str, Any]:
 def _names(config: CompareConfig) -> list[str]:
     if config.names and len(config.names) != len(config.runs):
         raise RecipeError(f"{len(config.names)} names for {len(config.runs)} runs", fix="give one name a run")
-    return list(config.names) or _distinct([system_name(path) for path in config.runs])
+    if config.names:
+        return list(config.names)
+    evaluated = [read_results(path).system for path in config.runs if (path / RESULTS).is_file()]
+    if len(set(evaluated)) == len(config.runs):  # the names given to liebig evaluate
+        return evaluated
+    return _distinct([system_name(path) for path in config.runs])
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
