@@ -569,15 +569,16 @@ def _teach(
     """Let the start learn from a teacher: the teacher itself, the student, and both together (`lessons.py`)."""
     whole = encode_passages(builder, "vectors-teacher", collection, teacher)
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
-    cut = {"collection": str(collection), "passages": str(rest)}
-    phrases = builder.work("phrases", {**cut, "language": config.language, "seed": config.seed})
+    cut: dict[str, Any] = {"collection": str(collection), "passages": str(rest)}
+    traits = training.Start.of(start)
+    cut |= {"language": config.language, "seed": config.seed, "most": training.phrases(traits)}
+    phrases = builder.work("phrases", cut)
     spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
     texts = builder.work("lessons", {
         "passages": str(rest), "phrases": str(phrases), "vectors": str(whole), "phrase_vectors": str(spoken),
         "student": str(start), "seed": config.seed,
     })  # fmt: skip
     found = {check.TEACHER: Encoders(teacher, vectors=whole)}
-    traits = training.Start.of(start)
     reason = training.why_not_taught(traits, len(Vectors.open(texts, hashes=False)))
     if reason is not None:
         builder.say(f"teaching: skipped, because {reason}")

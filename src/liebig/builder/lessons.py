@@ -43,6 +43,7 @@ from liebig.search.embed import Embedder
 from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
 PHRASES = 50_000  # short texts at most
+ROUNDS = 4  # times that texts of every kind are cut from each passage, where there is room for them
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to
 RIDGE = 1e-3  # of the states' mean square: keeps directions that hardly vary from deciding
@@ -66,8 +67,12 @@ def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
     """Write sentences, clauses, spans, keywords, titles and headings, and queries generated before, as passages."""
     known = list(Collection(config.passages).passages())
     analyzer = Analyzer(language_name(config.language))
-    made = pseudo_queries(known, read_sections(config.collection), analyzer, config.seed)
-    texts = dict.fromkeys(question.text for question in made)
+    texts: dict[str, None] = {}
+    for number in range(ROUNDS):
+        if len(texts) < config.most:
+            seed = hash64(f"{config.seed} {number}") if number else config.seed
+            made = pseudo_queries(known, read_sections(config.collection), analyzer, seed)
+            texts |= dict.fromkeys(question.text for question in made)
     texts |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
     if not texts:  # passages of a word or two: they are as short as questions
         texts = dict.fromkeys(passage.text or passage.title for passage in known)
