@@ -413,7 +413,7 @@ def _check(
     given = _given(builder, config, collection)
     asked = made if given is None else given
     bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
-    bundled = config.model is None and config.teacher is None  # with other encoders nothing was measured
+    bundled = config.model is None  # with other encoders nothing was measured
     models = {check.START: Encoders(start, measured=bundled)}
     vectors = {check.START: str(encode_passages(builder, "pool-start", asked, start))}
     _expect(builder, config, collection, asked)
