@@ -44,7 +44,7 @@ READERS: dict[str, dict[str, object]] = {
     "texts": {"kind": "bm25", "collection": "@texts"},
     "pretrained": {"kind": "encode", "source": "@collection", "model": "@pretrained/model"},
     "bm25": {"kind": "retrieve", "collection": "@collection", "bm25": "@bm25", "k": 5},
-    "bm25-run": {"kind": "convert", "source": "@bm25-run/bm25.trec", "to": "msmarco-run"},
+    "bm25-run": {"kind": "convert", "source": "@bm25-run/bm25.trec", "to": "tevatron-run"},
     "negatives": {
         "kind": "rerank score",
         "models": ["@reranker/model"],
@@ -80,7 +80,7 @@ READERS: dict[str, dict[str, object]] = {
         }
         for name in ("exact", "faiss", "milvus")
     },
-    "fused": {"kind": "convert", "source": "@fused/fused.trec", "to": "msmarco-run"},
+    "fused": {"kind": "convert", "source": "@fused/run.trec", "to": "tevatron-run"},
     "evaluation": {"kind": "report", "folders": ["@evaluation"], "samples": 100},
     "comparison": {"kind": "report", "folders": ["@comparison"], "samples": 100},
 }

@@ -18,7 +18,7 @@ from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import load_encoder, load_heads
+from liebig.model.folder import load_encoder, load_heads, written_beside
 from liebig.model.loading import quiet
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
@@ -334,3 +334,20 @@ def test_a_lost_or_changed_file_of_a_stage_is_noticed_when_its_model_is_loaded(
     (model / name).write_text((tmp_path / "0" / below / name).read_text().replace("1", "2", 1) + " ")
     with pytest.raises(CorruptError, match="does not match the manifest"):
         load_encoder(model)
+
+
+def test_what_a_killed_save_left_is_not_in_the_result(tmp_path, monkeypatch):
+    recipe = {"kind": "t", "recipe": {}, "inputs": {}}
+    with monkeypatch.context() as patch:
+        patch.setattr("liebig.model.folder.shutil.rmtree", lambda *args, **options: None)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            workspace.stage(tmp_path / "out", **recipe) as folder,
+            written_beside(folder.path / "model") as beside,
+        ):
+            (beside / "config.json").write_text("half")
+            raise KeyboardInterrupt
+    assert [*(tmp_path / "out.partial" / "model").iterdir()]
+    with workspace.stage(tmp_path / "out", **recipe) as folder:
+        assert folder.resumed
+    assert not workspace.verify(tmp_path / "out").outputs

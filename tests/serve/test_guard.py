@@ -49,6 +49,7 @@ def locked(serving, retriever):
         ("/rerank", {"query": "a", "texts": []}, 422, "texts is empty."),
         ("/explain", {"query": "a", "id": "nobody"}, 404, "There is no passage 'nobody'."),
         ("/nowhere", {}, 404, "There is no route /nowhere"),
+        ("/search/", {"query": "a"}, 404, "There is no route /search/"),
         ("/health", {}, 405, "/health does not accept POST."),
     ],
 )  # fmt: skip

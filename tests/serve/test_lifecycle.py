@@ -17,6 +17,7 @@ from liebig.builder.build import BuildConfig, build
 from liebig.builder.update import update
 from liebig.cli import make_app
 from liebig.commands import STAGES
+from liebig.search import retriever as retriever_module
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
@@ -100,6 +101,26 @@ def test_whatever_goes_wrong_once_the_next_generation_is_taken_over(
         new_generation(tmp_path / "notes", COMET, 2)
         until(lambda: httpx.get(f"{address}/health").json()["generation"] == 2)
         until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
+
+
+def test_an_answer_names_the_generation_that_gave_it(tmp_path, serving, new_generation, monkeypatch):
+    new_generation(tmp_path / "notes", COMET, 1)
+    retriever = Retriever.from_folder(tmp_path / "notes")
+    search = retriever_module._search
+
+    def slow(*args):
+        """The folder is updated, and the new generation opened, while the old one answers."""
+        results = search(*args)
+        if retriever.generation == 1:
+            new_generation(tmp_path / "notes", {}, 2)
+            retriever.reload()
+        return results
+
+    with serving(retriever, Limits(poll=600)) as address:
+        monkeypatch.setattr(retriever_module, "_search", slow)
+        found = httpx.get(f"{address}/search", params={"q": "comet", "system": "bm25"}).json()
+        assert httpx.get(f"{address}/health").json()["generation"] == 2
+    assert (found["generation"], len(found["results"])) == (1, 1)
 
 
 def test_a_generation_that_a_search_took_over_is_counted(tmp_path, serving, new_generation):

@@ -68,7 +68,7 @@ def test_a_question_that_cannot_be_asked_does_not_fail_those_asked_together_with
         [Question("comet", 3, ("bm25",)), wrong, Question("bow", 3, ("bm25",))]
     )
     assert "colour" in str(failed)
-    assert [hits[0][0].doc for hits in (before, after)] == ["comet", "violin"]
+    assert [found.lists[0][0].doc for found in (before, after)] == ["comet", "violin"]
 
 
 def test_snippets_mark_the_words_of_the_question(client):

@@ -96,9 +96,9 @@ def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module])
 
 @contextmanager
 def written_beside(folder: Path) -> Iterator[Path]:
-    """A folder whose files are moved into `folder` when all are written."""
+    """A folder whose files are moved into `folder` when all are written; a stage that resumes removes .*.tmp."""
     folder.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=".saving-", dir=folder))
+    beside = Path(tempfile.mkdtemp(prefix=".saving-", suffix=".tmp", dir=folder))
     try:
         yield beside
         move_into(beside, folder)

@@ -76,7 +76,7 @@ def _graph(encoder: Encoder, folder: Path) -> Graph:
 
 def add_graph(encoder: Encoder, folder: Path, *, int8: bool = False) -> Path:
     """Put a graph into the folder of its model, for installations without torch; gives the graph's folder."""
-    with tempfile.TemporaryDirectory(prefix=".onnx-", dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".onnx-", suffix=".tmp", dir=folder) as scratch:
         export(encoder, made := Path(scratch) / ADDED, int8=int8)
         for path in made.iterdir():  # the model's own folder has the tokenizer, the settings and the weights
             if not path.name.startswith(GRAPH) and path.name != ABOUT:

@@ -398,10 +398,21 @@ class Retriever:
         self, texts: Sequence[str], k: int, systems: Sequence[str | None], filters: Filters | None = None
     ) -> list[list[list[Result]]]:
         """The same by each of several systems; a question is encoded once for all of them."""
+        return self.search_generation(texts, k, systems, filters)[1]
+
+    def search_generation(
+        self, texts: Sequence[str], k: int, systems: Sequence[str | None], filters: Filters | None = None
+    ) -> tuple[int, list[list[list[Result]]]]:
+        """`search_systems`, and the number of the generation that answered: another may be open by now."""
         if k < 1:
             raise RecipeError(f"k = {k}: there is nothing to search", fix="ask for at least 1")
         several = _several(texts)
-        return self._asking(lambda generation: _search(generation, several, k, systems, filters))
+        return self._asking(
+            lambda generation: (
+                generation.description.generation,
+                _search(generation, several, k, systems, filters),
+            )
+        )
 
     def similar(self, passage_id: str, k: int = 10, filters: Filters | None = None) -> list[Result]:
         """The k passages most like a given one, by their vectors; by the words they share where there are none."""

@@ -34,6 +34,7 @@ def make_app(engine: Engine, *, token: str | None = None, more: Sequence[APIRout
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # the address it would redirect to is taken from the request
     )
     model = str(engine.retriever.info().get("model") or "none")
     own = (embed_routes(engine, model), search_routes(engine), page_routes(engine, model))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -89,6 +89,13 @@ class Question:
     filters: Filters = ()
 
 
+class SearchResults(NamedTuple):
+    """The results of a question, one list per system, and the generation of the folder that answered."""
+
+    generation: int
+    lists: list[list[Result]]
+
+
 def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> Filters:
     """Filters as a hashable value."""
     several = {name: (v,) if isinstance(v, str) else tuple(v) for name, v in (filters or {}).items()}
@@ -126,7 +133,7 @@ class Engine:
         lanes = 1 if embedder is not None and embedder.cuda else self._workers
         make = partial(self._batcher, how=how, lanes=lanes)
         self._embeds: Batcher[TextRequest, Embedding] = make("embed", self._embed)
-        self._searches: Batcher[Question, list[list[Result]]] = make("search", self._search)
+        self._searches: Batcher[Question, SearchResults] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
 
@@ -156,7 +163,7 @@ class Engine:
         self.metrics.tokens.inc(sum(item.tokens for item in found))
         return found
 
-    async def search(self, question: Question) -> list[list[Result]]:
+    async def search(self, question: Question) -> SearchResults:
         """The best passages for a question, one list per system."""
         return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
 
@@ -226,22 +233,23 @@ class Engine:
             raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
         return embedder
 
-    def _search(self, questions: list[Question]) -> list[list[list[Result]] | Exception]:
+    def _search(self, questions: list[Question]) -> list[SearchResults | Exception]:
         """Search questions in groups of equal settings; an error fails only the questions of its group."""
-        found: list[list[list[Result]] | Exception] = [[] for _ in questions]
+        found: dict[int, SearchResults | Exception] = {}
         for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
             places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
             k, systems, filters = kind
             texts = [questions[i].text for i in places]
             try:
-                by_system = self.retriever.search_systems(texts, k, systems, dict(filters) or None)
+                generation, by_system = self.retriever.search_generation(
+                    texts, k, systems, dict(filters) or None
+                )
             except Exception as error:
-                for i in places:
-                    found[i] = error
+                found |= dict.fromkeys(places, error)
                 continue
             for i, results in zip(places, zip(*by_system)):
-                found[i] = list(results)
-        return found
+                found[i] = SearchResults(generation, list(results))
+        return [found[i] for i in range(len(questions))]
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
         assert self.reranker is not None, "called only with a reranker"

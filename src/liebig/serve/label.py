@@ -163,7 +163,7 @@ def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
 async def _shown(engine: Engine, labelling: Labelling, number: int) -> dict[str, Any]:
     text = labelling.questions[number]
     systems = tuple(engine.retriever.systems)
-    lists = await engine.search(Question(check_query(text, engine.limits), DEPTH, systems))
+    _, lists = await engine.search(Question(check_query(text, engine.limits), DEPTH, systems))
     grades = labelling.grades.get(key_of(text), {})
     passages = [
         {"id": r.id, "title": r.title, "text": r.text, "doc": r.doc, "relevance": grades.get(r.id)}

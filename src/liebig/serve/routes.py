@@ -259,7 +259,9 @@ def search_routes(engine: Engine) -> APIRouter:
 async def _search(engine: Engine, request: SearchRequest) -> Response:
     query, k = check_query(request.query, engine.limits), check_k(request.k, engine.limits)
     began = time.perf_counter()
-    (results,) = await engine.search(Question(query, k, (request.system,), frozen(request.filters)))
+    generation, (results,) = await engine.search(
+        Question(query, k, (request.system,), frozen(request.filters))
+    )
     took = time.perf_counter() - began
     retriever = engine.retriever
     if request.snippets:
@@ -270,7 +272,7 @@ async def _search(engine: Engine, request: SearchRequest) -> Response:
         {
             "query": query,
             "system": request.system or retriever.system,
-            "generation": retriever.generation,
+            "generation": generation,
             "took_ms": round(took * 1000, 2),
             **({"documents": document_rows(results, rows)} if request.group else {"results": rows}),
         }
@@ -285,7 +287,7 @@ async def _compare(engine: Engine, request: CompareRequest) -> Response:
     )
     began, filters = time.perf_counter(), frozen(request.filters)
     depth = max(DEPTH, k)
-    found = await engine.search(Question(query, depth, tuple(request.systems), filters))
+    generation, found = await engine.search(Question(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
     lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, found, k)
     words = words_of(retriever, query)
@@ -294,7 +296,7 @@ async def _compare(engine: Engine, request: CompareRequest) -> Response:
     return reply(
         {
             "query": query,
-            "generation": retriever.generation,
+            "generation": generation,
             "took_ms": round(took * 1000, 2),
             "depth": depth,
             "words": [asdict(word) for word in words],
