@@ -42,4 +42,4 @@ site: install  ## the documentation as pages, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
-	rm -rf .venv $(OUT) .mypy_cache .ruff_cache
+	rm -rf .venv $(OUT) artefacts .mypy_cache .ruff_cache

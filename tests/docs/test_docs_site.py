@@ -9,6 +9,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+from tests.worlds.browser import VIEWS, faults, keep, watch
 from tests.worlds.docs_pages import ROOT
 
 FETCHED = re.compile(
@@ -57,7 +58,7 @@ def test_the_api_page_has_the_retriever_and_the_recipes_page_every_recipe(site):
 def test_equations_are_mathml(site):
     for path in (site / "methods").glob("*.html"):
         text = path.read_text(encoding="utf-8")
-        assert '<div class="equation"><math' in text, path.name
+        assert re.search('<div class="equation"[^>]*><math', text), path.name
         assert r"\begin{align" not in text, path.name
         assert "images/" in text, path.name
 
@@ -72,19 +73,48 @@ def test_every_paper_has_a_figure_with_a_title_for_light_and_dark(name):
     assert "prefers-color-scheme:dark" in figure
 
 
-@pytest.mark.browser
-def test_search_works_on_files_and_commands_wrap(site):
+@pytest.fixture(scope="module")
+def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto((site / "example.html").as_uri())
-        cut = "[...document.querySelectorAll('pre > code')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
-        assert page.evaluate(cut) == 0
-        page.click(".md-search__input")
-        page.keyboard.type("momentum queue")
-        playwright.expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=60_000)
-        assert "Contriever" in page.locator(".md-search-result__list").inner_text()
-        browser.close()
+        made = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.mark.browser
+def test_search_works_on_files_and_commands_wrap(site, browser):
+    from playwright.sync_api import expect
+
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((site / "example.html").as_uri())
+    cut = "[...document.querySelectorAll('pre > code')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
+    assert page.evaluate(cut) == 0
+    page.click(".md-search__input")
+    page.keyboard.type("momentum queue")
+    expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=60_000)
+    assert "Contriever" in page.locator(".md-search-result__list").inner_text()
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["index", "howto/questions", "methods/cocondenser"])
+@pytest.mark.parametrize("width, scheme", VIEWS)
+def test_it_has_what_a_page_should_have(site, browser, name, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    elsewhere = []
+    page.on(
+        "request", lambda request: request.url.startswith(("file:", "data:")) or elsewhere.append(request.url)
+    )
+    watch(page)
+    page.goto((site / f"{name}.html").as_uri())
+    keep(page, f"docs-{name.rpartition('/')[2]}", width, scheme)
+    assert faults(page) == []
+    assert elsewhere == []
+    if name == "methods/cocondenser":  # it has figures, equations, commands, tables of contents
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+        found = axe.Axe().run(page).response["violations"]
+        assert [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found] == []
+    page.close()

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.worlds.browser import VIEWS, faults, keep, watch
 from tests.worlds.report import make_report, make_world
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-VIEWS = [(1280, "light"), (400, "dark")]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture(params=VIEWS, ids=["wide and light", "narrow and dark"])
+@pytest.fixture(params=VIEWS[::3], ids=["wide and light", "narrow and dark"])
 def page(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Any]:
     width, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -64,6 +64,16 @@ def test_every_plot_is_drawn_and_nothing_is_cut_off(page: Any) -> None:
 def test_the_text_of_plots_has_the_colour_of_the_page(page: Any) -> None:
     colour = page.evaluate("getComputedStyle(document.body).color")
     assert page.eval_on_selector("figure svg text", "one => getComputedStyle(one).fill") == colour
+
+
+@pytest.mark.parametrize("width, scheme", VIEWS)
+def test_it_has_what_a_page_should_have(browser: Any, report: Path, width: int, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    watch(page)
+    page.goto(report.as_uri())
+    keep(page, "report", width, scheme)
+    assert faults(page) == []
+    page.close()
 
 
 def test_it_is_accessible(page: Any) -> None:

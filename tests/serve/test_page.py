@@ -8,6 +8,7 @@ import pytest
 
 from liebig.serve.label import Labelling, label_routes
 from liebig.serve.middleware import Limits
+from tests.worlds.browser import VIEWS, faults, keep, watch
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with Playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="access is checked with axe")
@@ -45,6 +46,7 @@ def blank_page(browser):
         if has_touch not in pages or pages[has_touch].is_closed():
             pages[has_touch] = browser.new_context(has_touch=has_touch).new_page()
             pages[has_touch].set_default_timeout(15_000)
+            watch(pages[has_touch])
         return pages[has_touch]
 
     return blank
@@ -360,6 +362,17 @@ def test_nothing_stands_in_the_way_of_access(open_page, scheme, viewport):
     page.locator("#query").fill("")
     page.wait_for_selector(".welcome")
     assert problems(page) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/", f"/?q={QUESTION}&a=bm25&b=hybrid", "/docs"], ids=["start", "search", "api"]
+)
+@pytest.mark.parametrize("width, scheme", VIEWS)
+def test_it_has_what_a_page_should_have(open_page, path, width, scheme, request):
+    page = open_page(path, viewport={"width": width, "height": 860}, scheme=scheme)
+    page.wait_for_selector(".welcome, .hit, .route")
+    keep(page, f"page-{request.node.callspec.id.split('-')[-1]}", width, scheme)
+    assert faults(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

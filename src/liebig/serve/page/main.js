@@ -128,7 +128,7 @@ function welcome() {
   find("results").replaceChildren(make("div", { class: "welcome" },
     make("p", { class: "lead" }, "Type a question or a few words; results appear as you type."),
     make("p", {}, "BM25 matches words, dense matches meaning, hybrid combines both. Show two side by side to see where they differ."),
-    make("p", {}, "Move through the results with the arrow keys; Enter opens the document with the passage marked.")));
+    make("p", { class: "keyboard" }, "Move through the results with the arrow keys; Enter opens the document with the passage marked.")));
 }
 
 async function start() {
