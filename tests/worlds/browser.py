@@ -1,8 +1,8 @@
 """Pages looked at as people and Lighthouse do: a screenshot for the artefacts, and what a page should have.
 
 Screenshots lie in `artefacts/` of the repository (not tracked; the workflow uploads them), one for each width and
-colour scheme. `faults` are the checks that need no network and no timing: title, language, viewport, description, images
-with a text and a size, one main heading, nothing wider than the window, and nothing that moves while the page loads.
+colour scheme. `faults` are the checks that need no network and no timing: title, language, viewport, description,
+images with a text and a size, one main heading, nothing wider than the window, nothing that moves while it loads.
 """
 
 from __future__ import annotations
