@@ -1,6 +1,7 @@
 """Listwise distillation without labels: what queries are asked against, and what a group holds."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder
+from liebig.search.mine import shared, triples
 from liebig.search.retriever import Retriever
 from tests.builder.test_lessons import model, passages
 
@@ -94,6 +96,20 @@ def test_near_copies_are_left_out_and_so_is_a_query_that_does_not_find_its_passa
     assert listwise.ranked_group("q", "own", {"own": 1.0, "copy": 0.5}, texts) is None
     many = {**scores, **{f"p{n}": 0.75 for n in range(listwise.FOUND)}}
     assert listwise.ranked_group("q", "own", many, {**texts, **dict.fromkeys(many, "x")}) is None
+
+
+def test_a_copy_is_told_by_the_share_of_the_smaller_set_of_triples():
+    by = random.Random(0)
+    own = [str(by.randrange(30)) for _ in range(60)]
+    shares = []
+    for size in (0, 1, 2, 3, 20, 60, 200):
+        for kept in (0.0, 0.5, 0.79, 0.8, 0.81, 0.9, 1.0):
+            words = [word if by.random() < kept else "other" for word in (own * 4)[:size]]
+            share = shared(triples(words), triples(own))
+            shares.append(share)
+            numbers = frozenset(listwise.marks(" ".join(own)))
+            assert listwise.repeats(" ".join(words), numbers) == (share >= listwise.DUPLICATE)
+    assert min(shares) == 0 < listwise.DUPLICATE < max(shares)
 
 
 def test_a_start_is_trained_and_its_mean_reads_texts_as_before(world):

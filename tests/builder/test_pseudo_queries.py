@@ -5,7 +5,7 @@ import pytest
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer
 from liebig.builder import pseudo_queries as made
-from liebig.builder.pseudo_queries import Frequencies, Section
+from liebig.builder.pseudo_queries import Frequencies, Material, Section, Telling
 
 TEXTS = {
     "barley": "Barley grows best in soil with enough nitrogen. The farmer, who knows his fields, adds ash in spring. "
@@ -19,6 +19,10 @@ TEXTS = {
 
 def passages():
     return [Passage(f"{name}-0", text, f"The book of {name}", name) for name, text in TEXTS.items()]
+
+
+def material(passage):
+    return Material(passage, Telling(Frequencies.of([passage]), Analyzer()))
 
 
 def test_every_kind_is_made_of_every_passage():
@@ -46,33 +50,34 @@ def test_no_text_is_a_query_twice():
 
 def test_keywords_are_words_of_the_passage_that_few_passages_have():
     frequencies = Frequencies({"barley": 2, "soil": 3, "frost": 2, "the": 90, "ash": 1}, 100)
+    telling = Telling(frequencies, Analyzer())
     for seed in range(20):
-        words = made.keywords(passages()[0], frequencies, Analyzer(), seed).split()
+        words = made.keywords(Material(passages()[0], telling), seed).split()
         assert made.KEYWORDS[0] <= len(words) <= made.KEYWORDS[1]
         assert set(words) <= {"barley", "soil", "frost"}, "neither common words nor words of one passage"
-    assert made.keywords(Passage("p", "the ash", "", ""), frequencies, Analyzer()) == ""
+    assert made.keywords(Material(Passage("p", "the ash", "", ""), telling)) == ""
 
 
 def test_a_claim_is_a_sentence_or_a_clause_that_is_taken_out_of_the_passage():
     texts = set()
     for seed in range(40):
-        found = made.claim(passages()[1], seed)
+        found = made.claim(material(passages()[1]), seed)
         assert found.cut in TEXTS["steam"]
         assert found.text in found.cut
         assert made.CLAIM[0] <= len(found.text.split()) <= made.CLAIM[1]
         texts.add(found.text)
     assert "nothing in the mill moves at all" in texts, "clauses too"
     alone = Passage("p", "Barley grows best in soil with nitrogen.", "", "")
-    assert made.claim(alone) is None, "nothing would be left"
+    assert made.claim(material(alone)) is None, "nothing would be left"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_span_is_some_words_in_a_row(seed):
     for passage in passages():
-        found = made.span(passage, seed)
+        found = made.span(material(passage), seed)
         assert found in passage.text
         assert made.SPAN[0] <= len(found.split()) <= made.SPAN[1]
-    assert made.span(Passage("p", "too short", "", "")) == ""
+    assert made.span(material(Passage("p", "too short", "", ""))) == ""
 
 
 def test_a_title_of_many_documents_or_many_passages_is_no_query():

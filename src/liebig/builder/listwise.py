@@ -14,13 +14,16 @@ search by each index.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
+from liebig.base.machine import chosen, threads
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
 from liebig.base.records import Group, Judgement, Query
@@ -32,8 +35,9 @@ from liebig.collection.writer import CollectionWriter
 from liebig.evaluation.label_origin import GENERATION
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
-from liebig.search.mine import Triples, shared, triples, words
-from liebig.search.systems import open_system, weighted_by
+from liebig.indexes import open_index
+from liebig.search.mine import triples, words
+from liebig.search.systems import QueryEncoder, of_texts, open_system, weighted_by
 
 SPLIT = "train"
 QUERIES = 10_000  # at most; training sees 7,200 of those that find their passage
@@ -85,7 +89,13 @@ def write_ranked(config: RankedConfig, folder: Folder) -> None:
     queries = list(drills.queries(SPLIT)) if about else []
     texts = {passage.id: passage.text for passage in drills.passages()}
     where = Where(str(config.drills))
-    systems = [open_system(config.bm25), open_system(config.vectors)]
+    device = chosen(None)
+    index = open_index(config.vectors, device=device)
+    # In float32 on a GPU too: the scores of a hybrid are close to each other.
+    systems = [
+        open_system(config.bm25, threads=threads()),
+        of_texts(index, QueryEncoder(index, device=device, half=False)),
+    ]
     fuse = weighted_by(WEIGHT, "minmax")
     with CollectionWriter(folder.path) as writer:
         for passage in drills.passages():
@@ -106,10 +116,21 @@ def write_ranked(config: RankedConfig, folder: Folder) -> None:
     write_lines(folder.path / GENERATION, [json_line({"of_the_corpus": True})])
 
 
-@lru_cache(maxsize=10_000)
-def marks(text: str) -> Triples:
-    """Three words in a row, all of them; candidates come again and again."""
-    return triples(words(text))
+@lru_cache(maxsize=1 << 17)
+def marks(text: str) -> array[int]:
+    """The hashes of three words in a row, all of them: some kilobytes, because candidates come again and again."""
+    return array("q", map(hash, triples(words(text))))
+
+
+def repeats(text: str, own: frozenset[int]) -> bool:
+    """Whether a text has nearly the same triples as another one: at least DUPLICATE of the smaller set."""
+    found = marks(text)
+    smaller = min(len(found), len(own))
+    # Most texts share next to nothing: enough triples that the other one lacks say so, and the rest is not looked at.
+    enough = len(found) - int(DUPLICATE * smaller) + 1
+    if smaller == 0 or own.isdisjoint(found[:enough]):
+        return False
+    return len(own.intersection(found)) / smaller >= DUPLICATE
 
 
 def ranked_group(
@@ -119,17 +140,12 @@ def ranked_group(
     level = scores.get(about)
     if level is None or sum(score > level for score in scores.values()) >= FOUND:
         return None
-    own = marks(texts[about])
-    ordered = sorted((id for id in scores if id != about), key=lambda id: -scores[id])
-    kept: list[str] = []
-    for id in ordered:
-        if len(kept) == CANDIDATES:
-            break
-        if shared(marks(texts[id]), own) < DUPLICATE:
-            kept.append(id)
+    own = frozenset(marks(texts[about]))
+    ordered = sorted((id for id in scores if id != about), key=scores.__getitem__, reverse=True)
+    kept = tuple(islice((id for id in ordered if not repeats(texts[id], own)), CANDIDATES))
     if not kept:
         return None
-    return Group(query, (about,), tuple(kept), (level + BONUS,), tuple(scores[id] for id in kept))
+    return Group(query, (about,), kept, (level + BONUS,), tuple(scores[id] for id in kept))
 
 
 STAGES = (

@@ -22,6 +22,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from liebig.base.records import Passage
@@ -79,70 +80,107 @@ class Frequencies(NamedTuple):
         return math.log(1 + self.total / count)
 
 
+class Telling(dict[str, float]):
+    """How much each word tells (idf); 0 for stop words, and for what is not letters alone."""
+
+    def __init__(self, frequencies: Frequencies, analyzer: Analyzer) -> None:
+        super().__init__()
+        self._frequencies, self._analyzer = frequencies, analyzer
+
+    def __missing__(self, word: str) -> float:
+        is_term = LETTERS.fullmatch(word) and self._analyzer.term(word)
+        self[word] = self._frequencies.idf(word) if is_term else 0.0
+        return self[word]
+
+
+class Material:
+    """A passage that queries are cut from; its words and sentences are looked for once, however often one is cut."""
+
+    def __init__(self, passage: Passage, telling: Telling) -> None:
+        self.passage, self._telling = passage, telling
+
+    @cached_property
+    def salient(self) -> list[str]:
+        """The words that tell most about the passage (tf-idf), in the order of the text."""
+        counts = Counter(words(self.passage.text))
+        scores = [
+            (count * weight, word) for word, count in counts.items() if (weight := self._telling[word]) > 0
+        ]
+        best = {word for _, word in heapq.nlargest(SALIENT, scores)}
+        return [word for word in counts if word in best]
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """All of its sentences."""
+        return [self.passage.text[a:b] for a, b in spans(self.passage.text)]
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """Those that are long enough to ask something, and short enough."""
+        return [part.strip() for part in self.parts if CLAIM[0] <= len(part.split()) <= CLAIM[1]]
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """Those that have enough words for a span."""
+        return [part for part in self.parts if len(part.split()) >= SPAN[0]]
+
+
 def drawn(seed: int, name: str) -> random.Random:
     """Random numbers that depend on a seed and a name alone."""
     return random.Random(hash64(f"{seed} {name}"))
 
 
-def salient(passage: Passage, frequencies: Frequencies, analyzer: Analyzer) -> list[str]:
-    """The words that tell most about a passage (tf-idf), in the order of the text."""
-    counts = Counter(word for word in words(passage.text) if LETTERS.fullmatch(word) and analyzer.term(word))
-    scores = {word: count * frequencies.idf(word) for word, count in counts.items()}
-    best = set(heapq.nlargest(SALIENT, (w for w in scores if scores[w] > 0), key=lambda w: (scores[w], w)))
-    return [word for word in counts if word in best]
-
-
-def keywords(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
+def keywords(material: Material, seed: int = 0) -> str:
     """Some of a passage's most salient words in the order of the text; "" where it has too few."""
-    known = salient(passage, frequencies, analyzer)
+    known = material.salient
     if len(known) < KEYWORDS[0]:
         return ""
-    by = drawn(seed, f"keywords {passage.id}")
+    by = drawn(seed, f"keywords {material.passage.id}")
     chosen = set(by.sample(sorted(known), min(by.randint(*KEYWORDS), len(known))))
     return " ".join(word for word in known if word in chosen)
 
 
-def titled(passage: Passage, frequencies: Frequencies, analyzer: Analyzer, seed: int = 0) -> str:
+def titled(material: Material, seed: int = 0) -> str:
     """A title, and some salient words or words in a row, before or after it; "" where there is no title or no word."""
-    by = drawn(seed, f"titled {passage.id}")
+    by, title = drawn(seed, f"titled {material.passage.id}"), material.passage.title
+    if LETTERS.search(title) is None:
+        return ""
     if by.random() < 0.6:
-        known = salient(passage, frequencies, analyzer)
+        known = material.salient
         some = by.sample(sorted(known), min(by.randint(*WITH_TITLE), len(known)))
     else:
-        row = span(passage, seed).split()
+        row = span(material, seed).split()
         some = row[: by.randint(*ROW_WITH_TITLE)]
-    if not (some and LETTERS.search(passage.title)):
+    if not some:
         return ""
-    parts = [passage.title, " ".join(some)]
+    parts = [title, " ".join(some)]
     return " ".join(parts if by.random() < 0.5 else reversed(parts))
 
 
-def sentences(passage: Passage) -> list[str]:
-    """The sentences of a passage that are long enough to ask something, and short enough."""
-    found = (passage.text[a:b].strip() for a, b in spans(passage.text))
-    return [sentence for sentence in found if CLAIM[0] <= len(sentence.split()) <= CLAIM[1]]
+def sentence(material: Material, seed: int = 0) -> str:
+    """One of its sentences; "" where none is long or short enough."""
+    own = material.sentences
+    return drawn(seed, f"sentence {material.passage.id}").choice(own) if own else ""
 
 
-def claim(passage: Passage, seed: int = 0) -> Question | None:
+def claim(material: Material, seed: int = 0) -> Question | None:
     """A sentence, or half of the time a clause of it, with the sentence to take out; None if nothing would be left."""
-    own = sentences(passage)
-    if not own or len(spans(passage.text)) < 2:
+    own, id = material.sentences, material.passage.id
+    if not own or len(material.parts) < 2:
         return None
-    by = drawn(seed, f"claim {passage.id}")
+    by = drawn(seed, f"claim {id}")
     sentence = by.choice(own)
     clauses = [part for part in CLAUSE.split(sentence) if len(part.split()) >= CLAIM[0]]
     text = by.choice(clauses) if clauses and by.random() < 0.5 else sentence
-    return Question(text.strip(" .,;:"), (passage.id,), "claim", sentence)
+    return Question(text.strip(" .,;:"), (id,), "claim", sentence)
 
 
-def span(passage: Passage, seed: int = 0) -> str:
+def span(material: Material, seed: int = 0) -> str:
     """Some words in a row, of one sentence where it has that many; "" where the passage is too short."""
-    by = drawn(seed, f"span {passage.id}")
-    parts = [passage.text[a:b].split() for a, b in spans(passage.text)]
-    long = [part for part in parts if len(part) >= SPAN[0]]
-    if not long:
+    if not material.rows:
         return ""
-    part = by.choice(long)
+    by = drawn(seed, f"span {material.passage.id}")
+    part = by.choice(material.rows).split()
     count = min(by.randint(*SPAN), len(part))
     begin = by.randint(0, len(part) - count)
     return " ".join(part[begin : begin + count])
@@ -184,13 +222,10 @@ def cut_queries(
 
     A kind that the corpus does not have (titles) leaves its share to the others.
     """
-    frequencies = Frequencies.of(passages)
-    makers = {
-        "titled": lambda p, s: titled(p, frequencies, analyzer, s),
-        "keywords": lambda p, s: keywords(p, frequencies, analyzer, s),
-        "sentence": lambda p, s: drawn(s, f"sentence {p.id}").choice(sentences(p) or [""]),
-    }
-    some = heapq.nsmallest(most, passages, key=lambda p: hash64(f"{seed} {p.id}"))
+    telling = Telling(Frequencies.of(passages), analyzer)
+    makers = {"titled": titled, "keywords": keywords, "sentence": sentence}
+    chosen = heapq.nsmallest(most, passages, key=lambda p: hash64(f"{seed} {p.id}"))
+    some = [Material(passage, telling) for passage in chosen]
     made: dict[str, list[Question]] = {kind: [] for kind in shares}
     seen: set[str] = set()
     for number in range(ROUNDS):
@@ -198,11 +233,11 @@ def cut_queries(
         if sum(map(len, made.values())) >= most * len(shares):
             break
         for kind in lacking:
-            for passage in some:
-                text = makers[kind](passage, seed + number)
+            for material in some:
+                text = makers[kind](material, seed + number)
                 if text and text.casefold() not in seen:
                     seen.add(text.casefold())
-                    made[kind].append(Question(text, (passage.id,), kind))
+                    made[kind].append(Question(text, (material.passage.id,), kind))
     there = {kind: share for kind, share in shares.items() if made[kind]}
     total = sum(there.values())
     kept = [q for kind, share in there.items() for q in made[kind][: math.ceil(most * share / total)]]
@@ -213,17 +248,17 @@ def pseudo_queries(
     passages: Sequence[Passage], sections: Iterable[Section], analyzer: Analyzer, seed: int = 0
 ) -> list[Question]:
     """Queries of every kind, no text twice; one of each kind about a passage alone."""
-    frequencies = Frequencies.of(passages)
+    telling = Telling(Frequencies.of(passages), analyzer)
     made = [*titles(passages), *headings(sections, {p.id: p for p in passages}, seed)]
     for passage in passages:
-        about = (passage.id,)
-        if text := keywords(passage, frequencies, analyzer, seed):
+        material, about = Material(passage, telling), (passage.id,)
+        if text := keywords(material, seed):
             made.append(Question(text, about, "keywords"))
-        if (found := claim(passage, seed)) is not None:
+        if (found := claim(material, seed)) is not None:
             made.append(found)
-        if text := span(passage, seed):
+        if text := span(material, seed):
             made.append(Question(text, about, "span"))
-        if own := sentences(passage):
-            made.append(Question(drawn(seed, f"sentence {passage.id}").choice(own), about, "sentence"))
+        if text := sentence(material, seed):
+            made.append(Question(text, about, "sentence"))
     seen: set[str] = set()
     return [q for q in made if not (q.text.casefold() in seen or seen.add(q.text.casefold()))]  # type: ignore[func-returns-value]

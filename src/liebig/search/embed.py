@@ -415,7 +415,7 @@ class Embedder:
 
     def reading(self, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> Embedder:
         """The same model, reading texts in another way."""
-        return Embedder(self._encoder, passage, query, unit=unit, folder=self.folder)
+        return Embedder(self._encoder, passage, query, unit=unit, half=self.half, folder=self.folder)
 
     @property
     def reader(self) -> TextReader:

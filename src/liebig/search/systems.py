@@ -16,7 +16,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
 QueryVectors = Callable[[Sequence[Query]], NDArray[np.float32]]  # from queries to their vectors, Q x D
 SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
+KNOWN_IDS = (
+    1 << 16
+)  # ids of an index kept as strings: looking one up on disk takes some microseconds, for every hit
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
@@ -82,10 +86,11 @@ class Lexical(System):
 
     def __init__(self, index: BM25, threads: int = 1, mask: NDArray[np.bool_] | None = None) -> None:
         self.name, self.index, self.threads, self._mask = "bm25", index, threads, mask
+        self._id = lru_cache(KNOWN_IDS)(index.id)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         texts, depth = [query.text for query in queries], within(k, self.index)
-        return named(self.index.search(texts, depth, self.threads, self._mask), self.index.id)
+        return named(self.index.search(texts, depth, self.threads, self._mask), self._id)
 
     def among(self, passing: Passing) -> System:
         mask = passing.mask(self.name, [segment.ids for segment in self.index.segments])
@@ -106,15 +111,16 @@ class Dense(System):
         name: str = "dense",
     ) -> None:
         self.name, self.index, self._vectors, self._numbers = name, index, vectors, numbers
+        self._id = lru_cache(KNOWN_IDS)(index.id)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         vectors = self._vectors(queries)
         if self._numbers is None:
-            return named(self.index.search(vectors, within(k, self.index)), self.index.id)
+            return named(self.index.search(vectors, within(k, self.index)), self._id)
         shards = self.index.stored()
         assert shards is not None, "`among` says so"
         depth = max(1, min(k, len(self._numbers)))
-        return named(exact_cpu.search_numbers(vectors, shards, depth, self._numbers), self.index.id)
+        return named(exact_cpu.search_numbers(vectors, shards, depth, self._numbers), self._id)
 
     def among(self, passing: Passing) -> System | None:
         """Where the vectors are stored here, and those that pass are not too many."""
@@ -138,10 +144,11 @@ class QueryEncoder:
         model: str | Path | None = None,
         device: str | None = None,
         query_length: int | None = None,
+        half: bool | None = None,
     ) -> None:
         self._model = model if model is not None else index.model
         self._width, self._about, self._device = index.width, index.about, device
-        self._query_length = query_length
+        self._query_length, self._half = query_length, half
         self._embedder: Embedder | None = None
         self._lock = Lock()
 
@@ -161,7 +168,9 @@ class QueryEncoder:
             raise RecipeError("the index does not say which model made it", fix="name one with --model")
         from liebig.search.embed import Embedder  # which BM25 does without
 
-        made = Embedder.load(Path(self._model), self._device, query_length=self._query_length)
+        made = Embedder.load(
+            Path(self._model), self._device, query_length=self._query_length, half=self._half
+        )
         if made.width != self._width:
             raise DataError(
                 f"the model makes vectors of width {made.width}, the index holds {self._width}",
@@ -272,7 +281,7 @@ def reciprocal_rank(
     for weight, hits in zip(weights or [1.0] * len(lists), lists):
         for rank, (id, _) in enumerate(hits, 1):
             total[id] = total.get(id, 0.0) + weight / (damping + rank)
-    return _ordered(total)
+    return _ordered(total.items())
 
 
 def weighted(
@@ -288,15 +297,15 @@ def weighted(
     list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
     is divided by its best score. A passage that a system did not find gets that system's lowest score.
     """
-    total: dict[str, float] = dict.fromkeys((id for hits in lists for id, _ in hits), 0.0)
+    ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
+    totals = [0.0] * len(ids)
     for weight, hits, spread in zip(weights, lists, spreads or [None] * len(lists)):
         if not hits:
             continue
         scores, lowest = _normalised([score for _, score in hits], norm, spread)
-        own = dict(zip((id for id, _ in hits), scores))
-        for id in total:
-            total[id] += weight * float(own.get(id, lowest))
-    return _ordered(total)
+        own = dict(zip([id for id, _ in hits], scores)).get
+        totals = [total + weight * own(id, lowest) for id, total in zip(ids, totals)]
+    return _ordered(zip(ids, totals))
 
 
 def _normalised(
@@ -308,13 +317,13 @@ def _normalised(
         # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
         lowest = 0.0 if spread is None and len(values) < DEPTH else values.min()
         unit = values.max() if spread is None else spread
-        return list((values - lowest) / unit if unit > 0 else np.zeros(len(values))), 0.0
+        return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
     if norm == "zscore":
         deviation = values.std()
         values = (values - values.mean()) / (deviation if deviation > 0 else 1.0)
-        return list(values), float(values.min()) if deviation > 0 else -1.0
+        return values.tolist(), float(values.min()) if deviation > 0 else -1.0
     span = values.max() - values.min()
-    return list((values - values.min()) / span if span > 0 else np.ones(len(values))), 0.0
+    return ((values - values.min()) / span if span > 0 else np.ones(len(values))).tolist(), 0.0
 
 
 def spread_at(hits: Hits) -> float:
@@ -323,8 +332,8 @@ def spread_at(hits: Hits) -> float:
     return SPREAD_TIMES * (scores[0] - scores[-1]) if scores else 0.0
 
 
-def _ordered(total: dict[str, float]) -> Hits:
-    return sorted(total.items(), key=lambda pair: -pair[1])
+def _ordered(totals: Iterable[tuple[str, float]]) -> Hits:
+    return sorted(totals, key=itemgetter(1), reverse=True)
 
 
 def weighted_by(weight: float, norm: Norm, sentences: float = 0.0, spread: float = 1.0) -> Fuse:
