@@ -24,7 +24,7 @@ FLOORS = [
     {"search"},
     {"evaluation"},
     {"builder"},
-    {"serve", "doctor", "export", "integrations", "demo"},
+    {"serve", "export", "integrations", "demo"},
     {"commands"},
     {"api"},
     {"cli", "__main__"},

@@ -12,8 +12,8 @@ from liebig.builder import check
 from liebig.builder.check import Choice
 from liebig.builder.update import update
 from liebig.commands import STAGES
+from liebig.commands.doctor import examine
 from liebig.commands.encode import EncodeConfig, Item, sentence_items
-from liebig.doctor.folder_check import examine
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by

@@ -11,10 +11,8 @@ from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
 from liebig.cli import make_app
 from liebig.commands import STAGES
-from liebig.commands.doctor import findings
+from liebig.commands.doctor import examine, findings, index_alone, machine
 from liebig.commands.index import IndexConfig, run as run_index
-from liebig.doctor.folder_check import examine, index_alone
-from liebig.doctor.machine_check import machine
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.vectors.vector_folder import write_shard, write_summary

@@ -154,7 +154,7 @@ def served_ids(
 
 
 def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[int]]]) -> list[list[int]]:
-    from liebig.doctor.vector_check import StoredSample, compare
+    from liebig.commands.doctor import StoredSample, compare
 
     seen.clear()
     compare(encoder, StoredSample(PASSAGES, np.zeros((len(PASSAGES), 32), np.float32), "fp32"), about)

@@ -1,24 +1,377 @@
-"""`liebig doctor`: the machine, and a folder where one is named."""
+"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a folder, if one is given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
+import numpy as np
+import torch
 import typer
+from numpy.typing import NDArray
 
-from liebig.base.errors import DataError
+from liebig import encoders
+from liebig.base import workspace
+from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.json_output import print_json
-from liebig.doctor.machine_check import Finding
+from liebig.base.machine import cores
+from liebig.base.records import Passage, Title
+from liebig.base.rng import permute
+from liebig.bm25.search import BM25
+from liebig.collection.collection import Collection
+from liebig.indexes import open_index
+from liebig.indexes.base import Index
+from liebig.model.attention import varlen_kernel, varlen_runs
+from liebig.model.encoder import Encoder
+from liebig.search.embed import Embedder
+from liebig.search.retriever_folder import NAME, PARTS, RetrieverDescription, read
+from liebig.search.systems import layouts_of
+from liebig.vectors.vector_folder import Shard, starts
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; `fix` where something is wrong."""
+
+    name: str
+    what: str
+    good: bool = True
+    fix: str = ""
+
+    def __str__(self) -> str:
+        fix = f" To fix it: {self.fix}." if self.fix else ""
+        return f"{'ok   ' if self.good else 'WRONG'}  {self.name}: {self.what}.{fix}"
+
+
+GIB = 2**30
+HEAD = 64  # width of a usual attention head
+EXTRAS = {
+    "pypdf": "reading PDF", "pymilvus": "Milvus", "onnxruntime": "ONNX", "fastapi": "liebig serve",
+    "sentence_transformers": "comparison", "langchain_core": "LangChain", "llama_index": "LlamaIndex",
+    "pyarrow": "Parquet", "mcp": "liebig mcp",
+}  # fmt: skip
+
+
+def machine() -> Iterator[Finding]:
+    """Versions, processor, GPUs, attention, extras, bundled encoders."""
+    versions = ", ".join(f"{name} {version}" for name, version in workspace.versions().items())
+    yield Finding("versions", versions)
+    yield Finding("processor", f"{platform.machine()}, {cores()} cores for this process, {_memory()}")
+    yield from _gpus()
+    there = [f"{package} ({use})" for package, use in EXTRAS.items() if find_spec(package) is not None]
+    yield Finding("extras", ", ".join(there) or "none")
+    yield Finding("encoders", ", ".join(encoders.PREFIX + name for name in encoders.names()) or "none")
+
+
+def _memory() -> str:
+    """Total memory, where the system tells."""
+    path = Path("/proc/meminfo")
+    if not path.is_file():
+        return "memory unknown"
+    first = path.read_text(encoding="ascii").split("\n")[0]
+    return f"{int(first.split()[1]) * 1024 / GIB:.0f} GiB of memory"
+
+
+def _gpus() -> Iterator[Finding]:
+    if not torch.cuda.is_available():
+        yield Finding("GPU", "torch finds none")
+        yield Finding("attention", attention(torch.device("cpu"), torch.float32))
+        return
+    for number in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(number)
+        yield Finding("GPU", f"{found.name}, {found.total_memory / GIB:.0f} GiB")
+        yield Finding("attention", attention(torch.device("cuda", number), torch.bfloat16))
+
+
+def attention(device: torch.device, dtype: torch.dtype) -> str:
+    """The path that attention takes on a device, in words."""
+    if varlen_runs(device, dtype, HEAD):
+        return f"{device.type} in {dtype}: torch's variable-length kernel, without padding"
+    if device.type == "cpu":
+        return "cpu in float32: products sequence by sequence when encoding, buckets of one length and SDPA in training"
+    missing = (
+        "this torch has no variable-length kernel"
+        if varlen_kernel() is None
+        else "the GPU is older than Ampere"
+    )
+    return f"{device.type} in {dtype}: buckets of one length and SDPA, because {missing}"
+
+
+# A retriever's folder: hashes, counts, vectors against the model, recall of an approximate index.
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Everything about a folder; what cannot be opened is a finding, not an end."""
+    description = read(folder)
+    yield Finding(
+        NAME,
+        f"generation {description.generation}, {description.system}, weight of BM25 {description.weight:g}",
+    )
+    broken = []
+    for part in PARTS:
+        name = getattr(description, part)
+        if name is not None:
+            finding = _hashes(folder / name)
+            broken += [] if finding.good else [part]
+            yield finding
+    if "collection" not in broken:
+        yield from _contents(folder, description, broken)
+
+
+def _hashes(path: Path) -> Finding:
+    """A stage's folder against its manifest; one that no stage wrote has no hashes to hold it against."""
+    if not path.is_dir():
+        return Finding(path.name, "is missing", False, "build again")
+    if not (path / workspace.MANIFEST).is_file():
+        return Finding(path.name, "exists, but has no manifest to check it against")
+    try:
+        manifest = workspace.verify(path)
+    except WorkspaceError as error:
+        return Finding(path.name, error.what, False, error.fix or "build again")
+    size = sum(manifest.sizes.values())
+    return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, all hashes match")
+
+
+def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[str]) -> Iterator[Finding]:
+    """What is in the parts that are whole."""
+    collection = Collection(folder / description.collection)
+    if description.bm25 is not None and "bm25" not in broken:
+        yield from _told("BM25", _words(folder / description.bm25, collection))
+    if description.index is not None and "index" not in broken:
+        model = None if description.model is None else folder / description.model
+        yield from _told("index", _dense(folder / description.index, collection, model))
+    if description.sentences is not None and "sentences" not in broken:
+        index = open_index(folder / description.sentences, hashes=False)
+        yield from _told("sentences", iter([_counted("sentences", index, collection.count("passages"))]))
+
+
+def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings; an error that ends them is the last."""
+    try:
+        yield from findings
+    except LiebigError as error:
+        yield Finding(name, error.what, False, error.fix or "build again")
+
+
+def _words(path: Path, collection: Collection) -> Iterator[Finding]:
+    found, count = len(BM25.open(path, hashes=False)), collection.count("passages")
+    good = found == count
+    yield Finding("BM25", f"{found:,} of {count:,} passages", good, "" if good else "liebig update")
+
+
+def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
+    index = open_index(path, hashes=False)
+    yield _counted("index", index, collection.count("passages"))
+    if model is not None:
+        yield _compared(index, collection, model)
+    yield _recall(index)
+
+
+def _counted(name: str, index: Index, count: int) -> Finding:
+    pieces = bool(index.about.get("pieces"))
+    good = len(index) >= count if pieces else len(index) == count
+    of = f"of pieces of {count:,} passages" if pieces else f"of {count:,} passages"
+    return Finding(name, f"{len(index):,} vectors {of}", good, "" if good else "liebig update")
+
+
+def _compared(index: Index, collection: Collection, model: Path) -> Finding:
+    shards = index.stored()
+    if shards is None:
+        return Finding("vectors", f"kept by {index.kind}, not on disk; not compared with the model")
+    try:
+        encoder = Encoder.load(model)
+    except ModelError as error:
+        return Finding("model", error.what, False, error.fix or "build again")
+    pieces = bool(index.about.get("pieces"))
+    stored = sample(shards, collection.passage, pieces)
+    return compare(encoder, stored, index.about)
+
+
+def _recall(index: Index) -> Finding:
+    """What an approximate index misses, measured now."""
+    text, good = index.check()
+    return Finding("recall", text, good, "" if good else "index again")
+
+
+def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding]:
+    """An index without a retriever's folder: its vectors against a collection and a model."""
+    finding = _hashes(path)
+    yield finding
+    if not finding.good:
+        return
+    index = open_index(path, hashes=False)
+    chosen = model or index.model
+    if chosen is None:
+        raise LiebigError(
+            "the index does not say which model made it", file=path, fix="name one with --model"
+        )
+    if not chosen.is_dir():
+        raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
+    yield _compared(index, Collection(texts), chosen)
+    yield _recall(index)
+
+
+# Do the vectors of an index come from its model? A sample is encoded again and compared with what is stored. Where they
+# differ, the usual mistakes are tried on the same texts: another pooling, a prompt added or missing, titles left out,
+# vectors scaled to length 1 or not. The one that fits is named. Cost: one encoding of the sample, and about twenty more
+# where they differ.
+
+Floats = NDArray[np.float32]
+SAMPLE = 20
+ALIKE = {"fp32": 0.9999, "fp16": 0.9995, "int8": 0.995, "binary": 0.95}  # cosine, of signs for binary
+SCALE = {"fp32": 0.001, "fp16": 0.005, "int8": 0.03, "binary": np.inf}  # relative difference of norms
+POOLINGS = ("mean", "cls", "max")
+
+
+@dataclass(frozen=True)
+class EncodingSettings:
+    """How a text becomes a vector."""
+
+    pooling: str
+    prompt: str
+    title: Title
+    unit: bool
+
+    def differences(self, other: EncodingSettings) -> list[str]:
+        """In words, what the other does otherwise."""
+        words = {
+            "pooling": (f"{other.pooling} pooling", f"{self.pooling}"),
+            "prompt": (f"the prompt {other.prompt!r}", f"{self.prompt!r}"),
+            "title": (f"titles {_titled(other.title)}", _titled(self.title)),
+            "unit": (f"vectors {_scaled(other.unit)}", _scaled(self.unit)),
+        }  # fmt: skip
+        return [
+            f"{there} (not {here})"
+            for name, (there, here) in words.items()
+            if getattr(self, name) != getattr(other, name)
+        ]
+
+
+def _scaled(unit: bool) -> str:
+    return "of length 1" if unit else "as they come"
+
+
+def _titled(title: Title) -> str:
+    return {"space": "before the text", "separator": "before the text and a separator", "no": "left out"}[
+        title
+    ]
+
+
+@dataclass(frozen=True)
+class StoredSample:
+    """Some vectors of an index, with the passages they stand for."""
+
+    passages: Sequence[Passage]
+    vectors: Floats
+    type: str
+
+    def fits(self, vectors: Floats) -> bool:
+        """Whether these are the stored ones, up to how they are stored."""
+        return self.likeness(vectors) >= ALIKE[self.type] and self.scale(vectors) <= SCALE[self.type]
+
+    def likeness(self, vectors: Floats) -> float:
+        """The mean cosine, of signs for binary vectors."""
+        a, b = (np.sign(x) if self.type == "binary" else x for x in (self.vectors, vectors))
+        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        return float(np.mean(np.einsum("nd,nd->n", a, b) / np.maximum(norms, 1e-12)))
+
+    def scale(self, vectors: Floats) -> float:
+        """How far norms differ, relative."""
+        a, b = (np.linalg.norm(x, axis=1) for x in (self.vectors, vectors))
+        return float(np.median(np.abs(a - b) / np.maximum(b, 1e-12)))
+
+
+def sample(shards: Sequence[Shard], passage: Callable[[str], Passage], pieces: bool) -> StoredSample:
+    """Vectors drawn from all over an index; of a passage with several, the first."""
+    firsts, found, rows = starts(shards), [], []
+    for draw in range(min(SAMPLE * 8, firsts[-1])):
+        number = int(permute(draw, firsts[-1], 0))
+        place = int(np.searchsorted(firsts, number, side="right")) - 1
+        shard, row = shards[place], number - firsts[place]
+        id = shard.ids[row]
+        if row in shard.deleted or (pieces and not id.endswith("#0")):
+            continue
+        found.append(passage(id.removesuffix("#0") if pieces else id))
+        rows.append(shard.vectors[row : row + 1].decode()[0])
+        if len(found) == SAMPLE:
+            break
+    return StoredSample(found, np.array(rows, np.float32), shards[0].vectors.type if shards else "fp32")
+
+
+def compare(encoder: Encoder, stored: StoredSample, about: Mapping[str, Any]) -> Finding:
+    """Encode the sample as the index says, and say what is wrong where it does not fit."""
+    name = "vectors"
+    if not stored.passages:
+        return Finding(name, "nothing to compare")
+    if encoder.width != stored.vectors.shape[1]:
+        what = f"the model makes {encoder.width} numbers a text, the index holds {stored.vectors.shape[1]}"
+        return Finding(name, what, False, "name the model the index was made with, or encode again")
+    if about.get("long") == "mean":
+        return Finding(name, "vectors are means over pieces of long texts; not compared")
+    passage, _ = layouts_of(encoder, about)
+    encoder.use(max_length=passage.length)
+    said = EncodingSettings(
+        encoder.pooling, str(about.get("prompt", "passage")), passage.title, bool(about.get("unit"))
+    )
+    vectors = encoded(encoder, stored.passages, said)
+    if stored.fits(vectors):
+        what = f"{len(stored.passages)} passages encoded again fit the index, cosine {stored.likeness(vectors):.4f}"
+        return Finding(name, what)
+    return _diagnosed(encoder, stored, said, stored.likeness(vectors))
+
+
+def _diagnosed(encoder: Encoder, stored: StoredSample, said: EncodingSettings, likeness: float) -> Finding:
+    for other in _others(encoder, said):
+        if stored.fits(encoded(encoder, stored.passages, other)):
+            found = " and ".join(said.differences(other))
+            return Finding(
+                "vectors",
+                f"the index was made with {found}",
+                False,
+                "encode again, or use the model as it was then",
+            )
+    what = (
+        f"{len(stored.passages)} passages encoded again have cosine {likeness:.3f} with the index, "
+        "and no usual mistake explains it"
+    )
+    return Finding(
+        "vectors", what, False, "encode again with this model, or find the one the index was made with"
+    )
+
+
+def _others(encoder: Encoder, said: EncodingSettings) -> Iterator[EncodingSettings]:
+    """Ways to make a vector, those with fewest differences first."""
+    names = [name for name in (said.prompt, "", "passage", "query", *encoder.prompts)
+             if name in ("", "passage", "query", *encoder.prompts)]  # fmt: skip
+    unlike: dict[str, str] = {}
+    for name in names:
+        unlike.setdefault(encoder.prompt_text(name), name)
+    every = [
+        EncodingSettings(*parts)
+        for parts in product(POOLINGS, unlike.values(), get_args(Title), (False, True))
+    ]
+    yield from sorted((m for m in every if m != said), key=lambda m: len(said.differences(m)))
+
+
+def encoded(encoder: Encoder, passages: Sequence[Passage], making: EncodingSettings) -> Floats:
+    """Vectors of passages with these settings; the encoder is left as it was."""
+    before, encoder.pooling = encoder.pooling, making.pooling
+    try:
+        layout = replace(encoder.layout_for("passage", making.prompt), title=making.title)
+        return Embedder(encoder, layout, unit=making.unit).vectors(passages, "passage")
+    except LiebigError:
+        return np.zeros((len(passages), encoder.width), np.float32)
+    finally:
+        encoder.pooling = before
 
 
 def findings(folder: Path | None, texts: Path | None, model: Path | None) -> Iterator[Finding]:
     """Everything that is looked at, in order."""
-    from liebig.doctor.folder_check import examine, index_alone
-    from liebig.doctor.machine_check import machine
-    from liebig.search.retriever_folder import NAME
-
     yield from machine()
     if folder is None:
         return

@@ -1,1 +1,0 @@
-"""`liebig doctor`: checks of the installation and of a folder."""
