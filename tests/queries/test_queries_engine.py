@@ -12,9 +12,8 @@ from liebig.base import rng
 from liebig.base.errors import ResourceError
 from liebig.collection.lookup import hash_all
 from liebig.queries import sampling as cache
-from liebig.queries.decoders import PlainDecoder
 from liebig.queries.decoding import Engine, Method, by_padded_budget, passage_keys, uniform
-from liebig.queries.generator import Generator, Settings, from_encoder
+from liebig.queries.generator import Generator, PlainDecoder, Settings, from_encoder
 from tests.worlds.queries import passage, tokenizer
 
 CPU = torch.device("cpu")

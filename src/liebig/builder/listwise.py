@@ -32,10 +32,10 @@ from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder.pseudo_queries import cut_queries
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
-from liebig.evaluation.label_origin import GENERATION
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
 from liebig.indexes import open_index
+from liebig.queries.labelled_pairs import GENERATION
 from liebig.search.mine import triples, words
 from liebig.search.systems import QueryEncoder, of_texts, open_system, weighted_by
 

@@ -41,9 +41,9 @@ from liebig.builder.cutting import GENERATED, SECTIONS
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
-from liebig.evaluation.label_origin import GENERATION
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
+from liebig.queries.labelled_pairs import GENERATION
 from liebig.text.sentences import spans
 
 QUESTIONS, PAIRS, HELD = "questions.jsonl", "pairs", "held-out.txt"

@@ -7,10 +7,14 @@ generation.json                                           counts, and which labe
 
 from __future__ import annotations
 
+import json
 import shutil
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,19 +25,129 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Passage, Title
-from liebig.base.workspace import Folder
+from liebig.base.workspace import Folder, atomic_write
 from liebig.bm25.doc2query import GeneratedQueries
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
-from liebig.queries.consistency import Keeps, by_bm25, by_run, query_id
+from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator
-from liebig.queries.labelled_pairs import ABOUT, GENERATED, draw, labels_of
-from liebig.queries.shards import Shards, Writer
+from liebig.queries.labelled_pairs import GENERATED, GENERATION, draw, labels_of
 from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
+
+# Shards of generated queries: each is made once, by one process, and is a whole file or none.
+#
+# Shard s holds the passages s * size … in the order of the collection and is made by process s mod W. While one is
+# written, the next is prepared and the last one finished in threads, so a GPU does not wait for a tokenizer.
+
+Passages = Sequence[Passage]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """How passages become queries: prepared and finished in threads, written in between; `journal` is a shard's own."""
+
+    write: Callable[[Passages, Any, Path], Any]
+    prepare: Callable[[Passages], Any] = lambda passages: None
+    finish: Callable[[Any], list[list[str]]] = lambda found: list(found)
+    numbers: Callable[[Any], list[list[int]]] | None = (
+        None  # what queries are numbered by, if not by their places
+    )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where shards lie, how large they are, and what is done to their queries."""
+
+    folder: Path
+    size: int
+    world: World
+    keeps: Keeps | None = None
+    duplicates: bool = False
+
+    def make(self, passages: Iterable[Passage], writer: Writer, total: int) -> None:
+        """Make those of this process that are not there yet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Progress("generate", total, "passages") as bar, ThreadPoolExecutor(2) as pool:
+            ahead = self._prepared(passages, writer, bar, pool)
+            finishing: Future[None] | None = None
+            for number, some, prepared in ahead:
+                found = writer.write(some, prepared.result(), self.journal(number))
+                if finishing is not None:
+                    finishing.result()
+                finishing = pool.submit(self._finish, number, some, found, writer)
+                bar.advance(len(some))
+            if finishing is not None:
+                finishing.result()
+
+    def _prepared(
+        self, passages: Iterable[Passage], writer: Writer, bar: Progress, pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[int, Passages, Future[Any]]]:
+        """Shards to be made, each with its preparation under way, one ahead."""
+        waiting: tuple[int, Passages, Future[Any]] | None = None
+        for number, some in self._mine(passages):
+            if self.file(number).is_file():
+                bar.advance(len(some))
+                continue
+            coming = (number, some, pool.submit(writer.prepare, some))
+            if waiting is not None:
+                yield waiting
+            waiting = coming
+        if waiting is not None:
+            yield waiting
+
+    def _mine(self, passages: Iterable[Passage]) -> Iterator[tuple[int, Passages]]:
+        stream, number = iter(passages), 0
+        while some := list(islice(stream, self.size)):
+            if number % self.world.size == self.world.rank:
+                yield number, some
+            number += 1
+
+    def _finish(self, number: int, passages: Passages, found: Any, writer: Writer) -> None:
+        """Clean, filter and store a shard; its first line holds the counts."""
+        counts: Counter[str] = Counter()
+        named: list[Named] = []
+        numbers = None if writer.numbers is None else writer.numbers(found)
+        for i, (passage, queries) in enumerate(zip(passages, writer.finish(found))):
+            for n, (place, text) in enumerate(clean(queries, counts, duplicates=self.duplicates)):
+                named.append((passage.id, n if numbers is None else numbers[i][place], text))
+        kept = self._filtered(named, counts)
+        rows: dict[str, list[tuple[int, str]]] = {passage.id: [] for passage in passages}
+        for name, n, query in kept:
+            rows[name].append((n, query))
+        lines = [json_line(dict(counts))]
+        lines += [
+            json_line({"passage": id, "queries": [q for _, q in row], "numbers": [n for n, _ in row]})
+            for id, row in rows.items()
+        ]
+        atomic_write(self.file(number), ("\n".join(lines) + "\n").encode("utf-8"))
+        self.journal(number).unlink(missing_ok=True)
+
+    def _filtered(self, named: list[Named], counts: Counter[str]) -> list[Named]:
+        if self.keeps is None or not named:
+            return named
+        kept = [one for one, keep in zip(named, self.keeps(named)) if keep]
+        counts["inconsistent"] += len(named) - len(kept)
+        return kept
+
+    def file(self, number: int) -> Path:
+        """Where a shard lies."""
+        return self.folder / f"{number:05d}.jsonl"
+
+    def journal(self, number: int) -> Path:
+        """Where answers are kept that came one by one, until their shard is whole."""
+        return self.folder / f"{number:05d}.journal"
+
+    def read(self, counts: Counter[str]) -> Iterator[dict[str, Any]]:
+        """The rows of all shards in order; their counts are added up."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with path.open(encoding="utf-8") as file:
+                counts.update(json.loads(next(file)))
+                for line in file:
+                    yield json.loads(line)
 
 
 class SampleMethod(Config):
@@ -400,7 +514,7 @@ def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about
             f"none of {counts['passages']:,} passages has a query left" + (f": {said}" if said else ""),
             fix="see whether queries, and the filter's run or index, are of this collection's passages",
         )
-    folder.write_json(ABOUT, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
+    folder.write_json(GENERATION, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
     Progress("generate").say(
         f"{counts['kept']:,} queries for {counts['passages']:,} passages"
         + (f"; left out: {said}" if said else "")

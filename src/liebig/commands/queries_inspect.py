@@ -1,20 +1,189 @@
-"""`liebig queries inspect`: generated queries side by side, as a table, examples and a page."""
+"""`liebig queries inspect`: generated queries side by side, as a table, examples and a page.
+
+For each folder: how many queries and how long, how many of their words stand in the passage (lexical overlap), how many
+occur for several passages, and, with a BM25 index, how many find their passage. Several folders (other generators, the
+human queries) are shown for the same passages. The passages are drawn by seed, so nothing is selected.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
 
+import numpy as np
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
+from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
-from liebig.queries.consistency import Finder
-from liebig.queries.inspection import PURPOSE, PassageExample, examples, measure, page, queries_of, table
-from liebig.queries.labelled_pairs import draw
+from liebig.queries.consistency import Finder, share, words
+from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
+
+STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;
+border-bottom:1px solid #ccc}td.number{text-align:right}mark{background:#fdeeb5}ul{margin:0;padding-left:1.1rem}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}mark{background:#5b4a00;color:#fff}}
+"""
+
+
+def page(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
+    """One self-contained HTML page."""
+    body = f"<h1>Generated queries</h1>{_table(rows)}<h2>{len(shown)} passages, drawn at random</h2>"
+    head = "".join(f"<th>{escape(row.name)}</th>" for row in rows)
+    body += f"<table><tr><th>passage</th>{head}</tr>{''.join(map(_shown, shown))}</table>"
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    return (
+        f'<!doctype html><html lang="en"><head>{meta}<title>Generated queries</title><style>{STYLE}</style></head>'
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _table(rows: Sequence[Row]) -> str:
+    names = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated"]
+    head = "".join(f"<th>{escape(name)}</th>" for name in [*names, *rows[0].found])
+    lines = []
+    for row in rows:
+        numbers = [f"{row.passages:,}", f"{row.queries:,}", f"{row.words:.1f}"]
+        numbers += [f"{value:.3f}" for value in (row.overlap, row.repeated, *row.found.values())]
+        cells = f"<td>{escape(row.name)}</td><td>{escape(row.labels)}</td>"
+        lines.append(f"<tr>{cells}{''.join(f'<td class=number>{n}</td>' for n in numbers)}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def _shown(one: PassageExample) -> str:
+    asked = {word for queries in one.queries for query in queries for word in words(query) if len(word) > 3}
+    text = f"<b>{escape(one.passage.title)}</b> {_marked(one.passage.text, asked)}"
+    lists = (
+        f"<td><ul>{''.join(f'<li>{escape(q)}</li>' for q in queries)}</ul></td>" for queries in one.queries
+    )
+    return f"<tr><td>{text}</td>{''.join(lists)}</tr>"
+
+
+def _marked(text: str, asked: set[str]) -> str:
+    """The text with the words that are asked about marked."""
+    parts = re.split(r"(\w+)", text)
+    return "".join(f"<mark>{escape(p)}</mark>" if p.lower() in asked else escape(p) for p in parts)
+
+
+CUTS = (1, 5, 20, 100)
+PURPOSE = 24
+STOP = frozenset(
+    (
+        "a", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "has", "have", "how", "in",
+        "is", "it", "its", "of", "on", "or", "that", "the", "their", "this", "to", "was", "were", "what", "when",
+        "where", "which", "who", "why", "with",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was counted in one folder."""
+
+    name: str
+    labels: str
+    passages: int
+    queries: int
+    words: float
+    overlap: float
+    repeated: float
+    found: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PassageExample:
+    """A passage, and its queries in each folder."""
+
+    passage: Passage
+    queries: Sequence[Sequence[str]]
+
+
+def queries_of(path: Path, split: str) -> dict[str, list[str]]:
+    """The queries of each passage, of the split or, where a collection has no such split, of all its splits."""
+    collection = Collection(path)
+    splits = [split] if split in collection.splits else list(collection.splits_of("judgements"))
+    tied = [(j.query, j.passage) for s in splits for j in collection.judgements(s) if j.relevance > 0]
+    texts = {query.id: query.text for query in collection.queries()}
+    found: dict[str, list[str]] = {}
+    for query, passage in tied:
+        if query not in texts:
+            raise DataError(f"a judgement names the query {query!r}, which does not exist", file=path)
+        found.setdefault(passage, []).append(texts[query])
+    if not found:
+        raise DataError("no query belongs to a passage here", file=path)
+    return found
+
+
+def measure(
+    path: Path, queries: Sequence[Sequence[str]], passages: Sequence[Passage], finder: Finder | None
+) -> Row:
+    """Counts of one folder, over the passages drawn."""
+    flat = [(text, passage) for some, passage in zip(queries, passages) for text in some]
+    texts = [text for text, _ in flat]
+    found = {}
+    if finder is not None:
+        ranks = finder.ranks(texts, [passage.id for _, passage in flat], CUTS[-1])
+        found = {f"found@{k}": share(ranks, k) for k in CUTS}
+    alike = [tuple(words(text)) for text in texts]
+    repeated = 1 - len(set(alike)) / len(alike)
+    return Row(
+        name=path.name if path.name not in ("generated", "queries") else f"{path.parent.name}/{path.name}",
+        labels=_labels(path),
+        passages=len(passages),
+        queries=len(texts),
+        words=float(np.mean([len(one) for one in alike])),
+        overlap=float(np.mean([overlap(text, passage) for text, passage in flat])),
+        repeated=repeated,
+        found=found,
+    )
+
+
+def overlap(query: str, passage: Passage) -> float:
+    """The share of a query's content words that stand in its passage or title."""
+    asked = set(words(query)) - STOP
+    return len(asked & set(words(f"{passage.title} {passage.text}"))) / len(asked) if asked else 0.0
+
+
+def _labels(path: Path) -> str:
+    """Which human labels are behind these queries."""
+    if not (path / GENERATION).is_file():
+        return "these are labels"
+    return "; ".join(labels_of(path)) or "none known"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The counts as a Markdown table."""
+    cuts = list(rows[0].found)
+    head = ["queries", "labels behind them", "passages", "queries", "words", "overlap", "repeated", *cuts]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in rows:
+        shares = [row.overlap, row.repeated, *row.found.values()]
+        counts = [row.name, row.labels, f"{row.passages:,}", f"{row.queries:,}", f"{row.words:.1f}"]
+        lines.append(_line([*counts, *(f"{value:.3f}" for value in shares)]))
+    return "\n".join(lines) + "\n"
+
+
+def examples(rows: Sequence[Row], shown: Sequence[PassageExample]) -> str:
+    """The passages drawn with their queries, as Markdown."""
+    parts = []
+    for one in shown:
+        parts.append(f"**{one.passage.title}** {one.passage.text}\n")
+        for row, queries in zip(rows, one.queries):
+            parts += [f"- {row.name}: {query}" for query in queries]
+        parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 class QueriesInspectConfig(Config):

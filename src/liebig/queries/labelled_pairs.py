@@ -54,10 +54,10 @@ def draw(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
     return np.sort(np.argsort(draws, kind="stable")[:wanted])
 
 
-GENERATED, ABOUT = "generated.jsonl", "generation.json"
+GENERATED, GENERATION = "generated.jsonl", "generation.json"
 
 
 def labels_of(folder: Path) -> list[str]:
     """Which human labels are behind the queries of a folder, as far as it says so."""
-    about = folder / ABOUT
+    about = folder / GENERATION
     return list(json.loads(about.read_text(encoding="utf-8")).get("labels", ())) if about.is_file() else []
