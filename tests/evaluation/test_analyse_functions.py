@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from liebig.evaluation import analyses as space
-from liebig.evaluation.analyses import average, cls_entropy, curve, draw, movement, nb_recall
-from liebig.evaluation.leakage import check
-from liebig.evaluation.wins import (
+from liebig.base.rng import draw
+from liebig.commands import analyse_space as space
+from liebig.commands.analyse_attention import average, cls_entropy, movement
+from liebig.commands.analyse_errors import (
     all_groups,
     extremes,
     first_relevant,
@@ -21,6 +21,8 @@ from liebig.evaluation.wins import (
     overlap_group,
     question_word,
 )
+from liebig.commands.analyse_leakage import check
+from liebig.commands.analyse_neighbours import curve, nb_recall
 
 
 def attention(rows: list[list[float]]) -> np.ndarray:

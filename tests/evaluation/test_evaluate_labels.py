@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base.workspace import stage
-from liebig.evaluation.label_origin import labels_note
+from liebig.evaluation.scoring import labels_note
 
 
 def made(out: Path, kind: str, recipe: dict[str, Any], *keys: str, labels: list[str] | None = None) -> Path:

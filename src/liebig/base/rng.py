@@ -8,7 +8,9 @@ with equal results. Cost: 2 ns a number and 60 ns a permuted index in a kernel. 
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +25,7 @@ _S30, _S27, _S31, _S32, _S11 = (np.uint64(s) for s in (30, 27, 31, 32, 11))
 _ONE = np.uint64(1)
 _LOW = np.uint64(0xFFFFFFFF)
 _ULP = 2.0**-53
+T = TypeVar("T")
 
 
 def key(seed: int, *parts: int) -> np.uint64:
@@ -70,6 +73,13 @@ def permute(i: ArrayLike, n: int, key: ArrayLike) -> Any:
         x[outside] = _shuffle(x[outside], np.uint64(rows), np.uint64(columns), _u64(key))
         outside = x >= np.uint64(n)
     return x.astype(np.int64).reshape(np.shape(i))[()]
+
+
+def draw(items: Iterable[T], count: int, seed: int) -> list[T]:
+    """`count` items of a stream, each equally likely, in the order of the stream; a function of seed and places."""
+    stream = ((int(mix(key(seed), place)), place, item) for place, item in enumerate(items))
+    chosen = heapq.nsmallest(count, stream, key=lambda entry: entry[:2])
+    return [item for _, _, item in sorted(chosen, key=lambda entry: entry[1])]
 
 
 def _u64(x: ArrayLike) -> Any:

@@ -1,19 +1,128 @@
-"""The recipes of `liebig analyse attention`, `neighbours`, `space`, `errors` and `leakage`."""
+"""`liebig analyse attention`: entropy of CLS attention by layer (Condenser, Section 5 and Fig. 2; Clark et al. 2019).
+
+The entropy of the attention from position 0 to all positions, averaged over heads and texts. High is broad, low is
+focused. A model whose curve hardly moves in fine-tuning was structurally ready.
+
+Shapes: L layers, H heads, T tokens of one text.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
+from liebig.base.records import Document, Passage
+from liebig.base.rng import draw
 from liebig.base.workspace import Folder
-from liebig.evaluation import analyses as attention
-from liebig.evaluation.analyses import _origins, _root, _write_table, draw, section_texts, system_names
+from liebig.evaluation.encoders import ModelScorer
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
-from liebig.evaluation.tables import show
+from liebig.evaluation.scoring import system_names
+from liebig.evaluation.tables import show, write_table
+from liebig.evaluation.tasks import records
+from liebig.model.packed import Packed
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Entropy per layer in nats: mean over texts, its standard error, and the share of the largest possible."""
+
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    relative: NDArray[np.float64]
+    texts: int
+
+
+def cls_entropy(attention_LHTT: Floats) -> NDArray[np.float64]:
+    """Per layer: -sum p log p of the first row, mean over heads."""
+    rows = np.asarray(attention_LHTT[:, :, 0, :], dtype=np.float64)
+    logs = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
+    return -(rows * logs).sum(axis=-1).mean(axis=1)
+
+
+def average(attentions: Iterable[Floats]) -> Curve:
+    """The curve of a model from the attention of each text."""
+    entropies, relative = [], []
+    for attention_LHTT in attentions:
+        entropy = cls_entropy(attention_LHTT)
+        entropies.append(entropy)
+        relative.append(entropy / max(np.log(attention_LHTT.shape[-1]), 1e-12))
+    values = np.stack(entropies)
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+    return Curve(
+        values.mean(axis=0), spread / np.sqrt(len(values)), np.stack(relative).mean(axis=0), len(values)
+    )
+
+
+def movement(before: Curve, after: Curve) -> float:
+    """Mean over layers of how far the entropy moved, in nats: what fine-tuning had to change."""
+    assert before.mean.shape == after.mean.shape
+    return float(np.abs(after.mean - before.mean).mean())
+
+
+def section_texts(path: Path) -> Iterator[str]:
+    """The sections of a source's documents, or its passages where it has no documents."""
+    for record in records(path):
+        if isinstance(record, Document):
+            for section in record.sections:
+                text = " ".join(section.paragraphs).strip()
+                if text:
+                    yield text
+        elif isinstance(record, Passage) and record.text.strip():
+            yield record.text
+
+
+def _origins(names: Sequence[str], given: Sequence[str]) -> dict[str, str]:
+    """The model each was fine-tuned from, for those that have one."""
+    if given and len(given) != len(names):
+        raise RecipeError(
+            f"{len(given)} origins for {len(names)} models", fix=("give one origin per model, - for none")
+        )
+    found = {name: origin for name, origin in zip(names, given) if origin != "-"}
+    for origin in found.values():
+        if origin not in names:
+            raise RecipeError(f"no model is called {origin!r}", fix="use one of " + ", ".join(names))
+    for name in found:
+        _root(name, found)
+    return found
+
+
+def _root(name: str, origins: dict[str, str]) -> str:
+    """The model that a chain of fine-tuning began with."""
+    seen = [name]
+    while seen[-1] in origins:
+        seen.append(origins[seen[-1]])
+        if seen[-1] in seen[:-1]:
+            raise RecipeError(f"the origins form a cycle: {', '.join(seen)}", fix="give - to the first model")
+    return seen[-1]
+
+
+DEEPER = 16
+
+
+@torch.inference_mode()
+def attentions(
+    model: Path, texts: Sequence[str], max_length: int, device: str
+) -> Iterator[NDArray[np.float32]]:
+    """Attention probabilities of each text, layers × heads × tokens × tokens, a few texts at a time."""
+    scorer = ModelScorer(model, device, depth=1)
+    encoder = scorer.encoder
+    encoder.max_length = min(encoder.max_length, max_length)
+    for first in range(0, len(texts), DEEPER):
+        packed = Packed.from_lists(encoder.tokenize(texts[first : first + DEEPER])).to(scorer.device)
+        for attention in encoder.backbone.attentions(packed):
+            yield attention.float().cpu().numpy()
 
 
 class AttentionConfig(Config):
@@ -37,7 +146,6 @@ class AttentionConfig(Config):
 
 def run(config: AttentionConfig, folder: Folder) -> None:
     """Entropy of CLS attention per layer (Condenser, Fig. 2)."""
-    from liebig.evaluation.analyses import attentions
 
     names = system_names(config.models, config.names)
     origins = _origins(names, config.origins)
@@ -48,10 +156,10 @@ def run(config: AttentionConfig, folder: Folder) -> None:
             file=config.texts,
             fix="use a collection with documents or passages",
         )
-    curves: dict[str, attention.Curve] = {}
+    curves: dict[str, Curve] = {}
     for name, path in zip(names, config.models):
         found = attentions(path, texts, config.max_length, config.device)
-        curves[name] = attention.average(track(found, f"attention of {name}", len(texts), "texts"))
+        curves[name] = average(track(found, f"attention of {name}", len(texts), "texts"))
     moved = {name: _movement(curves, origin, name) for name, origin in origins.items()}
     svg = lines(
         "attention", _attention_series(curves, origins), Axes("layer", "entropy of CLS attention (nats)")
@@ -60,24 +168,24 @@ def run(config: AttentionConfig, folder: Folder) -> None:
     rows = [[name, *(f"{value:.2f}" for value in curve.mean)] for name, curve in curves.items()]
     header = ["model", *(str(i + 1) for i in range(max(len(curve.mean) for curve in curves.values())))]
     folder.write_json("attention.json", {"texts": len(texts), "curves": _curves_json(curves), "moved": moved})
-    _write_table(
+    write_table(
         folder, "attention.md", header, [row + [""] * (len(header) - len(row)) for row in rows], left=1
     )
     for name, value in moved.items():
         show(f"{name}: attention moved by {value:.3f} nats a layer from {origins[name]}.")
 
 
-def _movement(curves: dict[str, attention.Curve], origin: str, name: str) -> float:
+def _movement(curves: dict[str, Curve], origin: str, name: str) -> float:
     layers = [len(curves[one].mean) for one in (origin, name)]
     if layers[0] != layers[1]:
         raise RecipeError(
             f"{name} has {layers[1]} layers and its origin {origin} has {layers[0]}",
             fix="give the model that it was fine-tuned from",
         )
-    return attention.movement(curves[origin], curves[name])
+    return movement(curves[origin], curves[name])
 
 
-def _attention_series(curves: dict[str, attention.Curve], origins: dict[str, str]) -> list[Series]:
+def _attention_series(curves: dict[str, Curve], origins: dict[str, str]) -> list[Series]:
     roots = [name for name in curves if name not in origins]
     found = []
     for name, curve in curves.items():
@@ -91,7 +199,7 @@ def _attention_series(curves: dict[str, attention.Curve], origins: dict[str, str
     return found
 
 
-def _curves_json(curves: dict[str, attention.Curve]) -> dict[str, dict[str, list[float]]]:
+def _curves_json(curves: dict[str, Curve]) -> dict[str, dict[str, list[float]]]:
     return {
         name: {
             "mean": curve.mean.tolist(),

@@ -1,19 +1,50 @@
-"""The recipes of `liebig analyse attention`, `neighbours`, `space`, `errors` and `leakage`."""
+"""`liebig analyse neighbours`: neighbourhood recall between two retrievers (coCondenser, Eq. 17 and Fig. 3).
+
+    nb-recall^n@k = |top k of the first ∩ top n of the second| / n, averaged over queries
+
+With the retrievers of training stages one and two, it measures how many of the negatives that stage two trains with
+the first retriever already finds.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
-from liebig.commands.analyse_leakage import Depth
-from liebig.evaluation import analyses as neighbours
-from liebig.evaluation.analyses import _ranked, _write_table, system_names
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
+from liebig.evaluation.runs import needed_run, ranked_in
+from liebig.evaluation.scoring import system_names
+from liebig.evaluation.tables import write_table
+
+Ranked = Mapping[str, Sequence[str]]
+
+
+def nb_recall(first: Sequence[str], second: Sequence[str], n: int, ks: Sequence[int]) -> NDArray[np.float64]:
+    """Of one query, for each k. A second retriever with fewer than n hits is still divided by n, as in the equation."""
+    place = {passage: rank for rank, passage in enumerate(first, 1)}
+    ranks = np.array([place.get(passage, len(first) + max(ks) + 1) for passage in second[:n]], dtype=np.int64)
+    return np.array([np.sum(ranks <= k) / n for k in ks], dtype=np.float64)
+
+
+def curve(first: Ranked, second: Ranked, n: int, ks: Sequence[int]) -> NDArray[np.float64]:
+    """Queries × ks, over the queries that the second retriever has; one the first has not counts with 0."""
+    return np.stack([nb_recall(first.get(query, ()), hits, n, ks) for query, hits in second.items()])
+
+
+def _ranked(path: Path, depth: int) -> dict[str, list[str]]:
+    return ranked_in(needed_run(path), depth)
+
+
+Depth = Annotated[int, Field(ge=1)]
 
 
 class NeighboursConfig(Config):
@@ -49,7 +80,7 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
                 f"has no query in common with {second}", file=first, fix="search the same queries"
             )
         for n in config.n:
-            values = neighbours.curve(earlier, later, n, ks)
+            values = curve(earlier, later, n, ks)
             found.append({"system": name, "n": n, "k": ks, "queries": len(values)})
             found[-1]["recall"] = values.mean(axis=0).tolist()
     series = [
@@ -65,7 +96,7 @@ def run(config: NeighboursConfig, folder: Folder) -> None:
     write_svg(folder.path / "neighbours.svg", lines("neighbours", series, Axes("k", "nb-recall", log_x=True)))
     folder.write_json("neighbours.json", found)
     rows = [[one["system"], str(one["n"]), *(f"{value:.3f}" for value in one["recall"])] for one in found]
-    _write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in ks)], rows)
+    write_table(folder, "neighbours.md", ["system", "n", *(f"k = {k}" for k in ks)], rows)
 
 
 STAGE = Stage(

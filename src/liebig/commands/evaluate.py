@@ -18,9 +18,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
-from liebig.evaluation.answer_accuracy import ranked_in
-from liebig.evaluation.label_origin import labels_note
-from liebig.evaluation.runs import needed_run, run_file
+from liebig.evaluation.runs import needed_run, ranked_in, run_file
 from liebig.evaluation.scoring import (
     Bootstrap,
     Matching,
@@ -28,6 +26,7 @@ from liebig.evaluation.scoring import (
     ScoredTask,
     TaskResult,
     first_ids,
+    labels_note,
     measures_for,
     query_lines,
     refuse_disjoint,
@@ -35,9 +34,8 @@ from liebig.evaluation.scoring import (
     system_name,
     to_json,
 )
-from liebig.evaluation.suites import GROUPS, Suite, named
 from liebig.evaluation.tables import results_markdown, show_results
-from liebig.evaluation.tasks import Task, build, draw_groups, read_task, with_passages
+from liebig.evaluation.tasks import GROUPS, Suite, Task, build, draw_groups, named, read_task, with_passages
 from liebig.formats.output import write_lines
 
 if TYPE_CHECKING:

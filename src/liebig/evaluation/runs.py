@@ -24,8 +24,8 @@ from liebig.formats import Match, detect
 from liebig.formats.inputs import DAMAGE, Source, source_of
 from liebig.formats.items import Options
 from liebig.formats.preview import Preview
-from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, regroup
-from liebig.measures.ranking import Bytes, Hits, Longs, compare
+from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, found_twice, regroup
+from liebig.measures.ranking import Bytes, Hits, Longs, compare, sort_hits
 
 # A score keeps up to 19 digits, scaled by an exact power of ten, which is within two units in the last place of the
 # nearest float64. A line is marked to be parsed again by Python only if that error could change its float32, or if the
@@ -390,3 +390,53 @@ def _from_hits(records: Iterator[object]) -> Iterator[Block]:
     hits = (record for record in records if isinstance(record, Hit))
     for query, group in groupby(hits, key=lambda hit: hit.query):
         yield block_from_mapping({query: {hit.passage: hit.score for hit in group}})
+
+
+@dataclass(frozen=True, slots=True)
+class FirstHits:
+    """The first hits of a query, best first, and the ranks after which a hit of the same score follows."""
+
+    ids: list[str]
+    tied: frozenset[int]
+
+
+def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, FirstHits]:
+    """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
+    return of_run(run, lambda blocks: _found(blocks, depth, wanted))[0]
+
+
+def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """Their ids alone."""
+    return {query: found.ids for query, found in found_in(run, depth, wanted).items()}
+
+
+def _found(blocks: Iterable[Block], depth: int, wanted: Iterable[str] | None) -> dict[str, FirstHits]:
+    asked, result = None if wanted is None else set(wanted), dict[str, FirstHits]()
+    for block in blocks:
+        for i, raw in enumerate(block.queries):
+            query = _text(raw)
+            if query in result:
+                raise Ungrouped()
+            if asked is None or query in asked:
+                result[query] = _of_query(block, i, query, depth)
+    return result
+
+
+def _of_query(block: Block, i: int, query: str, depth: int) -> FirstHits:
+    hits = block.hits
+    rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))[: depth + 1]
+    ids = [_text(hits.data[hits.starts[row] : hits.ends[row]].tobytes()) for row in rows[:depth]]
+    if len(set(ids)) < len(ids):
+        raise found_twice(next(name for name in ids if ids.count(name) > 1), query)
+    scores = hits.scores[rows]
+    return FirstHits(ids, frozenset((np.flatnonzero(scores[:-1] == scores[1:]) + 1).tolist()))
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise DataError(
+            f"the id {raw.decode(errors='backslashreplace')!r} is not UTF-8 text",
+            fix="convert the file, e.g. with iconv -f latin1 -t utf-8",
+        ) from None

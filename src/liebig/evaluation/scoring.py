@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import DataError, RecipeError
+from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import name_of
+from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap, bootstrap_of
-from liebig.evaluation.answer_accuracy import answer_scores, found_in, match_ranks
-from liebig.evaluation.runs import of_run, open_run
-from liebig.evaluation.suites import DEFAULTS, is_same
-from liebig.evaluation.tasks import Task
+from liebig.base.workspace import MANIFEST, read_manifest
+from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
+from liebig.evaluation.tasks import DEFAULTS, Task, is_same
+from liebig.measures.answers import (
+    accuracy_at,
+    first_match,
+    join,
+    normalise,
+    pattern_matcher,
+    token_matcher,
+    with_title,
+)
 from liebig.measures.evaluator import Block, Scores, evaluate, judgements_from_mapping
 from liebig.measures.names import Measure, parse_all
 from liebig.measures.similarity import pearson, spearman
+from liebig.queries.labelled_pairs import GENERATION
+
+# Top-k answer accuracy of a run: for each question, the rank of the first passage that contains an answer.
+#
+# Passages are read once and only those that were found are kept, as tokens; matching is DPR's. The rank is the place
+# by score as trec_eval sorts, so a tie cannot be won by the order of lines. Cost: about 20 µs per passage found.
+
+Ranked = dict[str, list[str]]
+
+
+def texts_of(
+    ranked: Ranked, passages: Iterable[Passage], prepare: Callable[[str], str], titles: bool
+) -> dict[str, str]:
+    """The prepared texts of all passages that were found."""
+    found = {name for ids in ranked.values() for name in ids}
+    texts = {
+        passage.id: prepare(with_title(passage.title, passage.text) if titles else passage.text)
+        for passage in passages
+        if passage.id in found
+    }
+    if missing := found - texts.keys():
+        raise DataError(
+            f"{len(missing)} passages of the run are not in the collection, for example {min(missing)!r}",
+            fix="name the collection that the run was searched in, with passages=DIR where the questions lie elsewhere",
+        )
+    return texts
+
+
+def match_ranks(
+    ranked: Ranked, queries: Mapping[str, Query], passages: Iterable[Passage], *, patterns: bool, titles: bool
+) -> NDArray[np.int64]:
+    """The rank of the first passage with an answer, question by question; 0 for none."""
+    matcher, prepare = (pattern_matcher, normalise) if patterns else (token_matcher, join)
+    texts = texts_of(ranked, passages, prepare, titles)
+    return np.array(
+        [
+            first_match((texts[name] for name in ranked.get(query.id, ())), matcher(query.answers))
+            for query in queries.values()
+        ],
+        dtype=np.int64,
+    )
+
+
+def answer_scores(
+    ranks: NDArray[np.int64],
+    found: Mapping[str, FirstHits],
+    queries: Sequence[str],
+    measures: Sequence[Measure],
+) -> Scores:
+    """The ranks as values of `Answer@k`."""
+    values = np.stack([accuracy_at(ranks, measure.cut or 0) for measure in measures], axis=1)
+    none = FirstHits([], frozenset())
+    tied = [[measure.cut in found.get(query, none).tied for measure in measures] for query in queries]
+    return Scores(
+        measures=tuple(measures),
+        queries=tuple(queries),
+        values=values,
+        tied=np.array(tied, dtype=np.bool_).reshape(values.shape),
+        hits=np.array([len(found.get(query, none).ids) for query in queries], dtype=np.int64),
+        missing=np.array([query not in found for query in queries], dtype=np.bool_),
+        found_self=np.zeros(len(queries), dtype=np.bool_),
+    )
+
 
 # An evaluation folder. Reports and comparisons read only these files, so nothing is evaluated twice.
 #
@@ -379,3 +451,94 @@ def _suite_note(task: Task) -> tuple[str, ...]:
 def system_name(path: Path) -> str:
     """What to call a system by default: its file's name without suffix, or its folder's."""
     return path.parent.name if path.name == "run.trec" else path.stem if path.is_file() else name_of(path)
+
+
+def system_names(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
+    """The names given, else those of the files; they must differ."""
+    names = list(given) or [system_name(path) for path in paths]
+    if len(names) != len(paths) or len(set(names)) != len(names):
+        raise RecipeError(
+            f"{len(paths)} systems need as many different names, not {names}", fix="give names=[...]"
+        )
+    return names
+
+
+# Which labels are behind a system, also through a generator of queries: followed from folder to folder.
+#
+# A stage's manifest names the folders it read. Training on a collection counts as its labels, training on generated
+# queries as those that their generator has seen (`generation.json`), and on pairs made of the corpus itself as none.
+# What was only searched or evaluated on does not count, and a run of `liebig retrieve` has the labels of its own
+# system alone: BM25's has not those of the encoder beside it. A folder that was not made by a stage, or is gone, ends
+# the trail.
+
+TRAINING = ("pretrain", "finetune", "queries train", "rerank train")
+COLLECTIONS = ("collection", "collections")
+SYSTEMS = {"bm25.trec": ("bm25",), "dense.trec": ("dense", "model", "vectors")}  # what a run was made with
+
+
+def labels_note(name: str, system: Path) -> tuple[str, ...]:
+    """The sentence that stands beside a system's numbers; none where nothing is known about it."""
+    if _home(system) is None:
+        return ()
+    found = dict.fromkeys(labels_behind(system, set()))
+    return (f"Labels behind {name}: {'; '.join(found) or 'none known'}.",)
+
+
+def labels_behind(path: Path, seen: set[Path]) -> Iterator[str]:
+    """The labels of the stage that made a folder or file, and of all that it read."""
+    home = _home(path)
+    if home is None or home in seen:
+        return
+    seen.add(home)
+    try:
+        manifest = read_manifest(home)
+    except WorkspaceError:  # no reason to lose an evaluation
+        yield f"{home.name}: labels not known"
+        return
+    only = SYSTEMS.get(path.name) if manifest.kind == "retrieve" else None
+    for key in manifest.inputs:
+        if only is not None and key not in only:
+            continue
+        other = _found(_at(manifest.recipe, key), home)
+        *above, name = key.rstrip(".0123456789").split(".")
+        if other is None or key.startswith("evaluation."):
+            continue
+        if name not in COLLECTIONS:
+            yield from labels_behind(other, seen)
+        elif manifest.kind in TRAINING:
+            yield from _of_collection(other, _at(manifest.recipe, ".".join([*above, "split"])))
+
+
+def _of_collection(folder: Path, split: str | None) -> Iterator[str]:
+    path = folder / GENERATION
+    if not path.is_file():
+        yield folder.name + (f", {split}" if split else "")
+        return
+    about = json.loads(path.read_text(encoding="utf-8"))
+    if about.get("of_the_corpus"):
+        return
+    for label in about.get("labels") or ["labels not known"]:
+        yield f"{label} (through generated queries)"
+
+
+def _home(path: Path) -> Path | None:
+    """The folder of the stage that made a folder or file: itself, or the one it lies in."""
+    return next((p.resolve() for p in (path, path.parent) if (p / MANIFEST).is_file()), None)
+
+
+def _at(recipe: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = recipe
+    for part in key.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            value = value[int(part)] if isinstance(value, list) and part.isdigit() else None
+    return value
+
+
+def _found(value: Any, home: Path) -> Path | None:
+    """The folder or file that a recipe names, from here or from where the stage may have been run."""
+    if not isinstance(value, str):
+        return None
+    return next((p for p in (Path(value), *(up / value for up in home.parents)) if p.exists()), None)

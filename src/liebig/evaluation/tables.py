@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from liebig.base.statistics import Interval
+from liebig.base.workspace import Folder
 from liebig.evaluation.scoring import Results, TaskResult
 
 # `published.toml` has one table per table of a paper, with the set and measure of each column and notes where papers
@@ -180,3 +181,8 @@ def results_markdown(results: Results) -> str:
             f"**{name}**: " + ", ".join(f"{measure} {value:.4f}" for measure, value in means.items()) + "\n"
         )
     return "\n".join(parts)
+
+
+def write_table(folder: Folder, name: str, header: list[str], rows: list[list[str]], left: int = 2) -> None:
+    folder.write_text(name, markdown(header, rows, left=left))
+    show(rich_table("", header, rows, left=left))
