@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from liebig.demo.corpus import FILE, Question, questions, questions_for
+from liebig.demo import FILE, Question, questions, questions_for
 from liebig.formats.stdlib import read_stdlib
 
 

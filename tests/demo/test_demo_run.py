@@ -10,8 +10,7 @@ from liebig import encoders
 from liebig.base import pipeline
 from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES, demo
-from liebig.demo import recipe, results
-from liebig.demo.corpus import in_words
+from liebig.demo import in_words
 from liebig.export.card import card
 from liebig.export.exported import Target
 from liebig.model.encoder import Encoder
@@ -54,11 +53,11 @@ def test_the_demo_leaves_a_page_runs_and_a_table(ran):
     assert all(
         name in text
         for name in (
-            recipe.BM25,
-            recipe.BEFORE,
-            recipe.AFTER,
-            recipe.UNTRAINED,
-            recipe.HYBRID,
+            demo.BM25,
+            demo.BEFORE,
+            demo.AFTER,
+            demo.UNTRAINED,
+            demo.HYBRID,
             "95 %",
             "p (Holm)",
         )
@@ -138,7 +137,7 @@ def test_a_second_run_makes_nothing_again(ran):
     said = []
     demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
     stages = [line for line in said if line.startswith("[")]
-    assert len(stages) == len(recipe.LINES)
+    assert len(stages) == len(demo.LINES)
     assert all(line.endswith("up to date") for line in stages)
 
 
@@ -154,9 +153,9 @@ def test_what_is_said_of_training_follows_the_test(mean, adjusted, words):
     against = {
         "pairs": [
             {**pair(-0.2, 0.001), "a": name}
-            for name in (recipe.BEFORE, recipe.AFTER, recipe.UNTRAINED, recipe.HYBRID)
+            for name in (demo.BEFORE, demo.AFTER, demo.UNTRAINED, demo.HYBRID)
         ]
     }
-    said = results.sentences(against, {"pairs": [{**pair(mean, adjusted), "a": recipe.HYBRID}]})
+    said = demo.sentences(against, {"pairs": [{**pair(mean, adjusted), "a": demo.HYBRID}]})
     assert said[0].startswith(words)
     assert "loses to BM25" in said[1]

@@ -3,15 +3,20 @@
 BM25, the bundled encoder before training, the same after a minute of training on the corpus, and both together; a
 table with intervals and tests, a page, and a folder that `liebig serve` opens. Cost: about four minutes on two cores,
 in which the corpus is encoded twice and the encoder trained for one minute; a second run does only what is missing.
+
+The demo is a recipe of pipeline stages. Objective, learning rate and batch were chosen on the dev half of the
+questions; docs/demo.md says what was tried and did not help. The corpus and its questions are in `liebig/demo`.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,9 +27,265 @@ from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, announce, duration, is_verbose
 from liebig.commands import STAGES
 from liebig.commands.plan import known_seconds
-from liebig.demo import recipe, results
-from liebig.search.retriever_folder import write
+from liebig.demo import DemoConfig, write_collection, write_pairs
+from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.train.log import warnings_of
+
+ENCODER = encoders.PREFIX + encoders.DEFAULT
+MINUTES = 1.0
+LENGTH = 64  # tokens of a passage
+DEPTH = 100  # documents found for a question
+BATCH = 64  # pairs that meet
+LR = 1e-4  # for an encoder that is a retriever already; a start by masked words alone wants ten times as much
+BM25, BEFORE, AFTER = "BM25", "encoder before training", "encoder after training"
+UNTRAINED, HYBRID = "hybrid before training", "hybrid after training"
+
+OWN = {
+    stage.name: stage
+    for stage in (
+        Stage("demo collection", DemoConfig, write_collection, part_of="demo"),
+        Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
+    )
+}
+LINES = {
+    "documents": "read the documentation of your Python",
+    "collection": f"cut it into passages of {LENGTH} tokens, with 300 judged questions",
+    "pairs": "pair every name, in words, with its text",
+    "bm25": "index the words (BM25)",
+    "vectors-before": "encode all passages with the bundled encoder",
+    "model": "train the encoder on the corpus, without labels",
+    "vectors": "encode all passages again",
+    "index": "index the vectors",
+    "found-before": "ask all questions: BM25, the encoder, both",
+    "found": "ask all questions: BM25, the trained encoder, both",
+    "judged-bm25": "judge BM25",
+    "judged-before": "judge the encoder before training",
+    "judged-after": "judge the trained encoder",
+    "judged-untrained": "judge BM25 and the encoder before training together",
+    "judged-hybrid": "judge BM25 and the trained encoder together",
+    "against-bm25": "test the differences to BM25",
+    "training": "test what training changed",
+    "errors": "find the questions that one of both answers better",
+    "report": "write the page",
+}
+ABOUT = (
+    "The documentation of a Python standard library, searched by words (BM25), by vectors of the encoder that comes "
+    "with Liebig, by the same encoder after a minute of training on the documentation itself, and by words and vectors "
+    "together. Evaluated on questions that nothing was tuned on."
+)
+
+
+def first_half(source: str = "stdlib:", minutes: float = MINUTES) -> dict[str, Any]:
+    """Everything up to the rankings of both encoders, for the questions of both halves."""
+    texts = {"documents": "@documents", "tokenizer": ENCODER, "length": LENGTH}
+    return {
+        "documents": {"kind": "init", "paths": [source]},
+        "collection": {"kind": "demo collection", **texts},
+        "pairs": {"kind": "demo pairs", **texts},
+        "bm25": {"collection": "@collection"},
+        "vectors-before": _encode(ENCODER),
+        "model": _pretrain(minutes),
+        "vectors": _encode("@model/model"),
+        "index": {"vectors": "@vectors"},
+        "found-before": _retrieve("@vectors-before"),
+        "found": _retrieve("@index"),
+    }
+
+
+def second_half(chosen: str) -> dict[str, Any]:
+    """Evaluation on the test half; errors are those of the hybrid in the `found` folder chosen on the dev half.
+
+    What training is worth is the difference of the two hybrids: anybody can put the untrained one together.
+    """
+    judged = {
+        "judged-bm25": _evaluate(f"@{chosen}/bm25.trec", BM25),
+        "judged-before": _evaluate("@found-before/dense.trec", BEFORE),
+        "judged-after": _evaluate("@found/dense.trec", AFTER),
+        "judged-untrained": _evaluate("@found-before/hybrid.trec", UNTRAINED),
+        "judged-hybrid": _evaluate("@found/hybrid.trec", HYBRID),
+    }
+    hybrids = {name: judged[name] for name in ("judged-untrained", "judged-hybrid")}
+    compared = {"against-bm25": _compare(judged, BM25), "training": _compare(hybrids, UNTRAINED)}
+    compared["errors"] = _errors(f"@{chosen}/hybrid.trec", f"@{chosen}/bm25.trec")
+    shown = [f"@{name}" for name in (*first_half(), *judged, *compared)]
+    page = {"folders": shown, "title": "Liebig: the demo", "about": ABOUT}
+    return {**judged, **compared, "report": page}
+
+
+def _encode(model: str) -> dict[str, Any]:
+    return {"kind": "encode", "source": "@collection", "model": model, "max_length": LENGTH}
+
+
+def _pretrain(minutes: float) -> dict[str, Any]:
+    return {
+        "kind": "pretrain",
+        "model": {"kind": "folder", "path": ENCODER},
+        "source": {"kind": "queries", "collection": "@pairs"},
+        "objective": {"kind": "simclr", "similarity": "cosine", "distinct_documents": True},
+        "max_length": LENGTH,
+        "loop": {"minutes": minutes, "batch": BATCH, "chunk_tokens": "whole"},
+        "optim": {"kind": "adamw", "lr": LR},
+    }
+
+
+def _retrieve(vectors: str) -> dict[str, Any]:
+    found = {"kind": "retrieve", "collection": "@collection", "bm25": "@bm25", "dense": vectors}
+    return {**found, "k": DEPTH, "fold": "max", "fusion": {"kind": "weighted"}}
+
+
+def _evaluate(run: str, name: str) -> dict[str, Any]:
+    return {
+        "kind": "evaluate", "system": run, "collections": ["@collection"], "split": "test", "name": name
+    }  # fmt: skip
+
+
+def _compare(judged: dict[str, Any], baseline: str) -> dict[str, Any]:
+    names = [fields["name"] for fields in judged.values()]
+    return {"kind": "compare", "runs": [f"@{name}" for name in judged], "names": names, "baseline": baseline}
+
+
+def _errors(hybrid: str, bm25: str) -> dict[str, Any]:
+    runs = {"runs": [hybrid, bm25], "names": [HYBRID, BM25]}
+    return {"kind": "analyse errors", "collection": "@collection", "split": "test", "examples": 30, **runs}
+
+
+# The results of the demo: a table, and a sentence for each difference that was tested.
+
+MEASURES = ("nDCG@10", "RR@10", "R@10")
+FIRST = MEASURES[0]
+ALPHA = 0.05
+FOUND = ("found", "found-before")
+
+System = Literal["hybrid", "dense", "bm25"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What did best on the dev half: whose vectors, which system, and the weight of BM25 in it."""
+
+    found: str
+    system: System
+    weight: float
+    value: float
+
+    def description(self) -> RetrieverDescription:
+        """The demo's folder as a retriever."""
+        trained = self.found == "found"
+        return RetrieverDescription(
+            generation=1,
+            system=self.system,
+            collection="collection",
+            bm25="bm25",
+            index="index" if trained else "vectors-before",
+            model="model/model" if trained else None,
+            weight=self.weight,
+        )
+
+
+def choose(out: Path) -> Choice:
+    """The better of both encoders with BM25 beside it, by the questions that chose the weight; a tie is the trained."""
+    tuned = {name: _read(out / name / "search.json")["tuned"] for name in FOUND}
+    best = max(FOUND, key=lambda name: tuned[name]["value"])
+    weight = tuned[best]["weight"]
+    system: System = "dense" if weight == 0 else "bm25" if weight == 1 else "hybrid"
+    return Choice(best, system, weight, tuned[best]["value"])
+
+
+def lines(out: Path, choice: Choice) -> list[str]:
+    """The table and what it says."""
+    against, training = (_read(out / name / "compare.json") for name in ("against-bm25", "training"))
+    counts = _read(out / "collection" / "summary.json")["counts"]
+    dev = counts_of(out, "dev")
+    head = (
+        f"{against['queries']} questions that nothing was tuned on, {counts['documents']:,} documents in "
+        f"{counts['passages']:,} passages"
+    )
+    return [
+        head,
+        "",
+        *table(against),
+        "",
+        *(f"- {sentence}" for sentence in sentences(against, training)),
+        "",
+        f"Kept in retriever.json, by the other {dev} questions: {kept(choice)}.",
+    ]
+
+
+def table(against: Mapping[str, Any]) -> list[str]:
+    """Means, the interval of the first measure, and the difference to BM25."""
+    rows = [["", FIRST, "95 %", *MEASURES[1:], "to BM25", "p (Holm)"]]
+    pairs = {pair["a"]: pair for pair in against["pairs"] if pair["measure"] == FIRST}
+    for name in against["systems"]:
+        of = {measure: against["seeds"][name][measure]["interval"] for measure in MEASURES}
+        row = [name, f"{of[FIRST]['mean']:.3f}", f"{of[FIRST]['low']:.3f} to {of[FIRST]['high']:.3f}"]
+        row += [f"{of[measure]['mean']:.3f}" for measure in MEASURES[1:]]
+        pair = pairs.get(name)
+        row += (
+            [f"{pair['comparison']['difference']['mean']:+.3f}", _p(pair["adjusted"])] if pair else ["", ""]
+        )
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        )
+        for row in rows
+    ]
+
+
+def sentences(against: Mapping[str, Any], training: Mapping[str, Any]) -> list[str]:
+    """A sentence for each difference that was tested."""
+    pairs = {pair["a"]: pair for pair in against["pairs"] if pair["measure"] == FIRST}
+    change = next(pair for pair in training["pairs"] if pair["measure"] == FIRST)
+    subjects = {
+        BEFORE: "The encoder before training",
+        AFTER: "The encoder after training",
+        UNTRAINED: "The hybrid before training",
+        HYBRID: "The hybrid after training",
+    }
+    verbs = "helped the hybrid", "hurt the hybrid", "made no measurable difference to the hybrid"
+    told = [_sentence(change, "Training on the corpus", *verbs)]
+    for name, who in subjects.items():
+        told.append(
+            _sentence(
+                pairs[name], who, "beats BM25", "loses to BM25", "is not measurably different from BM25"
+            )
+        )
+    return told
+
+
+def _sentence(pair: Mapping[str, Any], who: str, better: str, worse: str, same: str) -> str:
+    """A tested difference in words, with its numbers."""
+    compared = pair["comparison"]
+    mean = compared["difference"]["mean"]
+    verb = same if pair["adjusted"] > ALPHA else better if mean > 0 else worse
+    return f"{who} {verb}: {mean:+.3f} {FIRST}, {compared['wins']} questions better and {compared['losses']} worse."
+
+
+def kept(choice: Choice) -> str:
+    """The choice in words."""
+    encoder = "the trained encoder" if choice.found == "found" else "the encoder before training"
+    if choice.system == "bm25":
+        return "BM25 alone"
+    if choice.system == "dense":
+        return f"{encoder} alone"
+    return f"BM25 ({choice.weight:.2f}) and {encoder} ({1 - choice.weight:.2f}) together"
+
+
+def counts_of(out: Path, split: str) -> int:
+    """Questions of a split."""
+    listed = (out / "collection" / "splits" / f"{split}.txt").read_text(encoding="utf-8")
+    return len(listed.split())
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
 
 Say = Callable[[str], None]
 
@@ -37,21 +298,21 @@ def run(
     tell: Say = print,
     show: bool = False,
     source: str = "stdlib:",
-    minutes: float = recipe.MINUTES,
+    minutes: float = MINUTES,
 ) -> None:
     """Run the stages with a line for each, print the results, and write a retriever and a page."""
-    began, stages = time.monotonic(), {**table, **recipe.OWN}
-    first = recipe.first_half(source, minutes)
-    with Whole(recipe.LINES, say, _seconds(pipeline.plan_stages(stages, first, out)), ["model"]) as whole:
+    began, stages = time.monotonic(), {**table, **OWN}
+    first = first_half(source, minutes)
+    with Whole(LINES, say, _seconds(pipeline.plan_stages(stages, first, out)), ["model"]) as whole:
         run_stages(whole, pipeline.plan_stages(stages, first, out))
-        choice = results.choose(out)
-        second = recipe.second_half(choice.found)
+        choice = choose(out)
+        second = second_half(choice.found)
         planned = pipeline.plan_stages(stages, {**first, **second}, out)
         run_stages(whole, planned[len(first) :])
     write(out, choice.description())
     page = out / "report" / "report.html"
     short = warnings_of(out / "model")
-    for line in ["", *results.lines(out, choice), *short, *closing(out, page, time.monotonic() - began)]:
+    for line in ["", *lines(out, choice), *short, *closing(out, page, time.monotonic() - began)]:
         tell(line)
     if show:
         webbrowser.open(page.resolve().as_uri())
