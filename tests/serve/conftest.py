@@ -14,9 +14,9 @@ from liebig.base import pipeline
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.serve.app import make_app
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
+from liebig.serve.routes import make_app
 from liebig.serve.server import listen, make_server
 
 DOCUMENTS = {

@@ -37,7 +37,7 @@ SEARCH = """
 import json
 from fastapi.testclient import TestClient
 from liebig import Retriever
-from liebig.serve.app import make_app
+from liebig.serve.routes import make_app
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
@@ -52,15 +53,8 @@ class PassageRow(BaseModel):
     @classmethod
     def of(cls, result: Result) -> PassageRow:
         """A result as it is answered."""
-        return cls(
-            id=result.id,
-            rank=result.rank,
-            score=result.score,
-            title=result.title,
-            text=result.text,
-            document=result.doc,
-            metadata=dict(result.metadata),
-        )
+        fields = asdict(result)
+        return cls(document=fields.pop("doc"), **fields)
 
 
 class DocumentRow(BaseModel):
