@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from liebig.commands.analyse_errors import (
     overlap_group,
     question_word,
 )
-from liebig.commands.analyse_leakage import check
+from liebig.commands.analyse_leakage import Checker
 from liebig.commands.analyse_neighbours import curve, nb_recall
 
 
@@ -178,6 +179,14 @@ CORPUS = [
     ("d3", "the quick brown fox jumps over the lazy dog today"),
     ("d4", "nothing of this sentence can be"),
 ]
+
+
+def check(texts: Mapping[str, str], corpus: Iterable[tuple[str, str]], length: int, shortest: int) -> Checker:
+    """Read a whole corpus of (name, text) against the evaluation texts."""
+    checker = Checker(texts, length, shortest)
+    for name, text in corpus:
+        checker.read(name, text)
+    return checker
 
 
 def test_leaks_are_runs_of_words_found_in_the_corpus() -> None:

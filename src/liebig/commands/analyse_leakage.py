@@ -7,7 +7,7 @@ every hit is confirmed word by word. Memory: the evaluation texts; the corpus is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -103,16 +103,6 @@ class _Table:
             return []
         fresh = mark_runs(document, self.size, self.numbers, self.hashes, self.starts, self.met)
         return [(int(self.owners[i]), int(self.starts[i])) for i in fresh]
-
-
-def check(
-    texts: Mapping[str, str], corpus: Iterable[tuple[str, str]], length: int = 13, shortest: int = 5
-) -> Checker:
-    """Read a whole corpus of (name, text) against the evaluation texts."""
-    checker = Checker(texts, length, shortest)
-    for name, text in corpus:
-        checker.read(name, text)
-    return checker
 
 
 @numba.njit(cache=True, nogil=True)
