@@ -141,8 +141,7 @@ def test_a_damaged_log_is_a_sentence(tmp_path, damage):
 
 def test_a_graph_that_is_none_is_a_sentence(tmp_path):
     pytest.importorskip("onnxruntime")
-    from liebig.model.onnx_graph import GRAPH
-    from liebig.search.embed_onnx import OnnxModel
+    from liebig.model.onnx_graph import GRAPH, OnnxModel
 
     (tmp_path / GRAPH).write_bytes(b"no graph")
     with pytest.raises(ModelError, match="the graph cannot be loaded"):

@@ -13,7 +13,7 @@ from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import lora
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.model.encoder import Encoder
-from liebig.train.gradients import trainable
+from liebig.train.distributed import trainable
 from tests.worlds.finetuning import WORDS
 
 TEXTS = [" ".join(WORDS[i : i + 5]) for i in range(8)]

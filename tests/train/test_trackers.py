@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 
 from liebig.base.errors import MissingDependency, TrainingError
-from liebig.train.log import RunLog
-from liebig.train.trackers import ID, TRACKERS, TrackerName
+from liebig.train.log import ID, TRACKERS, RunLog, TrackerName
 
 LINES = [{"loss": 2.0, "losses": {"mlm": 1.5}, "event": "words are no numbers"}, {"loss": 1.0}]
 

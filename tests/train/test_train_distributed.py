@@ -12,8 +12,7 @@ import torch
 
 from liebig import losses
 from liebig.train.batch import Batch
-from liebig.train.distributed import ALONE, World, connect, shard, whole
-from liebig.train.gradients import clip, reduce_gradients, trainable
+from liebig.train.distributed import ALONE, World, clip, connect, reduce_gradients, shard, trainable, whole
 from liebig.train.loop import LoopConfig, train
 from liebig.train.optim import ASAMConfig
 from liebig.train.step import OutOfMemory, step

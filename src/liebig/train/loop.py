@@ -30,7 +30,7 @@ from liebig.base.config import Config
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.base.workspace import atomic_write
-from liebig.train.batch import Batch
+from liebig.train.batch import Batch, Batches, Feed
 from liebig.train.checkpoint import (
     Checkpoints,
     Snapshot,
@@ -44,7 +44,7 @@ from liebig.train.clock import UNKNOWN, Clock
 from liebig.train.distributed import ALONE, World, shard, sharded, too_large
 from liebig.train.early_stopping import Best, Judge
 from liebig.train.guards import Watch
-from liebig.train.log import Recorder
+from liebig.train.log import Recorder, TrackerName
 from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
 from liebig.train.optim import (
@@ -57,9 +57,7 @@ from liebig.train.optim import (
     build_schedule,
 )
 from liebig.train.precision import DTYPES, LossScaler, choose
-from liebig.train.prefetch import Batches, Feed
 from liebig.train.step import StepResult, forked, step as run_step
-from liebig.train.trackers import TrackerName
 
 
 class LoopConfig(Config):
