@@ -5,18 +5,19 @@ each process returns its share, and the shares add up to the mean of the whole b
 float32 is what is computed; float64 stays float64. Matrices of scores are tiled, never held whole.
 """
 
-from liebig.losses.bag_of_words import bag_of_words
 from liebig.losses.contrastive import (
     ContrastiveLoss,
+    alignment,
     cocondenser,
     false_negatives,
     info_nce,
     ltr,
     queued_info_nce,
+    spread,
+    uniformity,
 )
-from liebig.losses.diagnostics import alignment, spread, uniformity
 from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
-from liebig.losses.mlm import MaskedLoss, linear_mlm, mlm, tiled_mlm
+from liebig.losses.mlm import MaskedLoss, bag_of_words, linear_mlm, mlm, tiled_mlm
 from liebig.losses.pairs import binary, cosine_mse, grouped, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
 
