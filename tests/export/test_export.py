@@ -11,9 +11,8 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.commands.export import export
 from liebig.export import milvus_export as milvus
-from liebig.export.card import card
 from liebig.export.exported import Row, Target
-from liebig.export.models import difference
+from liebig.export.models import card, difference
 from liebig.export.pgvector import copy_line
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.retriever import Retriever

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from liebig.base.errors import ModelError
-from liebig.model.cpu_forward import LeanForward
 from liebig.model.encoder import POOLINGS, Dense, Encoder, Normalize
 from liebig.model.packed import Packed
+from liebig.model.torch_model import LeanForward
 from tests.worlds.models import TEXTS, tiny, tokenizer
 
 

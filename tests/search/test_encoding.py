@@ -18,7 +18,7 @@ from liebig.model.encoder import Encoder, Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
 from liebig.search.embed import Frame, Item, Workers
-from liebig.store.write import write_store
+from liebig.store.store import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.vector_folder import Vectors
@@ -279,8 +279,8 @@ def test_a_model_for_cosine_gives_unit_vectors(tmp_path, collection):
 def test_the_lean_forward_computes_what_the_backbone_computes(family):
     import torch
 
-    from liebig.model.cpu_forward import LeanForward, supports
     from liebig.model.packed import Packed
+    from liebig.model.torch_model import LeanForward, supports
 
     backbone = Backbone.create(
         layers=3, width=32, heads=4, vocab_size=90, max_positions=40, family=family, initializer_range=0.2
@@ -298,7 +298,7 @@ def test_the_lean_forward_computes_what_the_backbone_computes(family):
 
 
 def test_other_families_and_activations_keep_their_own_forward():
-    from liebig.model.cpu_forward import supports
+    from liebig.model.torch_model import supports
 
     small = {"layers": 1, "width": 32, "heads": 4, "vocab_size": 90, "max_positions": 40}
     assert not supports(Backbone.create(family="modernbert", **small))

@@ -59,7 +59,7 @@ def test_exported_vectors_equal_the_encoders_and_nothing_is_said(tmp_path, pooli
 
 
 def test_other_poolings_are_refused(tmp_path):
-    from liebig.search.onnx_export import export
+    from liebig.export.models import export
 
     with pytest.raises(ModelError, match="max pooling"):
         export(encoder("max"), tmp_path / "m")

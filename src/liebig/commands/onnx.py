@@ -9,10 +9,10 @@ from pydantic import Field
 from liebig.base.config import Config, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
+from liebig.export.models import export
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.model.loading import is_classifier
-from liebig.search.onnx_export import export
 
 
 class OnnxConfig(Config):

@@ -1,21 +1,255 @@
-"""Models for other libraries: a sentence-transformers folder, and an ONNX graph that is held against torch."""
+"""Models for other libraries: a sentence-transformers folder with its card, and ONNX graphs checked against torch."""
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from liebig.base.errors import ModelError, RecipeError
-from liebig.export.card import evaluations_of, write_card
+from liebig.base import workspace
+from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
+from liebig.builder.check import sentences
+from liebig.collection.collection import Collection
+from liebig.evaluation.scoring import Results, read_results
+from liebig.evaluation.tables import markdown, task_rows
 from liebig.export.exported import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.model.folder import usage
+from liebig.model.loading import quiet
+from liebig.model.onnx_graph import ABOUT, ADDED, GRAPH, needs, write_graph
 from liebig.search.embed import Embedder
-from liebig.search.onnx_export import add_graph, export
-from liebig.search.retriever_folder import exclusive, read
+from liebig.search.retriever_folder import WORK, exclusive, read
+
+# Write an encoder for ONNX Runtime: backbone, pooling and what follows as one graph from token ids to vectors.
+#
+# How a graph is traced, rounded and run without torch is in `model/onnx_graph.py`.
+
+
+class Graph(nn.Module):
+    """Token ids and mask (B x L) to vectors (B x D), with transformers' own padded forward."""
+
+    def __init__(self, body: nn.Module, encoder: Encoder, takes_types: bool) -> None:
+        super().__init__()
+        self.body, self.tail, self.pooling, self.takes_types = (
+            body,
+            encoder.tail,
+            encoder.pooling,
+            takes_types,
+        )
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        extra = {"token_type_ids": torch.zeros_like(input_ids)} if self.takes_types else {}
+        states_BLD = self.body(input_ids=input_ids, attention_mask=attention_mask, **extra).last_hidden_state
+        if self.pooling == "cls":
+            x_BD = states_BLD[:, 0]
+        else:
+            mask = attention_mask.to(states_BLD.dtype)[:, :, None]
+            x_BD = (states_BLD * mask).sum(1) / mask.sum(1)
+        for part in self.tail:
+            x_BD = part(x_BD)
+        return x_BD
+
+
+def export(encoder: Encoder, folder: Path, *, int8: bool = True, opset: int = 18) -> None:
+    """Write a model for ONNX Runtime into a folder, with tokenizer and settings."""
+    if encoder.pooling not in ("cls", "mean"):
+        raise ModelError(f"{encoder.pooling} pooling cannot be exported", fix="use cls or mean")
+    if not encoder.pool_prompt:
+        raise ModelError("a model that leaves its prompt out of pooling cannot be exported")
+    needs("onnx", "onnxscript", "onnxruntime")
+    encoder.save(folder)
+    graph, inputs = _graph(encoder, folder), ("input_ids", "attention_mask")
+    write_graph(
+        graph,
+        folder,
+        inputs,
+        "vectors",
+        int8=int8,
+        opset=opset,
+        width=encoder.width,
+        positions=encoder.max_positions,
+    )
+
+
+def _graph(encoder: Encoder, folder: Path) -> Graph:
+    from transformers import AutoModel
+
+    with quiet():  # heads that are left out, and a pooler that is not used
+        body = AutoModel.from_pretrained(str(folder), attn_implementation="eager", local_files_only=True)
+    body = body.eval().float()
+    takes_types = "token_type_ids" in body.forward.__code__.co_varnames
+    return Graph(body, encoder, takes_types).eval()
+
+
+def add_graph(encoder: Encoder, folder: Path, *, int8: bool = False) -> Path:
+    """Put a graph into the folder of its model, for installations without torch; gives the graph's folder."""
+    with tempfile.TemporaryDirectory(prefix=".onnx-", suffix=".tmp", dir=folder) as scratch:
+        export(encoder, made := Path(scratch) / ADDED, int8=int8)
+        for path in made.iterdir():  # the model's own folder has the tokenizer, the settings and the weights
+            if not path.name.startswith(GRAPH) and path.name != ABOUT:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(folder / ADDED, ignore_errors=True)
+        return made.rename(folder / ADDED)
+
+
+# The model card of an export: what it was made from and how, what it is worth, what it is for, and where it ends.
+#
+# Everything in it is read from the manifests and checks beside the model; what is not known is said to be unknown.
+
+HEAD = """---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, feature-extraction, liebig]
+{index}---
+"""
+TASKS = {  # in sentence-transformers' words
+    "judgements": ("information-retrieval", "Information Retrieval"),
+    "answers": ("information-retrieval", "Information Retrieval"),
+    "candidates": ("reranking", "Reranking"),
+    "pairs": ("semantic-similarity", "Semantic Similarity"),
+    "triplets": ("triplet", "Triplet"),
+}
+
+
+def evaluations_of(target: Target, folders: Sequence[Path]) -> list[Results]:
+    """The results of evaluations of this very model; those of another are refused."""
+    for folder in folders:
+        evaluated = workspace.read_manifest(folder).inputs.get("system")
+        if evaluated != workspace.digest(target.model):
+            raise DataError(
+                "this is not an evaluation of the model that is exported",
+                file=folder,
+                fix=f"run liebig evaluate {target.model} COLLECTION",
+            )
+    return [read_results(folder) for folder in folders]
+
+
+def model_index(name: str, evaluations: Sequence[Results]) -> str:
+    """The measures as the hub's `model-index`, which its pages and leaderboards read; JSON is YAML too."""
+    if not evaluations:
+        return ""
+    results = [
+        {
+            "task": dict(zip(("type", "name"), TASKS[task.kind])),
+            "dataset": {"type": task.task, "name": task.task, "split": task.split},
+            "metrics": [
+                {"type": measure.lower().replace("@", "_at_"), "name": measure, "value": round(value.mean, 6)}
+                for measure, value in task.measures.items()
+            ],
+        }
+        for evaluation in evaluations
+        for task in evaluation.tasks
+    ]
+    return f"model-index: {json.dumps([{'name': name, 'results': results}], ensure_ascii=False)}\n"
+
+
+def card(target: Target, encoder: Encoder, evaluations: Sequence[Results] = ()) -> str:
+    """The card as Markdown."""
+    name = (target.folder if target.description else target.model).resolve().name
+    parts = [
+        HEAD.format(index=model_index(name, evaluations))
+        + f"\n# {name}\n\nA dense retriever. {encoder.describe()}\n",
+        usage(encoder),
+        "## Data\n\n" + _data(target),
+        "## Recipe\n\n" + _recipe(target),
+        "## Results\n\n" + "".join(map(_evaluation, evaluations)) + _results(target, bool(evaluations)),
+        "## Intended use\n\n" + _use(target),
+        "## Limits\n\n" + _limits(target, encoder),
+    ]
+    return "\n".join(parts)
+
+
+def _data(target: Target) -> str:
+    if target.description is None:
+        return "Not recorded: this is a model's folder without the corpus it was trained on.\n"
+    collection = Collection(target.folder / target.description.collection)
+    documents, passages = collection.count("documents"), collection.count("passages")
+    trained = "was trained on" if _trained(target) else "has not been trained on"
+    return (
+        f"The corpus has {documents:,} documents in {passages:,} passages. The encoder {trained} it; no questions, "
+        "clicks or relevance labels were used. What the starting encoder had read is said in its own card.\n"
+    )
+
+
+def _recipe(target: Target) -> str:
+    recipe = _trained(target)
+    if recipe is None:
+        return "The encoder was not trained further: no training on this corpus is recorded.\n"
+    return f"`liebig pretrain` with\n\n```json\n{json.dumps(recipe, indent=2, ensure_ascii=False)}\n```\n"
+
+
+def _trained(target: Target) -> dict[str, Any] | None:
+    """The recipe of the training, where the model in use is the one it made, or its mean with the start."""
+    name = "model.safetensors"
+    if (target.model.parent / workspace.MANIFEST).is_file():  # the demo keeps the model where it was trained
+        return _settings(workspace.read_manifest(target.model.parent).recipe)
+    try:
+        manifest = workspace.read_manifest(target.folder / WORK / "trained")
+        ours = workspace.read_manifest(target.model).outputs.get(name)
+        mean = target.folder / WORK / "mean"
+        halved = mean.is_dir() and workspace.read_manifest(mean).outputs.get(f"model/{name}") == ours
+    except LiebigError:
+        return None
+    if not halved and manifest.outputs.get(f"model/{name}") != ours:
+        return None
+    return _settings({**manifest.recipe, **({"weights": "the mean of before and after"} if halved else {})})
+
+
+def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader wants to know of a training."""
+    return {
+        key: recipe[key]
+        for key in ("source", "objective", "loop", "optim", "max_length", "weights")
+        if key in recipe
+    }
+
+
+def _evaluation(results: Results) -> str:
+    """The tables of an evaluation, with intervals, below the card's own heading."""
+    return "".join(
+        f"### {task.label}\n\n{markdown(*task_rows(results.system, task))}\n{task.remarks}.\n\n"
+        for task in results.tasks
+    )
+
+
+def _results(target: Target, evaluated: bool) -> str:
+    description = target.description
+    if description is None or description.checks is None:
+        return "" if evaluated else "None are recorded with this model.\n"
+    found = json.loads((target.folder / description.checks / "checks.json").read_text(encoding="utf-8"))
+    lines = "\n".join(sentences(found))
+    return (
+        f"```text\n{lines}\n```\n\nKnown-item questions are made from the corpus itself: they tell systems apart on "
+        "this corpus, and say little about other questions.\n"
+    )
+
+
+def _use(target: Target) -> str:
+    where = "this corpus and texts like it" if target.description else "texts like those it was trained on"
+    return (
+        f"Finding passages for questions in {where}, alone or beside BM25. Not for decisions about people.\n"
+    )
+
+
+def _limits(target: Target, encoder: Encoder) -> str:
+    return (
+        f"Texts longer than {encoder.max_length} tokens are cut or divided. The languages are those of its data. "
+        "Similar vectors are no proof that a passage answers a question or is true; the biases of the corpus and of "
+        "the starting encoder are in them.\n"
+    )
+
+
+def write_card(target: Target, encoder: Encoder, path: Path, evaluations: Sequence[Results] = ()) -> None:
+    """Write the card as the folder's README."""
+    (path / "README.md").write_text(card(target, encoder, evaluations), encoding="utf-8")
+
 
 WITHIN = 1e-4  # what an fp32 graph may differ from torch, relative to the largest number of a vector
 PROBES = (

@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from liebig.base.errors import ModelError
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
-from liebig.model.packed_rows import TOKENS_CPU
-from liebig.model.settings import Similarity, TextReader
+from liebig.model.settings import TOKENS_CPU, Similarity, TextReader
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer

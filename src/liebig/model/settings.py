@@ -12,9 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from liebig.base import workspace
 from liebig.base.errors import ModelError
 from liebig.base.records import Title
+from liebig.ragged import Ragged
 from liebig.text.layout import FILE as LAYOUT, Layout, Record, Role, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer
 
@@ -244,3 +248,13 @@ def first_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].endswith(":"):  # a heading: what is wrong comes after it
         lines[0] += " " + lines[1]
     return lines[0][:300] if lines else type(error).__name__
+
+
+TOKENS_CPU = 1024  # of a row: what a cache holds
+Floats = NDArray[np.float32]
+Longs = NDArray[np.int64]
+PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers
+
+
+def nothing(count: float) -> None:
+    """The progress callback of a caller that shows none."""

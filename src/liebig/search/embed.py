@@ -1,12 +1,12 @@
 """The one way from texts to vectors: tokens, packed rows, the model, vectors in the order of the texts.
 
 `Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device
-(`model/torch_model.py`, with a lean forward on a CPU), or an ONNX export (`embed_onnx`). `vectors` answers now;
-`stream` takes any number of texts, a window at a time: windows are tokenised ahead of the model, in processes where it
-runs on a GPU and there are very many texts; texts longer than the model takes are cut or become several pieces that
-overlap, pieces are sorted by length and packed up to a budget of tokens, so rows hold no padding. Rows are copied to
-the device while the row before is computed, and a window's vectors come back while the next is under way. Memory: a few
-windows. Cost: the model's on real tokens; index arithmetic and copying cost 1 ns per token.
+(`model/torch_model.py`, with a lean forward on a CPU), or an ONNX export (`model/onnx_graph.py`). `vectors` answers at
+once; `stream` takes any number of texts, a window at a time: windows are tokenised ahead of the model, in processes
+where it runs on a GPU and there are very many texts; texts longer than the model takes are cut or become several pieces
+that overlap, pieces are sorted by length and packed up to a budget of tokens, so rows hold no padding. Rows are copied
+to the device while the row before is computed, and a window's vectors come back while the next is under way. Memory: a
+few windows. Cost: the model's on real tokens; index arithmetic and copying cost 1 ns per token.
 
 N texts of a window, P pieces, T tokens, D width of the vectors.
 """
@@ -32,12 +32,10 @@ from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
 from liebig.base.machine import Pace, free_cores, helpers, set_threads
 from liebig.base.records import Title
-from liebig.model.onnx_graph import graph_folder, is_export
-from liebig.model.packed_rows import TOKENS_CPU, PackedRow, nothing
-from liebig.model.settings import TextReader
+from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
+from liebig.model.settings import TOKENS_CPU, PackedRow, TextReader, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.search import tokenise_worker
-from liebig.search.embed_onnx import OnnxEncoder, OnnxModel
 from liebig.text.layout import Record, Role, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.quantise import unit_length

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import RecipeError
 from liebig.collection.collection import Collection
-from liebig.collection.ids import Ids
-from liebig.collection.lookup import hash64, hash_all
+from liebig.collection.lookup import Ids, hash64, hash_all
 from liebig.search.systems import document_of
 
 Filters = Mapping[str, str | Sequence[str]]
