@@ -35,7 +35,7 @@ from liebig.bm25.analysis import Analyzer, Vocabulary
 from liebig.bm25.index import Segment
 from liebig.bm25.kernels import Floats, Int32s, Longs
 from liebig.bm25.search import BM25, Settings
-from liebig.collection.ids import write_strings
+from liebig.collection.lookup import write_strings
 
 NEIGHBOURS = 3  # real passages that a drawn one takes its terms from
 

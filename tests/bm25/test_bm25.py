@@ -16,8 +16,7 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25 import kernels, search
 from liebig.bm25.analysis import Analyzer, language_name, stop_words
-from liebig.bm25.doc2query import GeneratedQueries
-from liebig.bm25.index import plain
+from liebig.bm25.index import GeneratedQueries, plain
 from liebig.bm25.search import BM25, Settings
 from liebig.bm25.update import write_index
 from liebig.commands.bm25 import BM25Config, run

@@ -30,7 +30,7 @@ from liebig.base.workspace import Folder
 from liebig.bm25.index import SEGMENT_WORDS, PassageWithQueries, Segment, write_segments
 from liebig.bm25.kernels import Longs, copy_postings, count_live
 from liebig.bm25.search import BM25, FORMAT, SUMMARY, Settings, open_segments
-from liebig.collection.ids import index_ids, read_strings, write_strings
+from liebig.collection.lookup import index_ids, read_strings, write_strings
 
 MOST_SEGMENTS = 8  # more are merged into one
 

@@ -14,8 +14,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import language_name
-from liebig.bm25.doc2query import GeneratedQueries
-from liebig.bm25.index import PassageWithQueries, plain
+from liebig.bm25.index import GeneratedQueries, PassageWithQueries, plain
 from liebig.bm25.search import Settings
 from liebig.bm25.update import settings_of, write_index
 from liebig.collection.collection import Collection

@@ -17,7 +17,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.methods import lora
-from liebig.methods.finetune_objective import FinetuneObjective
+from liebig.methods.base import FinetuneObjective
 from liebig.methods.finetuning import FinetuneConfig, objectives
 from liebig.model.backbone import make_backbone
 from liebig.model.encoder import Encoder

@@ -28,7 +28,7 @@ from liebig.collection.collection import KINDS, SPLIT_KINDS
 from liebig.collection.summary import Census, file_warnings, show, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import Match, detect, is_name, readable
-from liebig.formats.hf_dataset import PREFIX as HUB
+from liebig.formats.huggingface import PREFIX as HUB
 from liebig.formats.items import SKIPPED, Item, Options, Skipped
 
 

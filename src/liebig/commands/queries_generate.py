@@ -26,7 +26,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder, atomic_write
-from liebig.bm25.doc2query import GeneratedQueries
+from liebig.bm25.index import GENERATED, GeneratedQueries
 from liebig.collection.collection import Collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
@@ -34,7 +34,7 @@ from liebig.queries import endpoint
 from liebig.queries.consistency import Keeps, Named, by_bm25, by_run, clean, query_id
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator
-from liebig.queries.labelled_pairs import GENERATED, GENERATION, draw, labels_of
+from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
 from liebig.train.distributed import World, joined
 from liebig.train.precision import choose
 

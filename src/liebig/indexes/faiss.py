@@ -23,9 +23,8 @@ from pydantic import Field
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, RecipeError
 from liebig.indexes import exact_cpu
-from liebig.indexes.base import INDEX, ApproximateConfig, Index, ignore
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
 from liebig.indexes.exact import ExactIndex
-from liebig.indexes.recall import Recall
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
 from liebig.vectors.vector_folder import Shard, Vectors

@@ -23,8 +23,7 @@ from pydantic import Field
 from liebig.base import workspace
 from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
 from liebig.base.machine import scratch_folder
-from liebig.indexes.base import INDEX, ApproximateConfig, Index, ignore
-from liebig.indexes.recall import Recall
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
 from liebig.vectors.vector_folder import Vectors

@@ -54,7 +54,7 @@ def draw(n: int, wanted: int | None, seed: int, purpose: int) -> np.ndarray:
     return np.sort(np.argsort(draws, kind="stable")[:wanted])
 
 
-GENERATED, GENERATION = "generated.jsonl", "generation.json"
+GENERATION = "generation.json"
 
 
 def labels_of(folder: Path) -> list[str]:

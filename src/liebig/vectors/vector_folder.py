@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from liebig.base import npy, workspace
 from liebig.base.errors import CorruptError, DataError
-from liebig.collection.ids import Ids, memory_ids, write_ids
+from liebig.collection.lookup import Ids, memory_ids, write_ids
 from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, columns, encode
 
 FORMAT = 1
