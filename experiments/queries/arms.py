@@ -24,7 +24,6 @@ from liebig.base import config as recipes
 from liebig.base.rng import key
 from liebig.methods import methods, pretraining as presets, sources
 from liebig.methods.base import Start
-from liebig.methods.collection_pairs import PairSource
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.cotmae import EncoderDecoderOrder
 from liebig.methods.pretraining import PretrainConfig
@@ -35,7 +34,7 @@ from liebig.methods.sources import Weighted
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged, offsets_of
-from liebig.store.pair_sources import Frame
+from liebig.store.pair_sources import Frame, PairSource
 from liebig.store.store import TokenStore
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer

@@ -16,8 +16,7 @@ from liebig.base.records import Passage, Query
 from liebig.collection.collection import Collection
 from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import methods, retrieval
-from liebig.methods.abs.paper import written
-from liebig.methods.abs.schedule import schedule
+from liebig.methods.abs.schedule import schedule, written
 from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.dev_evaluation import read_candidates, too_small
 from liebig.methods.distill import MarginMSE, SoftLabels

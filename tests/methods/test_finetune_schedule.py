@@ -8,8 +8,7 @@ import torch
 
 from liebig.methods.abs import sampler as adaptive, swaps as beams
 from liebig.methods.abs.hardness import Sparse, Vectors, from_run, hardness
-from liebig.methods.abs.paper import written
-from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule
+from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule, written
 from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
 from liebig.methods.retrieval import Retriever
 from tests.worlds.finetuning import double_encoder, examples, random_texts

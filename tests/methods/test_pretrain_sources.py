@@ -8,7 +8,6 @@ import torch
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.collection.collection import Collection
-from liebig.methods.collection_pairs import PairSource, grouped
 from liebig.methods.cotmae import EncoderDecoder, EncoderDecoderOrder
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.mlm import MaskedText, Masker
@@ -16,6 +15,7 @@ from liebig.methods.shapes import Maker
 from liebig.methods.simclr import two_views
 from liebig.methods.sources import Blocks, Cloze, Crops, Noisy, Spans, shares
 from liebig.store.batches import Batches, MixedBatches
+from liebig.store.pair_sources import PairSource, grouped
 from liebig.train.distributed import ALONE, World
 
 LIMIT = 40

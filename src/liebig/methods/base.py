@@ -1,4 +1,4 @@
-"""What every pre-training method and every pair source says about itself.
+"""What every pre-training method, pair source and fine-tuning objective says about itself.
 
 A method is one class in one file: its `Config` (with presets and checks), the shape of its batches, its heads, its cost
 for `--plan`, and the objective itself. Nothing else in Liebig knows which methods exist; the table in `__init__.py`
@@ -20,6 +20,7 @@ from torch import nn
 from liebig.base.config import Config as Recipe
 from liebig.losses.contrastive import Similarity
 from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder
 from liebig.model.folder import read_tail
 from liebig.model.settings import read_modules, read_pooling
 from liebig.store.pair_sources import Row, Source
@@ -27,9 +28,15 @@ from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.objective import Objective
+from liebig.train.stage import Data, TrainingStage
 
 if TYPE_CHECKING:
+    from liebig.methods.finetuning import FinetuneConfig
     from liebig.methods.pretraining import PretrainConfig
+
+    Run = TrainingStage[FinetuneConfig, "FinetuneObjective"]
+else:
+    Run = TrainingStage
 
 Preset = Literal["paper", "reference"]
 Pooling = Literal["cls", "mean"]
@@ -252,3 +259,55 @@ class SingleSource(SourceConfig):
 def unset(config: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those values whose field is None."""
     return {name: value for name, value in values.items() if getattr(config, name) is None}
+
+
+# What every fine-tuning objective says about itself.
+#
+# An objective is one class in one file: its `Config` with the checks of a recipe, what it reads, its batches, its
+# loss and what is saved. The table in `finetuning.py` names the classes; nothing else in Liebig knows which ones
+# exist. A member without a body here has to be written by every objective.
+
+QUERY = "query"
+"""The folder of the query encoder of an untied retriever, beside `model/`."""
+
+
+class FinetuneObjective(Objective):
+    """Base of every fine-tuning objective."""
+
+    class Config(Recipe):
+        """The table `[objective]` of a recipe."""
+
+        model_config = ConfigDict(model_title_generator=lambda model: model.__qualname__)
+
+        kind: str
+        roles: ClassVar[bool]
+        """Whether texts are queries and passages. If not, they are of one kind and have one encoder and one prompt."""
+
+        @property
+        @abstractmethod
+        def alone(self) -> str | None:
+            """The name of a loss that looks at each example alone; None if the other examples of a batch count."""
+
+        @abstractmethod
+        def compared_by(self) -> Similarity:
+            """How vectors of the trained model are to be compared."""
+
+        def check(self, recipe: FinetuneConfig) -> None:
+            """Raise ValueError where the rest of the recipe does not fit."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Any, query: Encoder, passage: Encoder | None) -> Self:
+        """The objective of this class's Config; `passage` is None where both sides have one encoder."""
+
+    @abstractmethod
+    def data(self, run: Run) -> Data:
+        """Read what the recipe of the run names: batches, epochs, evaluation."""
+
+    @property
+    @abstractmethod
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The trained encoders by the folder they are saved in."""
+
+    def save_head(self, folder: Path) -> None:
+        """Write what belongs to the objective besides its encoders."""

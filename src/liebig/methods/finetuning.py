@@ -16,9 +16,9 @@ from liebig.base import extensions
 from liebig.base.config import Config, InputPath, ModelPath, tag
 from liebig.base.errors import RecipeError
 from liebig.base.records import Title
+from liebig.methods.base import FinetuneObjective
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.dev_evaluation import DevConfig
-from liebig.methods.finetune_objective import FinetuneObjective
 from liebig.methods.lora import LoraConfig
 from liebig.methods.retrieval import Choice
 from liebig.methods.samplers import Batching, RandomBatching

@@ -22,11 +22,19 @@ from liebig.base.config import Config as Recipe, InputPath
 from liebig.base.errors import RecipeError
 from liebig.collection.collection import Collection
 from liebig.methods.base import DOCUMENT, FILLED, SingleSource, SourceConfig, unset
-from liebig.methods.collection_pairs import PairSource
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.teacher import TextSource
 from liebig.store.batches import Batches, MixedBatches, StepBatches
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Ints, Row, Source, SpanSource
+from liebig.store.pair_sources import (
+    BlockSource,
+    ClozeSource,
+    CropSource,
+    Ints,
+    PairSource,
+    Row,
+    Source,
+    SpanSource,
+)
 from liebig.store.store import TokenStore
 from liebig.text.masking import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer

@@ -28,8 +28,8 @@ from liebig.formats.items import Where
 from liebig.formats.rows import text_lines
 from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
+from liebig.methods.base import FinetuneObjective, Run
 from liebig.methods.dev_evaluation import too_small
-from liebig.methods.finetune_objective import FinetuneObjective, Run
 from liebig.methods.samplers import Sampler
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed

@@ -1,4 +1,4 @@
-"""Where pre-training pairs come from: blocks of sentences, inverse cloze, two spans, random crops.
+"""Where pre-training pairs come from: blocks, inverse cloze, two spans, crops, and pairs that a collection names.
 
 A source decides *where* its sequences lie in the store (one or more ranges of tokens each); `packed` copies them with
 their special tokens into one `Row`. Everything random is drawn from the key of an example, so a batch is a pure
@@ -7,6 +7,7 @@ function of seed and step, in any process.
 - `BlockSource`, `ClozeSource`: sentences are added to a block while it stays within its target (Condenser's data).
 - `SpanSource`: two spans of a document (coCondenser, CoT-MAE), drawn by `text/views.py`.
 - `CropSource`: two crops of a window (Contriever); windows are shifted anew every epoch.
+- `PairSource`: labelled or generated queries with their passages.
 
 The document of an example is looked up in a running count kept for every 64th document. Cost: one pass over the offsets
 at the start (3 ns per sentence, 20 ns per document), then under 1 us per example and 1 ns per token.
@@ -14,9 +15,9 @@ at the start (3 ns per sentence, 20 ns per document), then under 1 us per exampl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numba import njit
@@ -24,9 +25,13 @@ from numpy.typing import NDArray
 
 from liebig.base import rng
 from liebig.base.errors import DataError
+from liebig.base.progress import track
+from liebig.base.records import Passage, Title
 from liebig.base.rng import below, mix, uniform
+from liebig.collection.collection import Collection
 from liebig.ragged import Ragged, gather
 from liebig.store.store import TokenStore
+from liebig.text.layout import Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.text.views import (
     Kind,
@@ -442,3 +447,109 @@ class CropSource:
         slack = (ends - starts) % self.window * (ends - starts >= self.window)
         begin = starts + found.windows * self.window + rng.below(key, _SHIFT + found.documents, slack + 1)
         return begin, np.minimum(begin + self.window, ends)
+
+
+# Pairs that a collection names: labelled queries with their passages, passages with generated queries.
+#
+# The texts of a collection that occur in pairs are tokenised once into one flat row; an example is an anchor (a
+# query, or a passage) and its partner is drawn among those it has, anew at each visit. Sequences come as (query,
+# passage). Cost: the tokens in memory, 4 bytes each, and 1 ns a token to copy.
+
+PARTNER = 0  # the numbered draw of an example's key that picks the partner
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Queries, passages, and for each anchor its partners; `anchor` says which of the two an example is."""
+
+    texts: Ragged  # tokens of all queries, then of all passages, without special ones
+    n_queries: int
+    passage_documents: Ints
+    anchor: Literal["query", "passage"]
+    partners: Ragged  # numbers of each anchor's partners
+    anchors: Ints  # numbers of the anchors
+    frame: Frame
+
+    @classmethod
+    def read(
+        cls,
+        collection: Collection,
+        split: str,
+        tokenizer: Tokenizer,
+        limit: int,
+        *,
+        anchor: Literal["query", "passage"],
+        most: int | None = None,
+        title: Title = "space",
+    ) -> Self:
+        """The relevant pairs of a split; `most` bounds how many partners an anchor keeps, the first ones."""
+        named = list(_named(collection, split))
+        if not named:
+            raise DataError(f"the split {split!r} has no relevant pairs", file=collection.path)
+        query_ids = {name: i for i, name in enumerate(dict.fromkeys(query for query, _ in named))}
+        passage_ids = {name: i for i, name in enumerate(dict.fromkeys(passage for _, passage in named))}
+        queries = {query.id: query for query in collection.queries() if query.id in query_ids}
+        passages, documents = _passages(collection, passage_ids)
+        pairs = np.array([(query_ids[q], passage_ids[p]) for q, p in named], np.int64)
+        anchors, partners = grouped(pairs if anchor == "query" else pairs[:, ::-1], most)
+        records = [*_in_order(queries, query_ids), *_in_order(passages, passage_ids)]
+        texts = RoleLayout(tokenizer, limit, title=title, bare=True).all_ids(records)
+        return cls(texts, len(query_ids), documents, anchor, partners, anchors, Frame.of(tokenizer))
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def chosen(self, examples: Ints, epoch: int, seed: int) -> tuple[Ints, Ints]:
+        """The query and the passage of each example at this visit."""
+        first = self.partners.offsets[examples]
+        count = self.partners.offsets[examples + 1] - first
+        pick = rng.integers(example_keys(examples, epoch, seed), PARTNER, count)
+        anchors, partners = self.anchors[examples], self.partners.values[first + pick]
+        return (anchors, partners) if self.anchor == "query" else (partners, anchors)
+
+    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
+        """The document that each example's passage comes from."""
+        return self.passage_documents[self.chosen(examples, epoch, seed)[1]]
+
+    def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
+        """One row: query and passage of each example in turn."""
+        queries, passages = self.chosen(examples, epoch, seed)
+        texts = np.stack((queries, passages + self.n_queries), axis=1).reshape(-1)
+        spans = np.stack((self.texts.offsets[texts], self.texts.offsets[texts + 1]), axis=1)[:, None]
+        owner = np.repeat(np.arange(len(examples)), 2)
+        return packed(self.texts.values, spans, self.frame, owner, example_keys(examples, epoch, seed))
+
+
+def grouped(pairs: Ints, most: int | None) -> tuple[Ints, Ragged]:
+    """Anchors and the partners of each, from (anchor, partner) rows in order."""
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    begins = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
+    if most is not None:
+        place = np.arange(len(pairs)) - np.repeat(begins, np.diff(begins, append=len(pairs)))
+        return grouped(pairs[place < most], None)
+    return pairs[begins, 0], Ragged(pairs[:, 1], np.append(begins, len(pairs)))
+
+
+def _named(collection: Collection, split: str) -> Iterator[tuple[str, str]]:
+    """Each (query, passage) once, from judgements and groups."""
+    judged = ((j.query, j.passage) for j in collection.judgements(split) if j.relevance > 0)
+    grouped = ((g.query, p) for g in collection.groups(split) for p in g.positives)
+    yield from dict.fromkeys([*judged, *grouped])
+
+
+def _passages(collection: Collection, ids: Mapping[str, int]) -> tuple[dict[str, Passage], Ints]:
+    """Passages by id, and a number for each document."""
+    passages, names = {}, {}
+    for passage in track(collection.passages(), "reading passages", unit="passages"):
+        if passage.id in ids:
+            passages[passage.id] = passage
+            names[passage.id] = passage.doc or passage.id
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(names.values()))}
+    return passages, np.array([numbers[names[p]] for p in ids if p in names], np.int64)
+
+
+def _in_order(records: Mapping[str, Record], ids: Iterable[str]) -> Iterator[Record]:
+    for name in ids:
+        if name not in records:
+            raise DataError(f"a pair names {name!r}, which the collection does not have")
+        yield records[name]

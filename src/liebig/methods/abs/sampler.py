@@ -33,7 +33,6 @@ from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.trec import read_run
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
-from liebig.methods.abs.paper import written
 from liebig.methods.abs.schedule import (
     Improve,
     Order,
@@ -43,6 +42,7 @@ from liebig.methods.abs.schedule import (
     greedy,
     in_parts,
     schedule,
+    written,
 )
 from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Retriever
