@@ -18,10 +18,9 @@ from typing import NoReturn
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
-from liebig.formats.base import Format
+from liebig.formats.base import Format, Preview
 from liebig.formats.inputs import NamedSource, Source, source_of
 from liebig.formats.items import Item, Options, Skipped
-from liebig.formats.preview import Preview
 
 GROUP = "liebig.formats"
 BUILT_IN = {
@@ -58,7 +57,7 @@ BUILT_IN = {
     "lines": "liebig.formats.documents:LINES",
     "stdlib": "liebig.formats.stdlib:STDLIB",
     "ir-datasets": "liebig.formats.ir_datasets:IR_DATASETS",
-    "hf": "liebig.formats.hf_dataset:HF",
+    "hf": "liebig.formats.huggingface:HF",
     # written only, so their place does not matter
     "msmarco-qrels": "liebig.formats.msmarco:QRELS",
     "msmarco": "liebig.formats.msmarco:MSMARCO",

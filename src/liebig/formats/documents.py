@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from liebig.base.records import Document, Section
-from liebig.formats.base import Export, Format
+from liebig.formats.base import TEXTS, Export, Format, Preview
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
 from liebig.formats.markup import PARSERS, Article, parse_plain
 from liebig.formats.output import json_line
-from liebig.formats.preview import TEXTS, Preview
 from liebig.formats.rows import rows, text_lines
 
 IDS = ("id", "_id", "docid", "doc_id")

@@ -19,7 +19,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.collection.lookup import hash64
-from liebig.formats.base import Export, Format, RunExport, RunFile
+from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -35,7 +35,6 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import csv_line, json_array
-from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, elements, json_lines, text_lines, values
 from liebig.formats.trec import by_query, by_rank, digits
 

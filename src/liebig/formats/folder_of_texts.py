@@ -13,15 +13,13 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats.base import Export, Format
-from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
+from liebig.formats.base import Export, Format, Preview
+from liebig.formats.clean_text import UTF_8, whole_text, without_breaks, without_ligatures, without_margins
 from liebig.formats.documents import parse_as
-from liebig.formats.encodings import UTF_8, whole_text
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_id
 from liebig.formats.markup import PARSERS, Article, markdown_lines, parse_plain
 from liebig.formats.output import write_lines
-from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
 PLAIN = frozenset((".txt", ".text"))

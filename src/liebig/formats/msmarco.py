@@ -14,7 +14,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
 from liebig.collection.lookup import TitleFile
-from liebig.formats.base import Export, Format, RunExport, RunFile
+from liebig.formats.base import Export, Format, Preview, RunExport, RunFile, are_ids, are_ranks
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -29,7 +29,6 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import json_line, tab_line
-from liebig.formats.preview import Preview, are_ids, are_ranks
 from liebig.formats.rows import rows, tab_fields
 from liebig.formats.trec import by_query, by_rank, qrels_lines
 

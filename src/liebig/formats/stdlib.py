@@ -20,11 +20,10 @@ from types import ModuleType
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
-from liebig.formats.base import Format
+from liebig.formats.base import Format, Preview
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where
 from liebig.formats.markup import parse_plain
-from liebig.formats.preview import Preview
 
 PREFIX = "stdlib:"
 LEFT_OUT = frozenset(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from liebig.base.records import Group, Hit, Passage, Query
-from liebig.formats.base import Export, Format, RunExport, RunFile
+from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -28,7 +28,6 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import json_line, space_line
-from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 from liebig.formats.trec import by_score, columns, digits
 

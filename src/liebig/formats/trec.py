@@ -17,11 +17,10 @@ from itertools import groupby
 
 from liebig.base.errors import DataError
 from liebig.base.records import Hit, Judgement, Query
-from liebig.formats.base import Export, Format, RunExport, RunFile
+from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_score
 from liebig.formats.output import collapse, space_line
-from liebig.formats.preview import Preview
 from liebig.formats.rows import lines, space_fields, text_lines
 
 OPEN = re.compile(r"<top(?:ic)?(?:\s[^>]*)?>", re.IGNORECASE)

@@ -20,8 +20,7 @@ from urllib.parse import unquote
 from lxml import etree
 
 from liebig.base.records import Section
-from liebig.formats.clean_text import without_ligatures
-from liebig.formats.encodings import LARGEST, decode_text
+from liebig.formats.clean_text import LARGEST, decode_text, without_ligatures
 from liebig.formats.html_page import parse_content
 from liebig.formats.inputs import DAMAGE, Source
 from liebig.formats.items import Where
