@@ -15,8 +15,7 @@ from liebig.commands.prepare import PrepareConfig, run
 from liebig.formats.documents import document_row
 from liebig.store import prepare as preparing
 from liebig.store.prepare import by_tokens, by_words, cut
-from liebig.store.store import TokenStore
-from liebig.store.write import build
+from liebig.store.store import TokenStore, build
 from tests.worlds.store import documents, store, tokenizer
 
 

@@ -167,7 +167,7 @@ def test_recall_of_an_approximate_index_is_measured(folder, monkeypatch):
     write(folder, RetrieverDescription(1, "hybrid", "collection", "bm25", "faiss", "model"))
     said = {finding.name: finding.what for finding in examine(folder)}
     assert said["recall"].startswith("1.000 of the 10 best are found")
-    monkeypatch.setattr("liebig.indexes.recall.measure", lambda *given: 0.5)
+    monkeypatch.setattr("liebig.indexes.base.measure", lambda *given: 0.5)
     assert [(f.name, f.fix) for f in ill(folder)] == [("recall", "index again")]
 
 

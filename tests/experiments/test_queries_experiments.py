@@ -12,9 +12,8 @@ import torch
 
 from liebig import encoders
 from liebig.collection.collection import Collection
-from liebig.methods.collection_pairs import PairSource
 from liebig.ragged import Ragged
-from liebig.store.pair_sources import Frame
+from liebig.store.pair_sources import Frame, PairSource
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 

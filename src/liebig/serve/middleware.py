@@ -27,7 +27,7 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """The metrics of one server."""
+    """Prometheus metrics of one server, in a registry of its own: several servers can run in one process."""
 
     def __init__(self) -> None:
         own = self._registry = CollectorRegistry()
