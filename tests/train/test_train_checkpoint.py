@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from liebig.base.errors import CorruptError, WorkspaceError
 from liebig.train.checkpoint import Checkpoints, Snapshot, read, write
-from liebig.train.early_stopping import Best
+from liebig.train.stopping import Best
 
 FACTS = {"total": 7, "best": None, "means": {"loss": [0.1 + 0.2, 3]}}
 

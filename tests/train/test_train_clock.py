@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from liebig.base import machine
-from liebig.train import clock, stage
+from liebig.train import stage, stopping
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.log import read_log
@@ -35,7 +35,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr(clock, "now", found)
+    monkeypatch.setattr(stopping, "now", found)
     return found
 
 

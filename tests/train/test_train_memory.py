@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from liebig.base.errors import TrainingError
-from liebig.train import memory
+from liebig.train import guards
 from liebig.train.batch import Batch
 from liebig.train.distributed import ALONE, World
-from liebig.train.memory import Budget, find_budget, fitting
+from liebig.train.guards import Budget, find_budget, fitting
 from liebig.train.objective import Represented
 from liebig.train.step import OutOfMemory, step
 from tests.worlds.toy import Toy, spans
@@ -37,7 +37,7 @@ def test_the_budget_is_halved_until_the_step_fits_and_each_time_it_is_said() -> 
 
 
 def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:
-    assert find_budget(lambda tokens: None, spans(), ALONE) == memory.CPU_TOKENS
+    assert find_budget(lambda tokens: None, spans(), ALONE) == guards.CPU_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_on_a_gpu_the_fastest_budget_that_fits_is_found(
     for name in ("empty_cache", "reset_peak_memory_stats", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, lambda *args: None)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: state["used"])
-    properties = SimpleNamespace(total_memory=room / memory.MEMORY_SHARE)
+    properties = SimpleNamespace(total_memory=room / guards.MEMORY_SHARE)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    monkeypatch.setattr(memory.time, "monotonic", lambda: state["now"])
+    monkeypatch.setattr(guards.time, "monotonic", lambda: state["now"])
     batch = SimpleNamespace(tokens=10**6)
     assert find_budget(gradient, batch, World(device=torch.device("cuda")), careful=careful) == best
 

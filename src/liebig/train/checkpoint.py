@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from liebig.base.errors import CorruptError, TrainingError, WorkspaceError
 from liebig.base.workspace import atomic_write, hash_file, sync
 from liebig.train.distributed import fill, whole
-from liebig.train.early_stopping import Best
+from liebig.train.stopping import Best
 
 STATE, BEST, PREFIX = "state.json", "best.json", "step-"
 AGAIN = "remove the folder and start again"

@@ -6,8 +6,8 @@ all follow from them (in a run of minutes the learning rate follows the clock). 
 not. The first process writes and prints.
 
 Before the first step the number of steps and the chunk budget are fixed and written to `plan.json`, so a restart does
-the same. A run in minutes has no fixed number of steps: its clock decides (`clock.py`). Ctrl-C and SIGTERM are noted;
-the step is finished and stored before the run ends, and a second signal acts at once.
+the same. A run in minutes has no fixed number of steps: its clock decides (`stopping.py`). Ctrl-C and SIGTERM are
+noted; the step is finished and stored before the run ends, and a second signal acts at once.
 """
 
 from __future__ import annotations
@@ -40,12 +40,9 @@ from liebig.train.checkpoint import (
     take_optimiser,
     take_tensors,
 )
-from liebig.train.clock import UNKNOWN, Clock
 from liebig.train.distributed import ALONE, World, shard, sharded, too_large
-from liebig.train.early_stopping import Best, Judge
-from liebig.train.guards import Watch
+from liebig.train.guards import Budget, Watch, find_budget, fitting
 from liebig.train.log import Recorder, TrackerName
-from liebig.train.memory import Budget, find_budget, fitting
 from liebig.train.objective import Objective
 from liebig.train.optim import (
     EMA,
@@ -58,6 +55,7 @@ from liebig.train.optim import (
 )
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import StepResult, forked, step as run_step
+from liebig.train.stopping import UNKNOWN, Best, Clock, Judge
 
 
 class LoopConfig(Config):
