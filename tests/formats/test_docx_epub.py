@@ -7,7 +7,7 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats import detect, zipped_xml
+from liebig.formats import detect, lxml_documents
 from liebig.formats.items import Options, Skipped
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -182,7 +182,7 @@ def test_a_book_may_scramble_its_fonts(tmp_path):
 
 @pytest.mark.parametrize("name", ["bomb.docx", "bomb.epub"])
 def test_a_bomb_is_refused_before_it_is_unpacked(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(zipped_xml, "LARGEST", 1 << 20)
+    monkeypatch.setattr(lxml_documents, "LARGEST", 1 << 20)
     zeros = " " * (1 << 21)
     data = docx(zeros) if name.endswith("docx") else epub(**{"OEBPS/text/one.xhtml": zeros})
     assert len(data) < 1 << 14

@@ -82,13 +82,13 @@ def _pdf(source: Source) -> Article:
 
 
 def _docx(source: Source) -> Article:
-    from liebig.formats.zipped_xml import read_docx  # late: lxml
+    from liebig.formats.lxml_documents import read_docx  # late: lxml
 
     return read_docx(source)
 
 
 def _epub(source: Source) -> Article:
-    from liebig.formats.zipped_xml import read_epub  # late: lxml
+    from liebig.formats.lxml_documents import read_epub  # late: lxml
 
     return read_epub(source)
 

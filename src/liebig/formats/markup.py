@@ -1,4 +1,4 @@
-"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in html_page.py.
+"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in lxml_documents.py.
 
 Headings become sections; blank lines part paragraphs; code keeps its lines. The mark-up inside a paragraph is left
 as it is, but for links, images and roles, whose text is kept. Cost: linear in the text, whatever it holds: patterns
@@ -223,7 +223,7 @@ def _roles(text: str) -> str:
 
 def parse_html(text: str) -> Article:
     """The main content of a page: headings become sections, block elements paragraphs."""
-    from liebig.formats.html_page import parse_page  # late: only folders with HTML files pay for it
+    from liebig.formats.lxml_documents import parse_page  # late: only folders with HTML files pay for it
 
     return parse_page(text)
 
