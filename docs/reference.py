@@ -22,7 +22,7 @@ MODULES = {
     "Vectors": ("model.encoder", "model.packed", "vectors.vector_folder"),
     "Data": ("base.records", "collection.collection", "store.store"),
     "Text": ("text.tokenizer", "text.layout", "text.passages", "text.sentences"),
-    "Evaluation": ("measures", "measures.evaluator", "measures.names", "base.statistics"),
+    "Evaluation": ("measures", "measures.evaluator", "base.statistics"),
     "Training": ("train.objective", "train.batch", "train.step", "losses"),
     "Running": ("base.pipeline", "base.config", "base.workspace", "base.rng", "base.errors", "encoders"),
 }

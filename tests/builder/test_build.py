@@ -23,8 +23,8 @@ from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
-from liebig.train.clock import FEW
 from liebig.train.log import read_log
+from liebig.train.stopping import FEW
 from tests.worlds import books
 from tests.worlds.books import write_documents
 from tests.worlds.shared import made_once

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from liebig.base.errors import RecipeError
-from liebig.measures import Measure, parse, parse_all
-from liebig.measures.names import KINDS
+from liebig.measures import KINDS, Measure, parse, parse_all
 
 
 @st.composite

@@ -18,8 +18,8 @@ from liebig.base.records import Title
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.collection.collection import Collection
+from liebig.measures import known, parse_all
 from liebig.measures.evaluator import judgements_from_mapping
-from liebig.measures.names import known, parse_all
 from liebig.methods.labelled import LabelledData, cache_tokens, read_examples
 from liebig.methods.reranker import OBJECTIVES, GroupRanking, RerankBatches, Reranker
 from liebig.methods.samplers import random_batches

@@ -24,8 +24,8 @@ from liebig.evaluation.scoring import Bootstrap, ScoredTask, score_candidates, s
 from liebig.evaluation.tasks import Task
 from liebig.formats.output import write_lines
 from liebig.formats.trec import run_lines
+from liebig.measures import Measure
 from liebig.measures.evaluator import Block, block_from_mapping, block_from_matrix
-from liebig.measures.names import Measure
 from liebig.measures.ranking import sort_hits
 from liebig.measures.similarity import cosine, triplet_accuracy
 from liebig.search.embed import Embedder, Item, WindowVectors

@@ -18,6 +18,7 @@ from liebig.base.statistics import Interval, bootstrap, bootstrap_of
 from liebig.base.workspace import MANIFEST, read_manifest
 from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
 from liebig.evaluation.tasks import DEFAULTS, Task, is_same
+from liebig.measures import Measure, parse_all
 from liebig.measures.answers import (
     accuracy_at,
     first_match,
@@ -28,7 +29,6 @@ from liebig.measures.answers import (
     with_title,
 )
 from liebig.measures.evaluator import Block, Scores, evaluate, judgements_from_mapping
-from liebig.measures.names import Measure, parse_all
 from liebig.measures.similarity import pearson, spearman
 from liebig.queries.labelled_pairs import GENERATION
 

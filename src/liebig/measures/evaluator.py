@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 from liebig.base.records import Judgement
-from liebig.measures.names import Measure
+from liebig.measures import Measure
 from liebig.measures.ranking import (
     CODES,
     Bytes,

@@ -23,7 +23,7 @@ from liebig.methods.sources import QUERY_TOKENS, CollectionSource
 from liebig.model.loading import FolderBackbone, HubBackbone
 from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.memory import CPU_TOKENS
+from liebig.train.guards import CPU_TOKENS
 
 GIB = 2**30
 BYTES_A_STATE = (

@@ -23,6 +23,7 @@ from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.collection.collection import Collection
 from liebig.losses.contrastive import Similarity
+from liebig.measures import Measure, known, parse_all
 from liebig.measures.evaluator import (
     Judgements,
     block_from_mapping as from_mapping,
@@ -31,7 +32,6 @@ from liebig.measures.evaluator import (
     judgements_from_mapping as judged,
     judgements_from_records as from_records,
 )
-from liebig.measures.names import Measure, known, parse_all
 from liebig.methods.labelled import Draft, cache_tokens, drafts, read_groups
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged

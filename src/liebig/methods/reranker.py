@@ -21,8 +21,8 @@ from torch import Tensor
 from liebig import losses
 from liebig.base.records import Group, Hit, Passage, Query, Title
 from liebig.formats.trec import by_query
+from liebig.measures import Measure
 from liebig.measures.evaluator import Judgements, block_from_mapping, evaluate
-from liebig.measures.names import Measure
 from liebig.methods.labelled import Examples
 from liebig.methods.samplers import Sampler, pick_negatives, pick_positives
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder

@@ -35,8 +35,7 @@ from liebig.base.records import Title
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import TOKENS_CPU, PackedRow, TextReader, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
-from liebig.search import tokenise_worker
-from liebig.text.layout import Record, Role, RoleLayout
+from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors.quantise import unit_length
 
@@ -227,10 +226,8 @@ class Workers:
             self._count = self._pace.helpers(self._most) if told is None else told
             if self._count == 0:
                 return self._thread, self._here
-            self._processes = self._open.enter_context(
-                helpers(self._count, tokenise_worker.set_up, str(self._folder))
-            )
-        return self._processes, tokenise_worker.tokens
+            self._processes = self._open.enter_context(helpers(self._count, set_up_worker, str(self._folder)))
+        return self._processes, worker_tokens
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
         layout = RoleLayout(self._tokenizer, 0, title=title)

@@ -155,3 +155,22 @@ def checked_length(length: int, positions: int, name: str = "max_length") -> int
             fix=f"set {name} = {positions} or less",
         )
     return length
+
+
+# What a process that tokenises ahead of the model runs.
+#
+# Nothing heavy is imported here, because every process imports this file: torch would take seconds.
+
+_tokenizer: Tokenizer | None = None
+
+
+def set_up_worker(folder: str) -> None:
+    """Load the tokenizer of a model's folder, once in every process."""
+    global _tokenizer
+    _tokenizer = Tokenizer.from_folder(folder)
+
+
+def worker_tokens(texts: Sequence[str], title: Title) -> Ragged:
+    """The tokens of texts whose titles were joined to them in this way."""
+    assert _tokenizer is not None, "the process was started without a tokenizer"
+    return RoleLayout(_tokenizer, 0, title=title).tokens(texts)
