@@ -7,7 +7,7 @@ from liebig import ragged
 from liebig.base import compiled
 from liebig.base.errors import MissingDependency
 from liebig.bm25 import kernels, search
-from liebig.collection import ids
+from liebig.collection import lookup
 from liebig.indexes import exact_cpu
 from liebig.ragged import Ragged, Strings
 from liebig.vectors import ranked
@@ -32,7 +32,7 @@ KERNELS = {
     kernels: ["score_term", "fill_table", "search", "search_windows"],
     exact_cpu: ["scan", "score_pairs", "finish"],
     ragged: ["_copy"],
-    ids: ["hash_rows"],
+    lookup: ["hash_rows"],
 }
 
 
@@ -101,9 +101,9 @@ def test_rows_are_put_together_the_same(without_numba):
 
 def test_ids_have_the_same_hashes(without_numba):
     rows = Strings.pack(["", "a", "b", "a longer id", "größe", "x" * 300]).utf8
-    expected = ids.hash_rows(rows.values, rows.offsets)
+    expected = lookup.hash_rows(rows.values, rows.offsets)
     without_numba()
-    assert np.array_equal(ids.hash_rows(rows.values, rows.offsets), expected)
+    assert np.array_equal(lookup.hash_rows(rows.values, rows.offsets), expected)
 
 
 def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
