@@ -152,6 +152,8 @@ def test_nothing_outside_the_collection_and_the_page_is_read(client, path):
 def test_the_pages_and_all_they_load_are_served(client):
     for page in ("/", "/docs"):
         text = client.get(page).text
+        assert 'id="token"' in text  # a part that pages share
+        assert "<!--" not in text
         parts = [part.split('"')[0] for part in text.split('="/page/')[1:]]
         assert parts
         assert all(client.get(f"/page/{part}").status_code == 200 for part in parts)

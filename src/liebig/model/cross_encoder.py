@@ -29,7 +29,7 @@ from liebig.base.machine import chosen, threads
 from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
-from liebig.model.folder import write_json, written_beside
+from liebig.model.folder import model_card, write_json, written_beside
 from liebig.model.loading import is_classifier, load_classifier, quiet, readable
 from liebig.model.onnx_graph import is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
@@ -240,7 +240,10 @@ class CrossEncoder(nn.Module):
             Layout(title=self.title).save(beside)
             if self.prompt or self.lowercase:
                 write_modules(self, beside)
-            (beside / "README.md").write_text(model_card(self), encoding="utf-8")
+            card = model_card(
+                "A cross-encoder", "text-ranking", "cross-encoder", self.describe(), usage(self)
+            )
+            (beside / "README.md").write_text(card, encoding="utf-8")
 
     def export(self, folder: Path, *, int8: bool = True, opset: int = 18) -> None:
         """The same folder with a graph for ONNX Runtime in it, which `load` then runs on the CPU."""
@@ -379,24 +382,14 @@ def write_modules(model: CrossEncoder, folder: Path) -> None:
     write_json(folder / PROMPTS, {"model_type": "CrossEncoder", "activation_fn": model.activation, **prompts})
 
 
-def model_card(model: CrossEncoder) -> str:
-    """A short README with what a reader must know to use the model rightly."""
+def usage(model: CrossEncoder) -> str:
+    """What a score means and how to get one, for the model's card."""
     meaning = (
         "the probability that the passage is relevant"
         if model.activation == SIGMOID
         else "a number to rank by, higher is better"
     )
-    return f"""---
-library_name: sentence-transformers
-pipeline_tag: text-ranking
-tags: [sentence-transformers, cross-encoder, liebig]
----
-
-# A cross-encoder made with Liebig
-
-{model.describe()}
-
-A score is {meaning}.
+    return f"""A score is {meaning}.
 
 ```python
 from sentence_transformers import CrossEncoder

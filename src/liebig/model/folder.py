@@ -87,7 +87,14 @@ def save_encoder(encoder: Encoder, folder: Path, heads: Mapping[str, nn.Module])
         encoder.tokenizer.save(beside)
         write_modules(encoder, beside)
         encoder.layout.save(beside)
-        (beside / "README.md").write_text(model_card(encoder), encoding="utf-8")
+        card = model_card(
+            "A dense retriever",
+            "sentence-similarity",
+            "feature-extraction",
+            encoder.describe(),
+            usage(encoder),
+        )
+        (beside / "README.md").write_text(card, encoding="utf-8")
         if heads:
             save_heads(beside / HEADS, heads)
         else:
@@ -156,19 +163,19 @@ def write_tail(part: nn.Module, folder: Path) -> None:
         write_json(folder / "config.json", {})
 
 
-def model_card(encoder: Encoder) -> str:
-    """A short README with what a reader must know to use the model rightly."""
+def model_card(what: str, task: str, tag: str, about: str, usage: str) -> str:
+    """A short README with what a reader must know to use the model rightly; `task` and `tag` are the hub's words."""
     return f"""---
 library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags: [sentence-transformers, feature-extraction, liebig]
+pipeline_tag: {task}
+tags: [sentence-transformers, {tag}, liebig]
 ---
 
-# A dense retriever made with Liebig
+# {what} made with Liebig
 
-{encoder.describe()}
+{about}
 
-{usage(encoder)}"""
+{usage}"""
 
 
 def titles(encoder: Encoder) -> str:

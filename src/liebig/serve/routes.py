@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -416,14 +417,16 @@ TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+PART = re.compile(rb"<!-- (parts/\w+\.html) -->\n")  # what pages share
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @cache
 def asset(name: str) -> tuple[bytes, str]:
-    """The content and media type of a page file."""
-    file = files("liebig.serve") / "page" / name
-    return file.read_bytes(), TYPES[name[name.rfind(".") :]]
+    """The content and media type of a page file, with the parts that it shares with other pages filled in."""
+    page = files("liebig.serve") / "page"
+    content = PART.sub(lambda match: (page / match[1].decode()).read_bytes(), (page / name).read_bytes())
+    return content, TYPES[name[name.rfind(".") :]]
 
 
 @cache

@@ -252,41 +252,43 @@ def _is_full(error: RuntimeError) -> bool:
 
 
 @contextmanager
+def _noticed() -> Iterator[list[bool]]:
+    """A list that is filled if memory ran out (not with the error, which would keep tensors); other errors go on."""
+    full: list[bool] = []
+    try:
+        yield full
+    except RuntimeError as error:
+        if not _is_full(error):
+            raise
+        full.append(True)
+
+
+@contextmanager
 def _agreed(world: World, divided: bool) -> Iterator[None]:
     """Out of memory in one process is out of memory in all, so that none waits for a sum that never comes.
 
     Processes that share parameters meet in every layer, where the others now wait: there is no way back.
     """
-    failed = False
-    try:
+    with _noticed() as full:
         yield
-    except RuntimeError as error:
-        failed = _is_full(error)
-        if not failed:
-            raise
-    if failed and divided and world.size > 1:
+    if full and divided and world.size > 1:
         raise TrainingError(
             "a chunk does not fit in memory, and sharded processes cannot retry with a smaller one",
             fix="use fewer chunk_tokens",
         )
-    if world.any(failed):
+    if world.any(bool(full)):
         raise OutOfMemory
 
 
 @contextmanager
 def _alone_in_memory(world: World) -> Iterator[None]:
     """Between gathering and its gradient the processes cannot turn back together; alone, one can."""
-    failed = False
-    try:
+    with _noticed() as full:
         yield
-    except RuntimeError as error:
-        failed = _is_full(error)
-        if not failed:
-            raise
-    if failed and world.size > 1:
+    if full and world.size > 1:
         raise TrainingError(
             "the contrastive loss does not fit in memory",
             fix="use a smaller batch or fewer chunk_tokens",
         )
-    if failed:
+    if full:
         raise OutOfMemory
