@@ -6,12 +6,11 @@ from collections import Counter
 import pytest
 
 from liebig.demo import FILE, Question, questions, questions_for
-from liebig.formats.stdlib import read_stdlib
 
 
 @pytest.fixture(scope="module")
-def documents():
-    return {item.record.id: item.record.text for item in read_stdlib("stdlib:")}
+def documents(whole_library):
+    return {name: text for name, text, _ in whole_library["texts"]}
 
 
 def rows():

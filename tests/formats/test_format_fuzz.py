@@ -20,7 +20,7 @@ from liebig.formats.items import Options
 SAMPLES = {
     name: next(iter(format.sample.items())) for name, format in formats().items() if len(format.sample) == 1
 }
-QUICK = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 NASTY = [
     b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\r\n", b"\r", b"\n", b"\t", b"\t\t", b"\xff", b'"', b"\\", b'"\\ud800"',
     b"\\udfff", b"\xed\xa0\x80", b"[", b"{", b"]", b"}", b",", b":", b"null", b"NaN", b"1e999", b"-1", b"<top>",

@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face hub, from a hub on this machine: Parquet files only, and no code is run."""
 
 import json
+from types import SimpleNamespace
 
 import pyarrow
 import pytest
@@ -123,6 +124,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(server, monkeypatch):
         items("hf:someone/bench")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda _: None))
     with pytest.raises(DataError, match=said):
         items("hf:someone/bench")
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from liebig.cli import make_app
 from liebig.commands import STAGES
 from liebig.train.distributed import World
 from liebig.train.log import read_log
-from tests.worlds.processes import start
+from tests.worlds.processes import start, torchrun
 
 RECIPE = """
 model = {{ kind = "new", layers = 2, width = 32, heads = 2, max_positions = 64, dropout = 0.0 }}
@@ -31,15 +28,6 @@ max_length = 32
 loop = {{ steps = 24, batch = 9, log_every = 4, checkpoint_every = 4, eval_every = 12, chunk_tokens = 200 }}
 evaluation = {{ share = 0.1 }}
 """
-
-
-def launch(recipe: Path, out: Path) -> subprocess.Popen[str]:
-    """torchrun with two processes of the command."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    command += ["-m", "liebig", "pretrain", str(recipe), "--out", str(out)]
-    return subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
 
 
 def pretrain(world: World, recipe: Path, out: Path) -> None:
@@ -65,8 +53,8 @@ def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_pa
         process.join()
     assert not out.exists()
     for _ in range(3):
-        second = launch(recipe, out)
-        said = second.communicate(timeout=300)[1]
+        second = torchrun(["pretrain", str(recipe), "--out", str(out)], tmp_path)
+        said = second.stderr
         if "exitcode: -6" not in said:  # gloo's abort on a busy machine is a kill like any other, so go on
             break
     assert second.returncode == 0, said[-2000:]

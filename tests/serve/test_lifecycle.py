@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -21,6 +19,7 @@ from liebig.search import retriever as retriever_module
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
+from tests.worlds.processes import running
 
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
 
@@ -133,14 +132,11 @@ def test_a_generation_that_a_search_took_over_is_counted(tmp_path, serving, new_
         until(lambda: "liebig_takeovers_total 1.0" in httpx.get(f"{address}/metrics").text)
 
 
-def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
-    command = [sys.executable, "-m", "liebig", "serve", str(folder), "--port", "0", "--workers", "1"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    try:
-        lines = iter(process.stderr.readline, "")
-        address = next(found[0] for line in lines if (found := re.findall(r"http://[\d.]+:\d+", line)))
+def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder, tmp_path):
+    words = ["serve", str(folder), "--port", "0", "--workers", "1"]
+    with running(words, tmp_path) as (process, said):
+        until(lambda: re.search(r"http://[\d.]+:\d+\D", said.read_text()), 200)
+        [address, *_] = re.findall(r"http://[\d.]+:\d+", said.read_text())
         answers = []
         body = {"inputs": ["a long text about barley and steam " * 10] * 120}
         asking = threading.Thread(
@@ -149,15 +145,13 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder):
         asking.start()
         until(lambda: "liebig_batch_items_count{work=\"embed\"} 0" not in httpx.get(f"{address}/metrics").text
               and 'liebig_waiting_items{work="embed"} 0.0' not in httpx.get(f"{address}/metrics").text)  # fmt: skip
-        process.send_signal(signal.SIGTERM)
+        os.kill(process.pid, signal.SIGTERM)
         asking.join(60)
-        assert process.wait(60) == 0
+        process.join(60)
+        assert process.exitcode == 0
         assert answers[0].status_code == 200
         assert len(answers[0].json()) == 120
-        assert "Stopped." in process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
+        assert "Stopped." in said.read_text()
 
 
 def test_a_request_that_outlasts_the_shutdown_is_refused_in_one_sentence(retriever, serving, monkeypatch):

@@ -11,7 +11,8 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,6 +22,16 @@ from typing import Any
 PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.worlds.preloaded"])
+# torchrun waits for what a forked process returns, and one that exits returns nothing.
+MAIN = """
+from liebig.cli import main
+
+try:
+    main()
+except SystemExit as end:
+    if end.code:
+        raise
+"""
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:
@@ -48,28 +59,74 @@ def together(function: Callable[..., Any], size: int, folder: Path, *args: Any) 
 
 def liebig(words: Sequence[str], folder: Path, given: str = "") -> CompletedProcess[str]:
     """The command in a process of its own, so that whatever reaches its standard output is seen."""
+    return _seen(_liebig, words, folder, given)
+
+
+def torchrun(words: Sequence[str], folder: Path) -> CompletedProcess[str]:
+    """torchrun with two processes of the command. It forks them, so that none of the three imports anything."""
+    return _seen(_torchrun, words, folder)
+
+
+@contextmanager
+def running(words: Sequence[str], folder: Path) -> Iterator[tuple[BaseProcess, Path]]:
+    """The command in a process of its own, and the file that has its standard error so far."""
+    with _started(_liebig, words, folder) as (process, (_, error)):
+        yield process, error
+
+
+def _seen(
+    target: Callable[[list[str]], None], words: Sequence[str], folder: Path, given: str = ""
+) -> CompletedProcess[str]:
+    with _started(target, words, folder, given) as (process, (out, error)):
+        process.join(PATIENCE)
+        assert process.exitcode is not None
+        return CompletedProcess(words, process.exitcode, out.read_text(), error.read_text())
+
+
+@contextmanager
+def _started(
+    target: Callable[[list[str]], None], words: Sequence[str], folder: Path, given: str = ""
+) -> Iterator[tuple[BaseProcess, list[Path]]]:
     with tempfile.TemporaryDirectory() as home:
         files = [Path(home) / name for name in ("in", "out", "error")]
         files[0].write_text(given)
-        process = SERVER.Process(target=_liebig, args=(list(words), folder, files))
+        for file in files[1:]:
+            file.touch()
+        process = SERVER.Process(target=_with_files, args=(target, list(words), folder, files))
         process.start()
-        process.join(PATIENCE)
-        assert process.exitcode is not None
-        out, error = (file.read_text() for file in files[1:])
-    return CompletedProcess(words, process.exitcode, out, error)
+        try:
+            yield process, files[1:]
+        finally:
+            process.kill()
+            process.join()
 
 
-def _liebig(words: list[str], folder: Path, files: list[Path]) -> None:
+def _with_files(
+    target: Callable[[list[str]], None], words: list[str], folder: Path, files: list[Path]
+) -> None:
     for descriptor, (file, mode) in enumerate(zip(files, ("r", "w", "w"))):
         with file.open(mode) as opened:
             os.dup2(opened.fileno(), descriptor)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  # the process ends with all three
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    sys.stdout, sys.stderr = (open(number, "w", 1, closefd=False) for number in (1, 2))  # noqa: SIM115
     os.chdir(folder)
+    target(words)
+
+
+def _liebig(words: list[str]) -> None:
     sys.argv = ["liebig", *words]
     from liebig.cli import main
 
     main()
+
+
+def _torchrun(words: list[str]) -> None:
+    from torch.distributed.run import main
+
+    script = Path(tempfile.mkdtemp(dir=".")) / "main.py"
+    script.write_text(MAIN)
+    launch = ["--nproc-per-node=2", "--standalone", "--start-method=fork", "--run-path"]
+    main([*launch, str(script), *words])
 
 
 def install(site: Path) -> None:
