@@ -77,8 +77,8 @@ class Clock:
             return None
         steps = "step" if step == 1 else "steps"
         return (
-            f"WARNING: only {step} {steps} fitted into {self._seconds / 60:.3g} minutes, too few for the training to "
-            f"mean anything; give it {max(1, round(ENOUGH * self._step / 60))} minutes or more (about {ENOUGH} "
+            f"WARNING: only {step} {steps} fitted into {self._seconds / 60:.3g} min, too few for the training to "
+            f"mean anything; give it {max(1, round(ENOUGH * self._step / 60))} min or more (about {ENOUGH} "
             "steps), or smaller batches"
         )
 
