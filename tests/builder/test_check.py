@@ -251,8 +251,8 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm(monkeypatch):
     assert nobody.choose(nobody.every) == BASELINE.leaned
     harm = judge(0.4)
     assert harm.choose(harm.every) == BASELINE.leaned
-    one_kind = judge(dict.fromkeys(KINDS, 0.5) | {"title": 0.6, "claim": 0.3})
-    assert one_kind.choose(one_kind.every) == BASELINE.leaned
+    one_kind = judge(dict.fromkeys(KINDS, 0.5) | {"title": 0.6, "claim": 0.4})
+    assert one_kind.choose(one_kind.every) == Choice("trained", sentences=True).leaned, "all of them count"
     few = judge(0.5)
     few.real = True
     monkeypatch.setattr(check, "MANY", 241)

@@ -144,3 +144,19 @@ def test_a_build_can_train_on_the_rankings_of_its_hybrid(world, tmp_path, monkey
     checks = check.read(next((tmp_path / "out").glob("checks-*")))
     assert any("and its sentences" in row["name"] for row in checks["rows"])
     assert Retriever.from_folder(tmp_path / "out").search("violin", 1)
+
+
+@pytest.mark.parametrize(
+    ("titles", "expected"),
+    [
+        ("aabb", True),
+        ("abcd", False),
+        ("aabc", True),
+        ("aabcde", False),
+        (["", "", "", ""], False),
+        ("", False),
+    ],
+)
+def test_training_asks_for_titles_that_several_passages_share(titles, expected):
+    given = [Passage(str(i), "text", title, "d") for i, title in enumerate(titles)]
+    assert listwise.tells_apart(given) == expected

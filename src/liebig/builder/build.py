@@ -546,6 +546,12 @@ def _train(
     if not check.read(builder.work("check-start", fields))["fair"]:
         recipe = training.contrast_recipe(start, traits, store, asked, config.minutes)
         return Encoders(builder.work("trained", {"kind": "pretrain", **recipe}) / "model")
+    if not listwise.tells_apart(Collection(rest).passages()):
+        builder.say(
+            "training: skipped, because most documents are one passage with a title of its own; it did harm on such "
+            "corpora"
+        )
+        return None
     ranked = _rank(builder, config, start, rest)
     recipe = training.distill_recipe(start, traits, ranked, config.minutes)
     trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"

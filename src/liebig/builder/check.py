@@ -367,11 +367,8 @@ class Judge:
         return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
 
     def harmed(self, a: Values, b: Values, numbers: Numbers) -> bool:
-        """Whether a is worse than b beyond chance, on all questions or on one kind."""
-        if self.difference(a, b, numbers).high < 0:
-            return True
-        lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
-        return any(randomisation_test(of_kind, samples=SAMPLES) < ALPHA for of_kind in lost)
+        """Whether a is worse than b beyond chance; of several kinds of question, one may be by chance."""
+        return self.difference(a, b, numbers).high < 0
 
     def _trusted(self, best: Choice, numbers: Numbers) -> Choice:
         """The last of the trusted encoders with its sentences that does no harm; the best so far, if each does."""
