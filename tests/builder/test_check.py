@@ -10,6 +10,8 @@ from liebig.base.records import Passage
 from liebig.builder import check
 from liebig.builder.check import BASELINE, Choice, Judge
 from liebig.builder.questions import Question
+from liebig.indexes.exact import ExactIndex
+from liebig.vectors.vector_folder import Shard
 
 KINDS = ("title", "sentence", "keywords", "claim")
 
@@ -190,6 +192,45 @@ def test_a_reranker_is_chosen_where_it_helps(share, system):
     told = "\n".join(check.sentences(checks))
     assert ("--system reranked uses it" in told) == (share == 0)
     assert told.count(" ms") == len(rows)
+
+
+def test_indexes_of_one_model_encode_a_question_once_and_timing_encodes_it_again(monkeypatch):
+    rows = np.eye(4, dtype=np.float32)
+    abouts = {
+        "passages": {"model": "a"},
+        "sentences": {"model": "a"},
+        "prompted": {"model": "a", "query_prompt": "query: "},
+        "student": {"model": "b"},
+    }
+    texts: dict[str, list[str]] = {}
+
+    def opened(path):
+        index = ExactIndex("fp32", 4, [Shard.in_memory(["p0", "p1", "p2", "p3"], rows, "fp32")], abouts[path])
+        return index
+
+    class Encoder:
+        def __init__(self, index, model):
+            self.key = f"{index.about.get('query_prompt', '')}{model or index.model}"
+
+        def __call__(self, queries):
+            texts.setdefault(self.key, []).extend(query.text for query in queries)
+            return rows[[int(query.text) for query in queries]]
+
+    monkeypatch.setattr(check, "open_index", opened)
+    monkeypatch.setattr(check, "QueryEncoder", Encoder)
+    judge = Judge([Question(str(i), (f"p{i}",), "title") for i in range(4)])
+    encoded = check.EncodedOnce()
+    every, timed = ["0", "1", "2", "3"], ["0", "1", "2", "3"]
+    judge.ask("start", encoded.system("passages"))
+    assert texts == {"a": every + timed}
+    judge.ask_sentences("start", encoded.system("sentences", name="sentences"))
+    assert texts == {"a": every + timed}, "known from the passages"
+    judge.ask("other", encoded.system("prompted"))
+    judge.ask("asymmetric", encoded.system("passages", "b"))
+    judge.ask("student", encoded.system("student"))
+    assert texts == {"a": every + timed, "query: a": every + timed, "b": every + timed + timed}
+    assert [hits[0][0] for hits in judge.hits["student"]] == ["p0", "p1", "p2", "p3"]
+    assert judge.sentences["start"] == judge.hits["start"]
 
 
 def test_checks_of_earlier_versions_are_shown():

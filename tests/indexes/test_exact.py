@@ -112,6 +112,20 @@ def test_tiles_and_single_queries_change_nothing(tmp_path, monkeypatch):
     assert np.array_equal(whole.scores, small.scores)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_vectors_kept_in_memory_change_nothing(tmp_path, kind, monkeypatch):
+    x, queries = vectors(200), vectors(7, seed=2)
+    found = {}
+    for kept in (0, exact.KEPT):
+        parts = shards(tmp_path / str(kept), x, kind, [90, 110])
+        monkeypatch.setattr(exact, "KEPT", kept)
+        found[kept] = [exact.search(queries, parts, 9) for _ in range(2)]
+        assert all(("decoded" in vars(part.vectors)) == (kept > 0) for part in parts)
+    for ranked in (*found[0], *found[exact.KEPT]):
+        np.testing.assert_array_equal(ranked.scores, found[0][0].scores)
+        np.testing.assert_array_equal(ranked.numbers, found[0][0].numbers)
+
+
 def test_many_equal_vectors_come_in_their_order(tmp_path):
     x = np.repeat(vectors(1, 64), 5000, axis=0)
     found = exact.search(vectors(3, 64, seed=2), shards(tmp_path, x, "fp32", [4999, 1]), 100)

@@ -89,7 +89,7 @@ WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 RERANKER = "reranker"  # the name of its part in `Judge.speeds`
 ALPHA = 0.05  # significance level
 MANY = 60  # questions of a user's own of which the best mean decides
-TIMED, TIMED_SECONDS = 50, 2.0  # questions that are timed at most, and for how long
+TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long
 SAMPLES = 2000  # resamples of an interval and of a test
 START = "start"
 TEACHER, ASYMMETRIC = "teacher", "asymmetric"
@@ -244,13 +244,17 @@ class Judge:
         """Whether they are so many that the best mean decides."""
         return self.real and len(self.questions) >= MANY
 
+    def _anew(self, name: str) -> list[Query]:
+        """The questions under other names, so that an encoder that remembers them (`Once`) encodes them: for timing."""
+        return [replace(query, id=f"{name} {query.id}") for query in self._queries[: TIMED + 1]]
+
     def ask(self, name: str, system: System) -> None:
         """Let BM25 or an encoder answer all questions."""
         self.hits[name] = system.search(self._queries, DEPTH)
-        self.speeds[name] = per_second(system, self._queries)
+        self.speeds[name] = per_second(system, self._anew(name))
 
     def ask_sentences(self, name: str, system: System) -> None:
-        """Let an encoder's vectors of sentences answer all questions."""
+        """Let an encoder's vectors of sentences answer all questions, which are encoded for its passages already."""
         self.sentences[name] = system.search(self._queries, DEPTH)
         self.speeds[_sentences_of(name)] = per_second(system, self._queries)
 
@@ -279,7 +283,7 @@ class Judge:
     def ask_parts(self, name: str, systems: Sequence[System]) -> None:
         """Let each part of the questions be answered by the encoder that was not trained on it."""
         self.hits[name] = self._by_part(systems)
-        self.speeds[name] = per_second(systems[0], self._queries)
+        self.speeds[name] = per_second(systems[0], self._anew(name))
 
     def ask_sentence_parts(self, name: str, systems: Sequence[System]) -> None:
         """The same with vectors of sentences."""
@@ -494,7 +498,7 @@ def per_second(system: System, queries: Sequence[Query]) -> float:
     """Questions that a system answers in a second, one after the other, after one that loads what it needs."""
     system.search(queries[:1], DEPTH)
     began, count = perf_counter(), 0
-    for count, query in enumerate(queries[:TIMED], 1):  # noqa: B007, the last number is the count
+    for count, query in enumerate(queries[1 : TIMED + 1] or queries, 1):  # noqa: B007, the last number is the count
         system.search([query], DEPTH)
         if perf_counter() - began > TIMED_SECONDS:
             break
@@ -512,24 +516,34 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
     judge = Judge(questions, shown=frozenset(config.shown), trusted=config.trusted)
     if judge.questions:
         judge.ask("bm25", open_system(config.bm25))
+        encoded = EncodedOnce()
         for name, path in config.encoders.items():
-            judge.ask(name, open_system(path, model=config.asked_by.get(name)))
+            judge.ask(name, encoded.system(path, config.asked_by.get(name)))
         for name, path in config.sentences.items():
-            judge.ask_sentences(name, _of_sentences(path, config.asked_by.get(name)))
+            judge.ask_sentences(name, encoded.system(path, config.asked_by.get(name), SENTENCES))
         for name, paths in config.parts.items():
-            judge.ask_parts(name, [open_system(path) for path in paths])
+            judge.ask_parts(name, [encoded.system(path) for path in paths])
         for name, paths in config.sentence_parts.items():
-            judge.ask_sentence_parts(name, [_of_sentences(path) for path in paths])
+            judge.ask_sentence_parts(name, [encoded.system(path, name=SENTENCES) for path in paths])
         if config.reranker is not None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
     folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
 
 
-def _of_sentences(path: Path, model: Path | None = None) -> System:
-    """Vectors of sentences; a question that was asked before is not encoded again, as in a hybrid with passages."""
-    index = open_index(path)
-    return of_texts(index, Once(QueryEncoder(index, model)), SENTENCES)
+class EncodedOnce:
+    """Systems of vectors that share models: each is loaded once, and encodes a question once for all of its indexes."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[tuple[Any, ...], Once] = {}
+
+    def system(self, path: Path, model: Path | None = None, name: str = "dense") -> System:
+        """The system of a folder of vectors."""
+        index = open_index(path)
+        how = str(model or index.model), index.about.get("query_prompt"), index.about.get("unit"), index.width
+        if how not in self._vectors:
+            self._vectors[how] = Once(QueryEncoder(index, model))
+        return of_texts(index, self._vectors[how], name)
 
 
 def enough(questions: Sequence[Question]) -> list[Question]:

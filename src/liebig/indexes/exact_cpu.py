@@ -3,8 +3,8 @@
 The BLAS gives rough scores in float32, whose last digits depend on where a vector stands in its tile. Whatever can be
 among the k best by them is scored again in float64, number by number and always in the same order. So a score depends
 on query and vector alone: shards, tiles, threads and processes cannot change a result, and equal vectors tie. Memory:
-one tile of scores, one of vectors where they are not fp32, and the best of every query; the shards are mapped. Time:
-that of the matrix product, up to a few million vectors.
+one tile of scores, the best of every query, and of vectors that are not fp32 one tile, or all where that is little
+(KEPT); the shards are mapped. Time: that of the matrix product, up to a few million vectors.
 
 Q queries, C vectors of a tile, D width, K hits per query.
 """
@@ -203,6 +203,7 @@ def _dot_bits(query_D: Any, codes: Any, table: Any) -> Any:
 
 TILE = 8 << 20  # scores of a tile: 32 MB
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
+KEPT = 1 << 27  # bytes of all vectors up to which they are kept as float32, whatever they are stored as
 GATHERED = 8192  # vectors copied together where only some are searched
 
 
@@ -220,8 +221,9 @@ def search(
     chosen = range(len(shards)) if parts is None else sorted(parts)
     firsts = starts(shards)
     numbered = [(firsts[i], shards[i]) for i in chosen]
+    keep = 4 * queries.shape[1] * sum(len(shard) for _, shard in numbered) <= KEPT
     found = [
-        _search(queries[i : i + QUERIES], numbered, k, threads or cores())
+        _search(queries[i : i + QUERIES], numbered, k, threads or cores(), keep)
         for i in range(0, len(queries), QUERIES)
     ]
     return stack(found) if found else Ranked.nothing(0, k)
@@ -320,20 +322,25 @@ class _Tile:
     live: NDArray[np.bool_]
 
 
-def _search(queries: Floats, shards: Iterable[tuple[int, Shard]], k: int, threads: int) -> Ranked:
+def _search(
+    queries: Floats, shards: Iterable[tuple[int, Shard]], k: int, threads: int, keep: bool = False
+) -> Ranked:
     best = _Best.empty(len(queries), k)
     bounds = np.linspace(0, len(queries), min(threads, len(queries)) + 1).astype(int).tolist()
     shares = [
         slice(a, b) for a, b in pairwise(bounds)
     ]  # whole rows lie together, so loops over them are quick
     with ThreadPoolExecutor(len(shares)) as pool:
-        for tile in _tiles(queries, shards):
+        for tile in _tiles(queries, shards, keep):
             list(pool.map(partial(_scan, tile, queries, best), shares))
     return best.ranked()
 
 
-def _tiles(queries: Floats, shards: Iterable[tuple[int, Shard]]) -> Iterator[_Tile]:
-    """Tile after tile; each is used up before the next, which takes its memory."""
+def _tiles(queries: Floats, shards: Iterable[tuple[int, Shard]], keep: bool) -> Iterator[_Tile]:
+    """Tile after tile; each is used up before the next, which takes its memory.
+
+    With `keep` the vectors are decoded once and not for every search: for a single query that is most of the time.
+    """
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
     rows = min(ROWS, max(256, TILE // len(queries)))
     buffer = np.empty(len(queries) * rows, np.float32)
@@ -343,7 +350,8 @@ def _tiles(queries: Floats, shards: Iterable[tuple[int, Shard]]) -> Iterator[_Ti
         for start in range(0, len(shard), rows):
             vectors = shard.vectors[start : start + rows]
             rough = buffer[: len(queries) * len(vectors)].reshape(len(queries), len(vectors))
-            np.matmul(queries, vectors.decode().T, out=rough)
+            values = shard.vectors.decoded[start : start + rows] if keep else vectors.decode()
+            np.matmul(queries, values.T, out=rough)
             yield _Tile(first + start, vectors, rough, slack, live[start : start + rows])
 
 

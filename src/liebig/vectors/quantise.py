@@ -13,7 +13,7 @@ The error is that of rounding alone: over the stored numbers the search is exact
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +41,11 @@ class VectorCodes:
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> VectorCodes:
         return VectorCodes(self.type, self.codes[rows], None if self.scales is None else self.scales[rows])
+
+    @cached_property
+    def decoded(self) -> Floats:
+        """The same as `decode`, kept in memory."""
+        return self.decode()
 
     def decode(self) -> Floats:
         """The numbers the codes stand for; fp32 is not copied."""
