@@ -518,7 +518,7 @@ def _train_on_questions(
                 for part, model in enumerate(parts)
             ]
         }
-    return Encoders(trained("")), made
+    return Encoders(trained(""), measured=True), made
 
 
 def _train(

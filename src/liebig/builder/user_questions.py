@@ -32,7 +32,7 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Group, Judgement, Query
 from liebig.base.workspace import Folder
-from liebig.builder.check import MANY, PLAIN
+from liebig.builder.check import PLAIN
 from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool, folds, read as read_questions
 from liebig.collection.collection import Collection
 from liebig.collection.writer import CollectionWriter
@@ -45,7 +45,7 @@ from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
 
 UNJUDGED, NOTES, TRAIN = "unjudged.jsonl", "notes.json", "train"
 FEWEST = 20  # judged questions that decide; of fewer, one or two would
-TRAINABLE = MANY  # judged questions that an encoder is trained on
+TRAINABLE = 60  # judged questions that an encoder is trained on
 PARTS = 3  # of the questions, for cross-fitting the training
 POOL = 20_000  # passages they are asked against: all of most corpora
 TEXT = ("question", "query", "text")
