@@ -1,1 +1,1 @@
-"""What everything stands on: records, errors, recipes, run folders, random numbers, statistics."""
+"""What all other packages use: records, errors, recipes, run folders, random numbers, statistics."""

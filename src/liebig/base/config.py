@@ -42,7 +42,7 @@ PLAIN = {
 def explain(
     model: type[BaseModel], error: ValidationError, tree: Mapping[str, Any], prefix: str = ""
 ) -> list[tuple[str, str | None]]:
-    """A sentence about every mistake, with its fix; what is missing beside an unknown key is not told too."""
+    """One sentence per mistake, with its fix; next to an unknown key, missing keys are not reported as well."""
     places: dict[tuple[Part, ...], list[Any]] = {}
     for one in error.errors():
         places.setdefault(tuple(walk(model, one["loc"], tree)[1]), []).append(one)
@@ -86,7 +86,7 @@ def _explained(
 
 
 def nearest(given: str, choices: Sequence[str]) -> str | None:
-    """How to mend a wrong choice: the nearest right one, or all."""
+    """How to fix a wrong choice: the nearest valid one, or all of them."""
     near = difflib.get_close_matches(given, choices, n=1, cutoff=0.4)
     return f"write {near[0]!r}" if near else f"use one of {', '.join(choices)}"
 
@@ -171,7 +171,7 @@ RECIPES = "recipes"
 
 
 def recipes_home() -> Path:
-    """The folder of the recipes that come with the package; in a checkout they lie beside `src`."""
+    """The folder of the recipes that come with the package; in a checkout they are next to `src`."""
     packaged = Path(str(resources.files("liebig"))) / RECIPES
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / RECIPES
 
@@ -261,7 +261,7 @@ def load(
 
 
 def parse(model: type[C], tree: Mapping[str, Any], *, file: Path | None = None, prefix: str = "") -> C:
-    """A validated recipe, or an error that names everything that is wrong; `prefix` stands before the paths."""
+    """A validated recipe, or an error that lists everything that is wrong; `prefix` is put before the paths."""
     full = _with_default_kinds(model, tree)
     mistakes = [RecipeError(what, file=file) for what in _booleans(model, full, prefix)]
     try:
@@ -362,7 +362,7 @@ def _with_default_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict
 
 
 def _booleans(model: type[BaseModel], tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    """`true` is no number, although Python takes it for 1."""
+    """`true` is not a number, although Python treats it as 1."""
     for name, value in tree.items():
         annotation = model.model_fields[name].annotation if name in model.model_fields else bool
         path = f"{prefix}.{name}" if prefix else name
@@ -454,7 +454,7 @@ def literal(text: str) -> Any:
 
 
 def as_literal(value: Any) -> str:
-    """What `literal` reads as this value: text as it stands where it can, else TOML; None in tables is left out."""
+    """What `literal` reads as this value: plain text where possible, else TOML; None in tables is left out."""
     if isinstance(value, str) and literal(value) == value:
         return value
     return _value(_said(value))

@@ -53,11 +53,11 @@ class ModelError(LiebigError):
 
 
 class TrainingError(LiebigError):
-    """Training that cannot go on: a loss that is not finite, memory that does not suffice."""
+    """Training cannot continue: the loss is not finite, or there is not enough memory."""
 
 
 class ResourceError(LiebigError):
-    """The machine ran out of something; what was finished is kept, and the same command goes on from there."""
+    """The machine ran out of something; what was finished is kept, and the same command resumes from there."""
 
 
 class MissingDependency(LiebigError):

@@ -34,7 +34,7 @@ def printable(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One document on a line of its own, written at once so that a pipe can be read while a command goes on."""
+    """One document on a line of its own, written at once so that a pipe can be read while the command runs."""
     sys.stdout.write(to_json(value).decode() + "\n")
     sys.stdout.flush()
 

@@ -63,7 +63,7 @@ def memory() -> int:
 
 
 def fix_threads(number: str | None) -> None:
-    """Take a number of threads from the environment for every later `threads()`; what is no number says nothing."""
+    """Take a number of threads from the environment for every later `threads()`; anything else is ignored."""
     if number is not None and number.isdecimal() and int(number) > 0:
         _fixed.append(int(number))
 
@@ -79,7 +79,7 @@ def wait_passively() -> None:
 
 
 def threads(told: int | None = None) -> int:
-    """Threads to compute with on a CPU: as told, else OMP_NUM_THREADS, else this process's fair share of busy cores.
+    """Threads to compute with on a CPU: as given, else OMP_NUM_THREADS, else this process's fair share of busy cores.
 
     Never more than torch has been given.
 
@@ -247,7 +247,7 @@ def _work_on(task: Any) -> Any:
 def helpers(
     count: int, set_up: Callable[..., None] | None = None, *args: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """So many processes, in each of which `set_up` has been called with these arguments."""
+    """That many processes, in each of which `set_up` has been called with these arguments."""
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(count, mp_context=spawn, initializer=_begin, initargs=(set_up, args))
     try:

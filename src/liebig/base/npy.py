@@ -44,7 +44,7 @@ class NpyWriter:
         self.rows += len(rows) // (self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64)))
 
     def close(self) -> None:
-        """Fill in the header; whoever renames the file into place sees it onto the disk."""
+        """Fill in the header; the caller that renames the file into place syncs it to disk."""
         self._file.seek(0)
         self._file.write(header(self.dtype, (self.rows, *self.shape)))
         self._file.close()

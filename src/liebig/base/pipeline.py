@@ -29,7 +29,7 @@ from liebig.base.progress import Whole
 
 @dataclass(frozen=True)
 class Stage:
-    """A command that reads files and writes one folder; or a part of one, which is no command itself (`part_of`).
+    """A command that reads files and writes one folder; or a part of a command (`part_of`).
 
     `document` names the JSON file of the folder that is its result, which `--json` prints.
     """

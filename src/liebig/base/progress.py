@@ -109,7 +109,7 @@ class Progress:
         self._note = text
 
     def say(self, text: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line above the bar."""
         if self._rich is None:
             say(text)
         elif _screen.whole is None or is_verbose():

@@ -3,7 +3,7 @@
 A key is made once from what a draw belongs to (`key(seed, epoch, example)`); the draws are then numbered.
 So any draw can be made alone, in any order, by any process, and is the same. Every function but `key` and
 `integers` works on numpy arrays and scalars, and, under the same name with scalars, inside numba kernels,
-with equal results. Cost: 2 ns a number and 60 ns a permuted index in a kernel. The hash is SplitMix64.
+with equal results. Cost: 2 ns per number and 60 ns per permuted index in a kernel. The hash is SplitMix64.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """One hash that stands for the contents: it changes when an output does, and not with the time."""
+        """One hash of all contents: it changes when an output does, and not with the time."""
         return _hash_json({"kind": self.kind, "outputs": self.outputs})
 
 
@@ -142,7 +142,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def places(out: Path) -> tuple[Path, Path]:
-    """The folder itself, with links followed so that both lie on one disk, and the folder it is made in."""
+    """The folder itself, with links followed so that both are on one disk, and the folder it is made in."""
     out = Path(os.path.realpath(out))
     if not out.name or out.is_symlink():
         what = "symlink loop" if out.name else "the root of the disk cannot be a run folder"
@@ -189,7 +189,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int | None = None) -> Manifest:
-    """Hold a folder's files, or those below a folder in it, against its manifest.
+    """Check a folder's files, or those below a subfolder, against its manifest.
 
     `hashes=False` compares sizes only; with `largest`, files of more bytes are compared by size.
     """
@@ -207,7 +207,7 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
 
 
 def verify_part(path: Path, *, hashes: bool = True, largest: int | None = None) -> None:
-    """Hold a folder that a stage wrote, or one inside of it, against the stage's manifest; others have none."""
+    """Check a folder that a stage wrote, or one inside it, against the stage's manifest; other folders have none."""
     path = Path(os.path.realpath(path))
     home = _home(path)
     if home is not None:
@@ -215,7 +215,7 @@ def verify_part(path: Path, *, hashes: bool = True, largest: int | None = None) 
 
 
 def _home(path: Path) -> Path | None:
-    """The stage folder that a path is or lies in."""
+    """The stage folder that a path is, or is in."""
     return next((folder for folder in (path, *path.parents) if _is_ours(folder)), None)
 
 
@@ -232,7 +232,7 @@ def is_up_to_date(out: Path, *, kind: str, recipe: Mapping[str, Any], inputs: Ma
 def digest(path: Path) -> str:
     """A file's sha256; a stage folder's manifest digest; for any other folder a hash over names and contents.
 
-    What a stage wrote is held against its manifest first, so that no native library ever opens damaged files.
+    What a stage wrote is checked against its manifest first, so that no native library opens damaged files.
     """
     if not path.is_file() and not path.is_dir():
         raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
@@ -244,7 +244,7 @@ def digest(path: Path) -> str:
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """A file under the name "", or what lies in a folder, by name; a folder that cannot be listed counts as itself.
+    """A file under the name "", or the contents of a folder, by name; a folder that cannot be listed counts as itself.
 
     Without recursion: folders may be deeper than Python's stack. Links to folders are not followed.
     """
@@ -312,7 +312,7 @@ def versions() -> dict[str, str]:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: str) -> Iterator[Path]:
-    """Hold a folder against a second writer; the lock goes with the process that holds it."""
+    """Lock a folder against a second writer; the lock is released when its process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
     with path.open("w") as file:
@@ -401,7 +401,7 @@ def hash_file(path: Path) -> str:
 
 
 def _hash_readable(path: Path) -> str:
-    """The hash of an input; what is no file or may not be read counts as such, and whoever reads it says why."""
+    """The hash of an input, or a mark where it is not a readable file; the stage that reads it reports why."""
     try:
         return hash_file(path) if path.is_file() else "not a file"
     except OSError as error:

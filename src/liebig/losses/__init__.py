@@ -1,8 +1,8 @@
 """Every loss of the project, defined once, as a pure function on tensors.
 
-A loss is a sum over rows divided by `total`, the number of rows over all processes (one's own if not given): so
-each process returns its share, and the shares add up to the mean of the whole batch. Half precision comes in,
-float32 is what is computed; float64 stays float64. Matrices of scores are tiled, never held whole.
+A loss is a sum over rows divided by `total`, the number of rows over all processes (this process's rows if it is not
+given). So each process returns its share, and the shares add up to the mean of the whole batch. Half precision is
+computed in float32; float64 stays float64. Matrices of scores are computed in tiles and never held whole.
 """
 
 from liebig.losses.contrastive import (

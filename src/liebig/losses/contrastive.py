@@ -1,7 +1,7 @@
-"""InfoNCE in its forms: in-batch candidates, a queue, coCondenser's spans that all contrast with all; and LTR.
+"""Contrastive losses: InfoNCE with in-batch candidates, with a queue, and between coCondenser's spans; and LTR.
 
-Each InfoNCE is a log-sum-exp over candidates (tiled, `tiles.py`) less the score of the positive, which is one dot
-product a row. Accuracy and alignment come out of the same pass. Cost: three matrix products, no matrix held.
+Each InfoNCE is a log-sum-exp over candidates (tiled, `tiles.py`) minus the score of the positive, which is one dot
+product per row. Accuracy and alignment come from the same pass. Cost: three matrix products; no matrix is held.
 
 M queries, N candidates, D width, P positives, X excluded entries.
 """
@@ -72,7 +72,7 @@ def info_nce(
     """−log softmax of each query's positive among all candidates (Eq. 14 of coCondenser, Eq. 1 of Contriever).
 
     `targets`: the positive of each query (M), or P × 2 pairs (query, candidate) for several positives a query;
-    then each positive is held against everything but its query's other positives, and a query counts once.
+    then each positive is compared with everything but its query's other positives, and a query counts once.
     `extra`: further candidates of every query. `exclude`: X × 2 (query, candidate), false negatives to leave out.
     `total`: queries over all processes. Ties count as wrong, so that collapsed vectors do not look accurate.
     """
@@ -102,7 +102,7 @@ def queued_info_nce(
     total: int | None = None,
     tile: int = TILE,
 ) -> ContrastiveLoss:
-    """MoCo: each query against its own key and the queue; other keys of the batch are no negatives."""
+    """MoCo: each query against its own key and the queue; other keys of the batch are not negatives."""
     q, k, old = (_ready(v, similarity) for v in (queries, keys, queue))
     weights = q.new_full((len(q),), 1 / (len(q) if total is None else total))
     q = q / temperature

@@ -1,7 +1,8 @@
-"""Masked-language-model cross entropy over masked positions only, as a sum with the number of right guesses.
+"""Cross entropy of masked words, over masked positions only, as a sum with the number of correct predictions.
 
-`mlm` takes logits; `tiled_mlm` any head and `linear_mlm` a decoder matrix, and neither holds more logits than a
-tile: the first recomputes a tile in the backward pass, the second has its gradient by then (one product less).
+`mlm` takes logits. `tiled_mlm` takes any head and `linear_mlm` a decoder matrix, and neither holds more logits than one
+tile: the first recomputes a tile in the backward pass, the second computes its gradient in the forward pass, which
+saves a product. `bag_of_words` predicts the words of a passage from one vector.
 
 M masked positions, D width, V vocabulary.
 """

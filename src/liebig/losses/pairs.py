@@ -1,4 +1,4 @@
-"""Losses of scored pairs, triplets and small groups: no candidates beyond the example's own.
+"""Losses of scored pairs, triplets and small groups: each example is scored by itself.
 
 Cost: linear in the rows.
 """

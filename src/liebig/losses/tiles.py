@@ -1,8 +1,8 @@
-"""The one expensive piece of every contrastive loss: log-sum-exp of all scores of a row, without the matrix.
+"""The expensive part of every contrastive loss: the log-sum-exp of all scores of a row, without the whole matrix.
 
-A block of rows is scored against all candidates at once, so its log-sum-exp is known right there; the gradient
-of the weighted sum is added up in the same pass, in place in the same buffer, and only scaled in the backward
-pass. Three matrix products in all, no recomputation. Memory: one tile of scores and a gradient for each vector.
+A block of rows is scored against all candidates at once, which gives its log-sum-exp. The gradient of the weighted sum
+is added up in the same pass and the same buffer, and only scaled in the backward pass. Cost: three matrix products,
+nothing is recomputed. Memory: one tile of scores and one gradient per vector.
 
 M rows, N candidates, E extra candidates, D width, X excluded entries.
 """
@@ -122,7 +122,7 @@ class _Sums:
         ]
 
     def blocks(self, tile: int) -> list[tuple[int, int]]:
-        """Row ranges whose scores fill at most one tile; also finds where each range's exclusions lie."""
+        """Row ranges whose scores fill at most one tile; also finds where each range's exclusions are."""
         rows = max(1, tile // max(1, self.width))
         starts = list(range(0, len(self.queries), rows))
         if self.exclude is not None:

@@ -33,7 +33,7 @@ def register() -> None:
 
 
 def no_mask(*args: Any, **kwargs: Any) -> None:
-    """A packed row needs no mask: sequences are told apart by their offsets."""
+    """A packed row needs no mask: offsets separate the sequences."""
 
 
 def packed_attention(

@@ -1,4 +1,4 @@
-"""The backbone: any Hugging Face encoder, run on packed rows, with every layer within reach.
+"""The backbone: any Hugging Face encoder, run on packed rows, with access to every layer.
 
 Embeddings, layers and masked-LM head are the model's own modules; attention runs per sequence through
 `attention.py`. Families that do not follow transformers' attention interface run padded, and `describe` says so.
@@ -85,7 +85,7 @@ def run_lean(
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """The function compiled for any sizes, with a code object and so a cache of compiled forms of its own.
+    """The function compiled for any sizes, with its own code object and so its own cache of compiled forms.
 
     Forms differ by layer type, training or not, gradient or not, autocast or not: more than torch's limit of 8.
     """
@@ -155,7 +155,7 @@ def packing_error(backbone: Any, lengths: tuple[int, ...] = (7, 1, 19, 7, 12), s
 
 @dataclass(frozen=True, eq=False)
 class Hidden:
-    """States after the last layer and after the layers asked for (0 is the embedding output), T x D each."""
+    """States after the last layer and after the requested layers (0 is the embedding output), T x D each."""
 
     last: Tensor
     layers: Mapping[int, Tensor] = field(default_factory=dict)
@@ -412,7 +412,7 @@ class Backbone(nn.Module):
 def call_embed(
     kind: Family, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None
 ) -> Tensor:
-    """The family's embeddings; a function of its own so that it can be compiled."""
+    """The family's embeddings; a separate function so that it can be compiled."""
     return kind.embed(body, tokens_T, places_T, segments_T)
 
 

@@ -195,7 +195,7 @@ class CrossEncoder(nn.Module):
     def tokenise(
         self, pairs: Sequence[Pair], title: Title | None = None
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Both halves of every pair as token ids; a text that stands in several pairs is tokenised once."""
+        """Both halves of every pair as token ids; a text that occurs in several pairs is tokenised once."""
         query, passage = self.layouts(title, WHOLE)
         return lists(query, [pair[0] for pair in pairs]), lists(passage, [pair[1] for pair in pairs])
 
@@ -230,7 +230,7 @@ class CrossEncoder(nn.Module):
         return out_NC
 
     def save(self, folder: Path) -> None:
-        """A folder that transformers and sentence-transformers load; the title rule lies beside in `layout.json`."""
+        """A folder that transformers and sentence-transformers load; the title rule is in `layout.json`."""
         config = self.backbone.config
         config.sentence_transformers = {"activation_fn": self.activation}
         with written_beside(folder) as beside:
@@ -291,7 +291,7 @@ class OnnxGraph:
 
 
 def relevance(logits_NC: Tensor) -> Tensor:
-    """Raw scores, N: the only logit, or how far the second (relevant) lies above the first."""
+    """Raw scores, N: the only logit, or the second (relevant) minus the first."""
     return logits_NC[:, 0] if logits_NC.shape[1] == 1 else logits_NC[:, 1] - logits_NC[:, 0]
 
 
@@ -312,7 +312,7 @@ def lists(layout: RoleLayout, records: Sequence[Record]) -> list[list[int]]:
 
 
 def read_settings(folder: Path, labels: int) -> Settings:
-    """What sentence-transformers would use; a folder of transformers alone says nothing, and defaults hold."""
+    """What sentence-transformers would use; a plain transformers folder has no settings, so it gets the defaults."""
     config = read_json(folder / "config.json")
     section = config.get("sentence_transformers") or {}
     name = section.get("activation_fn") or config.get("sbert_ce_default_activation_function")

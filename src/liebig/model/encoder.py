@@ -155,7 +155,7 @@ def through(tail: Iterable[nn.Module], x_BD: Tensor) -> Tensor:
 
 
 def width_after(tail: Iterable[nn.Module], width: int) -> int:
-    """How many numbers a vector has after the tail."""
+    """The width of a vector after the tail."""
     return [width, *(part.linear.out_features for part in tail if isinstance(part, Dense))][-1]
 
 
@@ -207,7 +207,7 @@ class Encoder(TextReader, nn.Module):
         return load_encoder(source, pooling=pooling)
 
     def save(self, folder: Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
-        """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads lie apart."""
+        """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads are separate."""
         from liebig.model.folder import save_encoder
 
         save_encoder(self, folder, heads or {})
@@ -317,6 +317,6 @@ class Encoder(TextReader, nn.Module):
         return F.normalize(vectors_BD, dim=-1) if unit else vectors_BD
 
     def in_half(self, half: bool | None) -> bool:
-        """Whether to compute in bfloat16: as told, else on CUDA; never a model that is not in float32."""
+        """Whether to compute in bfloat16: as given, else on CUDA; never a model that is not in float32."""
         full = self.backbone.dtype == torch.float32
         return full and (self.device.type == "cuda" if half is None else half)

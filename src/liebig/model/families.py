@@ -129,7 +129,7 @@ class Roberta(Family):
 
 
 class DistilBert(Family):
-    """No token types; its masked-LM head lies in four modules."""
+    """No token types; its masked-LM head consists of four modules."""
 
     def embed(self, body: Any, tokens_T: Tensor, places_T: Tensor, segments_T: Tensor | None) -> Tensor:
         parts = body.embeddings

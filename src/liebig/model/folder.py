@@ -1,11 +1,10 @@
 """Model folders: written so that transformers and sentence-transformers load them, read from either.
 
-A folder holds the backbone with its masked-LM head (`config.json`, `model.safetensors`), the tokenizer, the
-old-style sentence-transformers files that say how vectors are made (every version of that library reads them), a
-short model card, and apart from all that `layout.json` (title rule and lengths, `text/layout.py`) and
-`heads.safetensors`, with which pre-training goes on. Files are written beside and moved into place, `config.json` last,
-so a folder without it is not a model. Reading knows four modules by name, imports nothing a folder names, and refuses
-the rest.
+A folder holds the backbone with its masked-LM head (`config.json`, `model.safetensors`), the tokenizer, the old-style
+sentence-transformers files that say how vectors are made (every version of that library reads them), a short model
+card, and apart from all that `layout.json` (title rule and lengths, `text/layout.py`) and `heads.safetensors`, from
+which pre-training continues. Files are written beside and moved into place, `config.json` last, so a folder without it
+is not a model. Reading knows four modules by name, imports nothing a folder names, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ tags: [sentence-transformers, {tag}, liebig]
 
 
 def titles(encoder: Encoder) -> str:
-    """How titles stand before texts, where it is not a space and the title is not left out by other tools anyway."""
+    """How titles are joined to texts, if that is not a plain space."""
     if encoder.layout.title == "separator":
         sep = encoder.tokenizer.tokens([encoder.tokenizer.sep])[0]
         return f'- passages with a title are read as `f"{{title}} {sep} {{text}}"`\n'

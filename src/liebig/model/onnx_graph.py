@@ -208,7 +208,7 @@ class OnnxEncoder(TextReader):
 
 
 class OnnxModel:
-    """An export, as the engine wants a model; every core has rows of its own."""
+    """An export with the interface that the engine needs; every core works on its own rows."""
 
     def __init__(
         self, folder: Path, encoder: Encoder | OnnxEncoder, *, unit: bool = False, threads: int | None = None

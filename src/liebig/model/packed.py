@@ -138,7 +138,7 @@ class Packed:
 
     @classmethod
     def join(cls, parts: Sequence[Packed]) -> Packed:
-        """The sequences of all parts in one row, in order; the parts lie on one device."""
+        """The sequences of all parts in one row, in order; all parts must be on one device."""
         assert parts, "nothing to join"
         starts = np.cumsum([0] + [part.total for part in parts])
         bounds = np.concatenate([[0], *(part.bounds[1:] + start for part, start in zip(parts, starts))])

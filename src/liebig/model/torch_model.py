@@ -1,6 +1,6 @@
 """An encoder run by torch on packed rows: what `Encoder.encode` and the engine in `search/embed.py` share.
 
-On a CPU every core has rows of its own, so none waits for another, and a BERT-like model goes through a lean forward
+On a CPU every core works on its own rows, so none waits for another, and a BERT-like model goes through a lean forward
 (`LeanForward`). On a GPU rows are copied while the row before is computed, and vectors come back while the next
 rows are under way.
 
@@ -267,7 +267,7 @@ class LeanForward:
 
 
 class TorchModel:
-    """An encoder run by torch, on its device; on a CPU every core has rows of its own, so none waits for another."""
+    """An encoder run by torch, on its device; on a CPU every core works on its own rows."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A batch: packed sequences on one or more sides, and what belongs to each example.
+"""A batch: packed sequences on one or more sides, with their examples; and batches prepared ahead by threads.
 
 A side is a packed row with the example that owns each of its sequences; an example is never cut, so a slice of
 a batch holds whole examples. Slicing is index arithmetic in host memory and copies no tokens.
@@ -73,7 +73,7 @@ class Batch:
         return None if found is None else found.cpu()
 
     def slice(self, a: int, b: int) -> Batch:
-        """Examples a … b-1 as a batch of their own. The batch must lie in host memory."""
+        """Examples a … b-1 as a new batch. The batch must be in host memory."""
         sides = {name: side.slice(a, b) for name, side in self.sides.items()}
         return Batch(sides, b - a, {name: x[a:b] for name, x in self.extras.items()})
 
@@ -116,7 +116,7 @@ class Batch:
 def cuts(costs: NDArray[np.int64], budget: int) -> list[tuple[int, int]]:
     """Ranges of neighbouring examples, as few and as equal as their order allows, none above the budget.
 
-    An example that is above it alone makes a range of its own.
+    An example that exceeds it alone gets its own range.
     """
     ends = np.cumsum(costs)
     total = int(ends[-1]) if len(ends) else 0

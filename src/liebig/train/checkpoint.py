@@ -103,7 +103,7 @@ class Checkpoints:
         self._writing: Future[None] | None = None
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """The folder of a step's checkpoint."""
         return self.folder / f"{PREFIX}{step:08d}"
 
     def steps(self) -> list[int]:
@@ -188,7 +188,7 @@ class Checkpoints:
 
 
 def _unique(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors that share memory (tied weights) once, and which name stands for which."""
+    """Each tensor once where several share memory (tied weights), and which names refer to which tensor."""
     first: dict[tuple[int, tuple[int, ...]], str] = {}
     unique, aliases = {}, {}
     for name, tensor in tensors.items():

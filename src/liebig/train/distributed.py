@@ -4,7 +4,7 @@ Each process takes a contiguous share of whole examples and returns its share of
 summed. Vectors are gathered once; each process differentiates its own rows of the loss against all vectors, and
 the gradients that land on others' vectors are summed back to their owners. That is the exact gradient of the
 global mean for any number of processes, up to the dropout that each draws. Ranks are global ranks, so several
-nodes are no special case.
+nodes need no special handling.
 
 Models too large for one process are divided over all of them (FSDP2). Every layer of a list of layers is sharded by
 itself and the rest with the objective. Gradients are summed, not averaged, because each process already holds its

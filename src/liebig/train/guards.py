@@ -1,8 +1,8 @@
 """What guards a run: a loss that is not finite stops it, vectors that collapse are announced, and memory that runs out
 is answered by smaller chunks.
 
-On a GPU the check of a step is read one step later, from a copy that was under way meanwhile, so that watching
-never makes the device wait; before anything is logged, evaluated or stored it is read at once.
+On a GPU the check of a step is read one step later, from a copy made in the background, so that the device never waits
+for it; before anything is logged, evaluated or stored it is read at once.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def fitting(
     world: World,
     say: Callable[[str], None],
 ) -> StepResult:
-    """The gradient with chunks that fit: each time memory runs out the budget is halved, and the user is told."""
+    """The gradient with chunks that fit: each time memory runs out, the budget is halved and the user is warned."""
     while True:
         try:
             return gradient(budget.tokens)

@@ -2,7 +2,7 @@
 
 `log.jsonl` holds step, losses, metrics, evaluations and events; it is the source of truth and is
 equal, byte for byte, for an interrupted and an uninterrupted run. `timing.jsonl` holds times and speeds.
-TensorBoard, W&B and trackio get the same values if the recipe names them (trackers.py).
+TensorBoard, W&B and trackio get the same values if the recipe names them (`loop.trackers`).
 
 Values are averaged between two lines without waiting for the device. A collapse of the vectors, and a second pass that
 does not repeat the first, are announced on the screen and in the log. Only the first process writes and prints.
@@ -129,7 +129,7 @@ def name_of(folder: Path) -> str:
 
 
 def id_of(folder: Path, step: int) -> str:
-    """The id of the tracker's run: a new one for a run that begins, the one in the folder for one that goes on."""
+    """The id of the tracker's run: a new one for a new run, the one in the folder for a resumed run."""
     path = folder / ID
     if step == 0 or not path.is_file():
         path.write_text(secrets.token_hex(4), encoding="utf-8")
@@ -187,7 +187,7 @@ class Means:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def take(self) -> dict[str, float]:
-        """The means, and begin anew."""
+        """Return the means and start again from zero."""
         found = {name: total / self._counts[name] for name, total in self._floats().items()}
         self._sums, self._counts = {}, {}
         return found
@@ -197,7 +197,7 @@ class Means:
         return {name: (total, self._counts[name]) for name, total in self._floats().items()}
 
     def load(self, state: Mapping[str, Sequence[Any]], device: torch.device) -> None:
-        """Go on from stored sums."""
+        """Resume from stored sums."""
         self._counts = {name: count for name, (_, count) in state.items()}
         self._sums = {
             name: torch.tensor(total, dtype=torch.float64, device=device)
@@ -360,7 +360,7 @@ class Recorder:
         }
 
     def load(self, facts: Mapping[str, Any]) -> None:
-        """Go on from stored facts."""
+        """Resume from stored values."""
         self._means.load(facts["means"], self._world.device)
         self._collapse.collapsed, self._collapse.began = facts["collapsed"], facts["began"]
         self._warned = facts["warned"]

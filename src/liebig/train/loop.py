@@ -1,9 +1,9 @@
 """The training loop: one function for every objective, resumable at any moment.
 
 A step is a pure function of the weights and the step number: its batch, its learning rate and its random numbers
-all follow from them (in a run of minutes the learning rate follows the clock). So what is stored is small in kind
-(weights, moments, averages, a few facts), and a run that was killed ends with the weights and the log of one that was
-not. The first process writes and prints.
+all follow from them (in a run of minutes the learning rate follows the clock). So a checkpoint needs few
+kinds of values (weights, moments, averages, counters), and a run that was killed and resumed ends with the same weights
+and log as one that was not. The first process writes and prints.
 
 Before the first step the number of steps and the chunk budget are fixed and written to `plan.json`, so a restart does
 the same. A run in minutes has no fixed number of steps: its clock decides (`stopping.py`). Ctrl-C and SIGTERM are

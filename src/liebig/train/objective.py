@@ -1,8 +1,8 @@
-"""The protocol of an objective: what a chunk gives alone, and what the whole batch gives together.
+"""What an objective has to provide: losses of a chunk by itself, and a loss of the whole batch together.
 
-`represent` turns a chunk into vectors and summed losses of its own; `contrast` turns all vectors of the batch
-into a loss. The step (`step.py`) divides, weighs, caches and reduces; an objective knows nothing of it.
-Everything a process returns is its share, and the shares of all processes add up.
+`represent` turns a chunk into vectors and its own summed losses; `contrast` turns all vectors of the batch into a loss.
+The step (`step.py`) divides, weights, caches and reduces them, so an objective need not know about chunks or processes.
+Everything that a process returns is its share; the shares of all processes add up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How weights move: AdamW, SAM and ASAM around it, learning-rate schedules, and averaged weights; with their configs.
+"""Optimisers: AdamW, with SAM or ASAM around it, learning-rate schedules and averaged weights; with their configs.
 
 An update computes the gradient (once, twice under SAM), clips its global norm and steps. Under fp16 a gradient
 that is not finite leaves the weights as they are. A schedule is a function of the step: there is nothing to store.

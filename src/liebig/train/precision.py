@@ -1,8 +1,8 @@
 """Half precision: autocast around the model, float32 around the loss, one scale for all of fp16.
 
-bf16 needs no scale. For fp16 every loss is scaled once before it is differentiated, so that the cached gradient
-carries the scale already, and the reduced gradient is divided once; an overflow anywhere makes the global norm not
-finite in all processes, so all of them leave the step out and halve the scale together.
+bf16 needs no scale. For fp16 every loss is scaled once before the backward pass, so the cached gradient already has the
+scale, and the reduced gradient is divided once. An overflow in any process makes the global norm infinite or NaN in
+all of them, so all processes skip the step and halve the scale together.
 """
 
 from __future__ import annotations

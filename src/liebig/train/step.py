@@ -253,7 +253,7 @@ def _is_full(error: RuntimeError) -> bool:
 
 @contextmanager
 def _noticed() -> Iterator[list[bool]]:
-    """A list that is filled if memory ran out (not with the error, which would keep tensors); other errors go on."""
+    """A list that is filled if memory ran out, not with the error, which would keep tensors. Others are raised."""
     full: list[bool] = []
     try:
         yield full

@@ -1,13 +1,11 @@
 """When a run stops: at its time limit (`Clock`), or when evaluations no longer improve (`Judge`).
 
-A run with a time limit: when it ends, how many steps that will be, and where its schedule is.
-
-The steps left are estimated anew after every step, from how long the last ones took. The learning rate follows the
-share of the training time that is over, so it comes down in time whether the steps become slower or faster. A step
-begins only if one like those before it fits into what is left; the first two begin while any time is left, because
-the first is slower than all others. Everything up to the last step counts, evaluations on the way too; the last
-evaluation and the last checkpoint do not. The first process's clock is everybody's. A run may also have a largest
-number of steps, which ends it if that is reached first; the schedule then follows the steps.
+With a time limit, the number of remaining steps is estimated after every step from how long the last ones took. The
+learning rate follows the share of the time that has passed, so it decays in time whether steps become slower or faster.
+A step starts only if one like those before it fits into the remaining time; the first two start while any time is left,
+because the first is slower than all others. Everything up to the last step counts, including evaluations; the last
+evaluation and the last checkpoint do not. All processes use the first one's clock. A run may also have a maximum
+number of steps, which ends it if it is reached first; the schedule then follows the steps.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ class Clock:
         return {**spent, "step": self._step, "last": self._last}
 
     def load(self, facts: Mapping[str, float]) -> None:
-        """Go on from stored facts: what was spent since is not counted."""
+        """Resume from stored values: time since then is not counted."""
         self._start, self._elapsed = now() - facts["elapsed"], facts["elapsed"]
         self._trained, self._step, self._last = facts["trained"], facts["step"], facts["last"]
 
@@ -148,6 +146,6 @@ class Judge:
         return {"best": None if self.best is None else asdict(self.best), "worse": self.worse}
 
     def load(self, facts: Mapping[str, Any]) -> None:
-        """Go on from stored facts."""
+        """Resume from stored values."""
         self.best = None if facts["best"] is None else Best(**facts["best"])
         self.worse = facts["worse"]

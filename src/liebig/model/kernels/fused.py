@@ -1,4 +1,4 @@
-"""What lies between a layer's products on CUDA, one kernel each way: bias, dropout, residual, norm; bias and GELU.
+"""What happens between a layer's products on CUDA, one kernel each way: bias, dropout, residual, norm; bias and GELU.
 
 `plain.py` says what each computes. A kernel reads its tensors once and writes its results once, and sums the gradients
 of biases and norms on the way: the least traffic there can be. Sums are made in a fixed order, so results do not vary
@@ -101,7 +101,7 @@ def tile(width: int) -> tuple[int, int]:
 
 
 def least(p: float) -> int:
-    """The least hash that is kept."""
+    """The smallest hash that is kept."""
     return int(p * 2**31)
 
 

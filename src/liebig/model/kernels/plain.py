@@ -1,4 +1,4 @@
-"""What lies between a layer's products, in torch's own operations: what the kernels of `fused.py` compute.
+"""What happens between a layer's products, in torch's own operations: what the kernels of `fused.py` compute.
 
 Used where those kernels are not, and what they are tested against. Dropout is a hash of noise drawn beforehand and of
 the place (murmur's finaliser): a few integer operations, nothing to keep for the backward pass, and the same mask
