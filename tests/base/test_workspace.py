@@ -47,8 +47,11 @@ def test_broken_training_keeps_its_folder_for_inspection(tmp_path):
     assert (tmp_path / "out.partial" / "batch").read_text() == "kept"
 
 
-def interrupt(out: Path, recipe: dict) -> None:
-    with pytest.raises(KeyboardInterrupt), workspace.stage(out, kind="t", recipe=recipe, inputs={}) as folder:
+def interrupt(out: Path, recipe: dict, inputs: dict | None = None) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        workspace.stage(out, kind="t", recipe=recipe, inputs=inputs or {}) as folder,
+    ):
         folder.write_text("first", "kept")
         raise KeyboardInterrupt
 
@@ -128,6 +131,19 @@ def hold(out: Path, ready, leave) -> None:
     with workspace.stage(out, kind="t", recipe={}, inputs={}):
         ready.set()
         leave.wait(30)
+
+
+@pytest.mark.parametrize("year", ["1970", "2100"])
+def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, year):
+    (tmp_path / "input").write_text("text")
+    recipe = {"kind": "t", "recipe": {"a": 1}, "inputs": {"input": tmp_path / "input"}}
+    interrupt(tmp_path / "out", {"a": 1}, {"input": tmp_path / "input"})
+    monkeypatch.setattr(workspace, "_now", lambda: f"{year}-01-01T00:00:00+00:00")
+    os.utime(tmp_path / "input", (int(year), int(year)))
+    with workspace.stage(tmp_path / "out", **recipe) as folder:
+        assert folder.resumed
+    os.utime(tmp_path / "out" / "first", (0, 0))
+    assert workspace.is_up_to_date(tmp_path / "out", **recipe)
 
 
 def test_two_writers_are_told_apart(tmp_path):

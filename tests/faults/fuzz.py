@@ -248,7 +248,7 @@ def _unpickle(path: Path) -> object:
 def _artifacts() -> Iterator[Target]:
     array = io.BytesIO()
     np.save(array, np.arange(12, dtype=np.float32).reshape(4, 3))
-    yield Target("array", "vectors.npy", (array.getvalue(),), lambda path: npy.load(path).sum() is None)
+    yield Target("array", "vectors.npy", (array.getvalue(),), lambda path: len(npy.load(path).tobytes()))
     manifest = {
         "kind": "bm25", "recipe": {"collection": "c"}, "inputs": {"collection": "0"}, "outputs": {"a": "0"},
         "sizes": {"a": 1}, "versions": {"python": "3"}, "seed": 0, "started": "t", "finished": "t",

@@ -55,6 +55,9 @@ def run(tally: Tally, out: Path, wanted: int) -> None:
     shutil.rmtree(home, ignore_errors=True)
     planned = plan(home / "run")
     rng = random.Random(f"{tally.seed}-{tally['kills']}")
+    faults.finish(
+        "stage", RECIPE, home / "run", Path(planned[0].name)
+    )  # the first also starts what is forked
     seconds = {item.name: faults.finish("stage", RECIPE, home / "run", Path(item.name)) for item in planned}
     expected = {item.name: contents(item.out) for item in planned}
     while tally["kills"] < wanted:

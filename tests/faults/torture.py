@@ -1,6 +1,6 @@
 """`make torture`: the long form of the fault harness. Prints a table; exits with 1 if a case fails.
 
-python -m tests.faults.torture damage kills fuzz requests load --out runs/torture --inputs 1000000
+python -m tests.faults.torture damage kills disk fuzz requests load --out runs/torture --inputs 1000000
 
 Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from liebig.base.workspace import atomic_write
 
-PARTS = ("damage", "kills", "fuzz", "requests", "load")
+PARTS = ("damage", "kills", "disk", "fuzz", "requests", "load")
 
 
 class Tally:
@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/torture"), help="where counts are kept")
     parser.add_argument("--cases", type=int, default=2000, help="damaged files")
     parser.add_argument("--kills", type=int, default=200, help="SIGKILLs over all stages, builds and updates")
+    parser.add_argument("--disks", type=int, default=50, help="builds that run out of disk")
     parser.add_argument("--inputs", type=int, default=1_000_000, help="fuzzed inputs over all readers")
     parser.add_argument("--requests", type=int, default=100_000, help="to a server, most of them malformed")
     parser.add_argument(
@@ -82,7 +83,9 @@ def main() -> int:
 
 def _run(part: str) -> Callable[[Tally, Path, argparse.Namespace], None]:
     """The function of a part; a part imports what it needs, and not what the others do."""
-    return {"damage": damage, "kills": kills, "fuzz": fuzz, "requests": requests, "load": load}[part]
+    return {"damage": damage, "kills": kills, "disk": disk, "fuzz": fuzz, "requests": requests, "load": load}[
+        part
+    ]
 
 
 def fuzz(tally: Tally, out: Path, given: argparse.Namespace) -> None:
@@ -118,6 +121,13 @@ def kills(tally: Tally, out: Path, given: argparse.Namespace) -> None:
     from tests.faults.kills import run
 
     run(tally, out, given.kills)
+
+
+def disk(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Builds on a disk that is full, and on one that can only be read."""
+    from tests.faults.disk import run
+
+    run(tally, out, given.disks)
 
 
 def requests(tally: Tally, out: Path, given: argparse.Namespace) -> None:

@@ -52,11 +52,8 @@ def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_pa
     for process in first:
         process.join()
     assert not out.exists()
-    for _ in range(3):
-        second = torchrun(["pretrain", str(recipe), "--out", str(out)], tmp_path)
-        said = second.stderr
-        if "exitcode: -6" not in said:  # gloo's abort on a busy machine is a kill like any other, so go on
-            break
+    second = torchrun(["pretrain", str(recipe), "--out", str(out)], tmp_path)
+    said = second.stderr
     assert second.returncode == 0, said[-2000:]
     # The line of the end; on a slow machine a line of progress has the same count.
     assert len(re.findall(r"cocondenser: 24/24 steps.*, in ", said)) == 1, "the first process speaks alone"

@@ -216,7 +216,9 @@ ModelPath = Annotated[Path, ModelInput(), BeforeValidator(_bundled)]
 class Config(BaseModel):
     """A frozen part of a recipe. Unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

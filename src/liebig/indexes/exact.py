@@ -110,6 +110,7 @@ class ExactIndex(Index):
             return exact_cpu.search(queries, self.shards, k, threads=self.threads)
         from liebig.indexes.exact_gpu import Resident
 
+        exact_cpu.check(queries, self.shards)
         if self._gpu is None:
             self._gpu = Resident(self.shards, self.width, self.device)
         return self._gpu.search(queries, k)  # type: ignore[no-any-return]  # imported where it is used

@@ -217,7 +217,7 @@ def search(
 ) -> Ranked:
     """The k best vectors of every query; `parts` are the places of the shards to look at (all), for one of many."""
     queries = np.ascontiguousarray(queries, np.float32)
-    _check(queries, shards)
+    check(queries, shards)
     chosen = range(len(shards)) if parts is None else sorted(parts)
     firsts = starts(shards)
     numbered = [(firsts[i], shards[i]) for i in chosen]
@@ -243,7 +243,7 @@ def search_range(queries: Floats, shards: Sequence[Shard], k: int, numbers: tupl
 def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Longs) -> Ranked:
     """The k best among the vectors of these numbers, which rise, with the scores of `search`; no others are read."""
     queries = np.ascontiguousarray(queries, np.float32)
-    _check(queries, shards)
+    check(queries, shards)
     gone = [shard.deleted + first for first, shard in zip(starts(shards), shards)]
     numbers = numbers[~np.isin(numbers, np.concatenate([np.zeros(0, np.int64), *gone]))]
 
@@ -275,7 +275,8 @@ def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
     return scores
 
 
-def _check(queries: Floats, shards: Sequence[Shard]) -> None:
+def check(queries: Floats, shards: Sequence[Shard] = ()) -> None:
+    """Refuse query vectors that are not finite, or not as wide as those of the shards."""
     for shard in shards:
         width = shard.vectors.codes.shape[1] * (8 if shard.vectors.type == "binary" else 1)
         if queries.shape[1] != width:

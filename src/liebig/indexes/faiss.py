@@ -154,6 +154,7 @@ class FaissIndex(Index):
 
     def search(self, queries: Floats, k: int) -> Ranked:
         queries = np.ascontiguousarray(queries, np.float32)
+        exact_cpu.check(queries, self.exact.shards)
         total = sum(map(len, self.exact.shards))
         wanted = max(1, min(k * self.setting.rescore, total))
         asked = np.pad(queries, ((0, 0), (0, int(self.setting.length > 0))))

@@ -23,6 +23,7 @@ from pydantic import Field
 from liebig.base import workspace
 from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
 from liebig.base.machine import scratch_folder
+from liebig.indexes import exact_cpu
 from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
@@ -244,6 +245,7 @@ class MilvusIndex(Index):
 
     def search(self, queries: Floats, k: int, filter: str = "") -> Ranked:
         """The k best of every query, among those a Milvus filter expression lets through."""
+        exact_cpu.check(queries)
         scores = np.full((len(queries), k), -np.inf, np.float32)
         numbers = np.full((len(queries), k), -1, np.int64)
         for start in range(0, len(queries), BATCH):

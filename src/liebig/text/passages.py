@@ -10,6 +10,7 @@ tokens than its sentences, as with byte-level BPE).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -198,24 +199,30 @@ def _pieces(
     """Sentences packed by their lengths, and the texts of the blocks."""
     bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     blocks = pack_sentences(bounds, np.array([0, len(sentences)]), room, overlap)
+    # A sentence without an end is cut into many pieces: it is tokenised for the first of them only.
+    offsets = lru_cache(2)(lambda number: tokenizer.offsets(sentences[number]))
     texts = (
-        _text(tokenizer, sentences, bounds, start, end)
+        _text(sentences, offsets, bounds, start, end)
         for start, end in zip(blocks.starts.tolist(), blocks.ends.tolist())
     )
     return [text for text in texts if text]
 
 
 def _text(
-    tokenizer: Tokenizer, sentences: Sequence[str], bounds: NDArray[np.int64], start: int, end: int
+    sentences: Sequence[str],
+    offsets: Callable[[int], Sequence[tuple[int, int]]],
+    bounds: NDArray[np.int64],
+    start: int,
+    end: int,
 ) -> str:
     """Tokens start … end-1 of the sentences as text: whole sentences, or a part of one that was too long."""
     first = int(np.searchsorted(bounds, start, side="right")) - 1
     last = int(np.searchsorted(bounds, end, side="left")) - 1
     parts = list(sentences[first : last + 1])
     if end < bounds[last + 1]:
-        parts[-1] = parts[-1][: tokenizer.offsets(parts[-1])[end - int(bounds[last])][0]]
+        parts[-1] = parts[-1][: offsets(last)[end - int(bounds[last])][0]]
     if start > bounds[first]:
-        parts[0] = parts[0][tokenizer.offsets(sentences[first])[start - int(bounds[first])][0] :]
+        parts[0] = parts[0][offsets(first)[start - int(bounds[first])][0] :]
     return "".join(parts).strip()
 
 
