@@ -29,8 +29,8 @@ check: install
 audit: install  ## known holes in the versions of constraints.txt; asks the Python package index
 	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
 
-torture: install  ## the long form of tests/faults: hundreds of kills, thousands of damaged files
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture
+torture: install  ## the long form of tests/faults; PARTS="kills fuzz" for some, ARGS="--seed 1" for other sizes and seeds
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture $(PARTS) --out $(OUT)/torture $(ARGS)
 
 smoke: install  ## every smoke recipe, end to end
 	set -e; for recipe in recipes/smoke/*.toml; do $(BIN)/liebig run $$recipe --out $(OUT)/smoke/$$(basename $$recipe .toml); done

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -169,3 +170,24 @@ def test_plan_prints_and_writes_nothing(tmp_path, monkeypatch):
     assert "steps" in result.stdout
     assert list(tmp_path.iterdir()) == []
     assert f"liebig run {recipe} --plan" in invoke("pretrain", str(recipe), "--plan").stderr
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_runs_of_a_recipe_are_compared(tmp_path, monkeypatch, same):
+    recipe, out = tmp_path / "r.toml", tmp_path / "out"
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "title": "", "text": "Barley grows."}\n')
+    recipe.write_text(
+        f"[stages.collection]\nkind = 'init'\npaths = ['{tmp_path / 'corpus.jsonl'}']\n"
+        "[stages.bm25]\ncollection = '@collection'\n"
+    )
+    if not same:
+        words = iter("ab")
+        stage = replace(STAGES["bm25"], run=lambda config, folder: folder.write_text("x", next(words)))
+        monkeypatch.setattr("liebig.commands.bm25.STAGE", stage)
+    result = invoke("run", str(recipe), "--out", str(out), "--twice")
+    assert (result.exit_code, (tmp_path / "out.first").exists()) == ((0, False) if same else (2, True))
+    said = "Both runs gave the same bytes" if same else "differ in 1 of"
+    assert said in result.output
+    assert invoke("run", str(recipe), "--out", str(out), "--twice").exit_code == 2, (
+        "nothing is run anew in place"
+    )

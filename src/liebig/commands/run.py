@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from liebig.base import machine, pipeline
-from liebig.base.errors import RecipeError
+from liebig.base import machine, pipeline, workspace
+from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.pipeline import Planned
 from liebig.base.progress import announce
 from liebig.commands import STAGES, commands
@@ -19,6 +21,27 @@ def in_words(item: Planned) -> str:
     """A stage as it is shown while it runs: its name, and what its command does."""
     does = re.split(r"[,;:.]", commands()[item.stage.name].help)[0]
     return f"{item.name}: {does[0].lower()}{does[1:]}"
+
+
+TIMES = ("timing.jsonl", "report.html")  # files that say how long something took
+
+
+def compare_runs(planned: Sequence[Planned], first: Path, second: Path) -> str:
+    """Hold the second of two runs in one place against the first, which is then removed; or say what differs."""
+    files, differ = 0, list[str]()
+    for item in planned:
+        one, two = (workspace.verify(run / item.name).outputs for run in (first, second))
+        names = sorted(name for name in {**one, **two} if Path(name).name not in TIMES)
+        files += len(names)
+        differ += [f"{item.name}/{name}" for name in names if one.get(name) != two.get(name)]
+    if differ:
+        raise WorkspaceError(
+            f"the two runs differ in {len(differ):,} of {files:,} files, the first of them {differ[0]}",
+            file=second,
+            fix=f"compare it with {first}; docs/reliability.md says what may differ on a GPU",
+        )
+    shutil.rmtree(first)
+    return f"Both runs gave the same bytes in all of {files:,} files."
 
 
 def command(
@@ -33,6 +56,9 @@ def command(
     ] = None,
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Print the stages and exit without running them.")
+    ] = False,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="Run everything a second time and compare the bytes of all files.")
     ] = False,
 ) -> None:
     """Run a recipe's stages in order; skip what is up to date, resume what was interrupted.
@@ -49,7 +75,16 @@ def command(
     if not only_plan:
         from liebig.commands.plan import known_seconds
 
+        if twice and folder.exists():
+            raise RecipeError(
+                "--twice runs everything anew", file=folder, fix="give an --out that does not exist"
+            )
         pipeline.run(planned, announce, in_words, known_seconds())
+        if twice:
+            first = folder.with_name(f"{folder.name}.first")
+            folder.rename(first)
+            pipeline.run(planned, announce, in_words, known_seconds())
+            announce(compare_runs(planned, first, folder))
         announce(f"Done. Every stage has its folder in {folder}.")
     for item in planned if only_plan else ():
         typer.echo(f"{item.name}: liebig {item.stage.name}")
