@@ -27,7 +27,7 @@ check: install
 	$(BIN)/bandit -q -ll -c pyproject.toml -r src/liebig
 
 audit: install  ## known holes in the versions of constraints.txt; asks the Python package index
-	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
+	$(BIN)/python -m tests.faults.audit
 
 torture: install  ## the long form of tests/faults; PARTS="kills fuzz" for some, ARGS="--seed 1" for other sizes and seeds
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.torture $(PARTS) --out $(OUT)/torture $(ARGS)

@@ -1,0 +1,17 @@
+"""An audit that could look up nothing has not passed."""
+
+from tests.faults.audit import verdict
+
+FINE = {"name": "a", "version": "1", "vulns": []}
+
+
+def test_an_audit_without_its_database_is_an_error_in_one_sentence():
+    code, [line] = verdict([{"name": "a", "version": "1", "skip_reason": "not found"}] * 3)
+    assert (code, line.startswith("3 of 3 packages could not be looked up")) == (2, True)
+
+
+def test_a_known_vulnerability_fails_the_audit_and_a_package_of_another_index_does_not():
+    assert verdict([FINE] * 20 + [{"name": "torch", "skip_reason": "not found"}])[0] == 0
+    hole = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
+    code, lines = verdict([FINE, hole])
+    assert (code, lines[0]) == (1, "b 2: PYSEC-1, fixed in 3")
