@@ -47,7 +47,8 @@ from liebig.train.log import read_log
 from tests.worlds.smoke import RECIPES, ROOT
 
 BATCH = 500  # inputs
-SECONDS = 20  # after which an input counts as a hang
+SECONDS = 20  # of the processor, after which an input counts as a hang
+PATIENCE = 600  # seconds by the clock, for one that waits
 MEMORY = 1 << 30  # bytes that inputs of a few kilobytes may take
 MUTATIONS = 6  # of an input at most
 LARGEST = 20_000  # bytes of a sample that is kept
@@ -324,14 +325,16 @@ def limited() -> Iterator[None]:
     def ring(number: int, frame: Any) -> None:
         raise Hang
 
-    handler = signal.signal(signal.SIGALRM, ring)
+    alarms = (signal.SIGPROF, signal.SIGALRM)
+    handlers = [signal.signal(alarm, ring) for alarm in alarms]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ResourceWarning)  # archives are closed with their last reader
             yield
     finally:
-        signal.signal(signal.SIGALRM, handler)
+        for alarm, handler in zip(alarms, handlers):
+            signal.signal(alarm, handler)
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
@@ -339,7 +342,8 @@ def outcome(target: Target, path: Path, data: bytes) -> tuple[bool, str]:
     """Whether all is well, and what happened in words that similar inputs share."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(target.wrap(data))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
         result = target.read(path)
     except LiebigError as error:
@@ -349,6 +353,7 @@ def outcome(target: Target, path: Path, data: bytes) -> tuple[bool, str]:
     except (Hang, Exception) as error:
         return False, f"{type(error).__name__}: {error}"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return True, f"{result if isinstance(result, int) else 'read'}"
 
