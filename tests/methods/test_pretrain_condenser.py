@@ -25,7 +25,9 @@ from tests.worlds.pretraining import (
 def both(family, **options):
     """A Condenser of ours, and the same weights in plain form."""
     model = backbone(family)
-    head = CondenserHead(model).double().eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # the weights of the head do not depend on the tests before
+        head = CondenserHead(model).double().eval()
     reference = plain_of(model)
     return model, head, reference, layers_of(head.layers, reference)
 
