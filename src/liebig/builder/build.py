@@ -165,7 +165,7 @@ STAGES = (
 
 def phases(config: BuildConfig) -> dict[str, str]:
     """What a build does, in the order in which it does it."""
-    given = f"for {config.minutes:g} minutes"
+    given = f"for {config.minutes:g} min"
     training = "Train the encoder on the documents" if config.teacher is None else "Learn from the teacher"
     found = {
         "read": "Read the documents and cut them into passages",
