@@ -1,5 +1,6 @@
 """A server from start to end: the command, taking over a changed folder, and a quiet end."""
 
+import contextlib
 import json
 import os
 import re
@@ -137,20 +138,30 @@ def test_the_command_serves_and_ends_with_code_0_after_the_last_answer(folder, t
     with running(words, tmp_path) as (process, said):
         until(lambda: re.search(r"http://[\d.]+:\d+\D", said.read_text()), 200)
         [address, *_] = re.findall(r"http://[\d.]+:\d+", said.read_text())
-        answers = []
+        answers, asking, stopped = [], [], threading.Event()
         body = {"inputs": ["a long text about barley and steam " * 10] * 120}
-        asking = threading.Thread(
-            target=lambda: answers.append(httpx.post(f"{address}/embed", json=body, timeout=60))
-        )
-        asking.start()
-        until(lambda: "liebig_batch_items_count{work=\"embed\"} 0" not in httpx.get(f"{address}/metrics").text
-              and 'liebig_waiting_items{work="embed"} 0.0' not in httpx.get(f"{address}/metrics").text)  # fmt: skip
+
+        def ask():
+            with contextlib.suppress(httpx.TransportError):  # those that come after the signal
+                answer = httpx.post(f"{address}/embed", json=body, timeout=60)
+                answers.append((stopped.is_set(), answer))
+
+        def busy():
+            """Another request each time, until one of them is waiting."""
+            asking.append(threading.Thread(target=ask))
+            asking[-1].start()
+            return 'liebig_waiting_items{work="embed"} 0.0' not in httpx.get(f"{address}/metrics").text
+
+        until(busy)
+        stopped.set()
         os.kill(process.pid, signal.SIGTERM)
-        asking.join(60)
+        for thread in asking:
+            thread.join(60)
         process.join(60)
         assert process.exitcode == 0
-        assert answers[0].status_code == 200
-        assert len(answers[0].json()) == 120
+        late = [answer for after, answer in answers if after and answer.status_code == 200]
+        assert late, "what was being answered when the signal came is answered"
+        assert all(len(answer.json()) == 120 for answer in late)
         assert "Stopped." in said.read_text()
 
 

@@ -155,7 +155,7 @@ def test_too_few_steps_are_said_loudly(
     seconds: float, said: str, time: Time, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(Timed(time, lambda n: seconds), tmp_path)
-    assert f"WARNING: {said} into 2 minutes" in capsys.readouterr().err
+    assert f"WARNING: {said} into 2 min" in capsys.readouterr().err
     events = [line["event"] for line in read_log(tmp_path) if "event" in line]
     assert any(said in event for event in events), "the log, and so the report, says it too"
 
