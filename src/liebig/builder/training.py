@@ -2,8 +2,8 @@
 
 An encoder that is a retriever already learns how its own hybrid with BM25 ranks queries cut from the corpus
 (`distill_recipe`, `listwise.py`), and goes half of the way there: a model and what a short training made of it lie in
-one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). With
-sentences beside passages this gains a point over the untrained hybrid on three dev sets (LABNOTES.md).
+one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). That pays
+where documents have several passages, and is skipped elsewhere (`listwise.py`, LABNOTES.md).
 
 One that is none yet (a masked language model) learns by contrast on two kinds of pairs (`contrast_recipe`). Half of the
 batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage under it,
