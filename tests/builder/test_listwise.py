@@ -160,3 +160,19 @@ def test_a_build_can_train_on_the_rankings_of_its_hybrid(world, tmp_path, monkey
 def test_training_asks_for_titles_that_several_passages_share(titles, expected):
     given = [Passage(str(i), "text", title, "d") for i, title in enumerate(titles)]
     assert listwise.tells_apart(given) == expected
+
+
+def test_a_build_without_shared_titles_is_not_trained(world, tmp_path, monkeypatch):
+    home, _ = world
+    rows = [{"_id": p.id, "title": f"{p.title} {p.id}", "text": p.text} for p in passages()]
+    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(check, "FAIR", 0.0)  # the tiny encoder counts as a retriever
+    monkeypatch.setattr(check, "FEWEST", 1)
+    for name in ("FEWEST_TOKENS", "FEWEST_EXAMPLES"):
+        monkeypatch.setattr(training, name, 1)
+    config = BuildConfig(sources=(str(tmp_path / "source.jsonl"),), model=str(home / "start"), minutes=0.05)
+    lines: list[str] = []
+    build(STAGES, config, tmp_path / "out", lines.append)
+    assert any(line.startswith("training: skipped, because most documents are one passage") for line in lines)
+    assert not (tmp_path / "out" / "work" / "trained").exists()
+    assert Retriever.from_folder(tmp_path / "out").search("violin", 1)

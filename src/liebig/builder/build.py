@@ -441,7 +441,8 @@ def _check(
         best = "trained" if "trained" in models else check.START
         found = _train_on_questions(builder, fields, models[best].model, vectors[best], by_sentences)
         if found is not None:
-            models[questions.OWN], of_parts = found
+            own, of_parts = found
+            models[questions.OWN] = replace(own, measured=bundled)
             fields |= of_parts
     builder.whole.begin("check")
     if by_sentences:
@@ -518,7 +519,7 @@ def _train_on_questions(
                 for part, model in enumerate(parts)
             ]
         }
-    return Encoders(trained(""), measured=True), made
+    return Encoders(trained("")), made
 
 
 def _train(
@@ -577,7 +578,8 @@ def _teach(
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     cut: dict[str, Any] = {"collection": str(collection), "passages": str(rest)}
     traits = training.Start.of(start)
-    cut |= {"language": config.language, "seed": config.seed, "most": training.phrases(traits)}
+    most = lessons.PHRASES_CUDA if traits.cuda else lessons.PHRASES
+    cut |= {"language": config.language, "seed": config.seed, "most": most}
     phrases = builder.work("phrases", cut)
     spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
     texts = builder.work("lessons", {

@@ -634,9 +634,10 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
         return f"{label} is not kept, although {says}: {choice.name} has more."
     if found.sure:
         return f"{label} is not kept: {says}, but one kind of questions is answered worse beyond chance."
+    used = " The untrained encoder is used." if choice.encoder == START else ""
     if found.high < 0:
-        return f"{label} is not kept, because it did harm: {says}. The untrained encoder is used."
-    return f"{label} is not kept: {says}, which is within chance. The untrained encoder is used."
+        return f"{label} is not kept, because it did harm: {says}.{used}"
+    return f"{label} is not kept: {says}, which is within chance.{used}"
 
 
 def _why_sentences(judge: Judge, choice: Choice) -> str:

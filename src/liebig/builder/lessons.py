@@ -42,7 +42,7 @@ from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.search.embed import Embedder
 from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
-PHRASES = 50_000  # short texts at most
+PHRASES, PHRASES_CUDA = 50_000, 100_000  # short texts at most, and where a GPU encodes them
 ROUNDS = 4  # times that texts of every kind are cut from each passage, where there is room for them
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to

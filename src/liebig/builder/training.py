@@ -40,7 +40,6 @@ LONGEST = 256  # tokens of a sequence in training
 # Learning from a teacher (builder/lessons.py).
 TEACHER_LR = 2e-4
 TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
-TEACHER_PHRASES_CPU, TEACHER_PHRASES_CUDA = 50_000, 100_000  # short texts that the teacher encodes
 TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
 RANKING_WEIGHT = 1.0  # of the teacher's rankings of passages, beside the distance to its vectors
 RANKING_TEMPERATURE = 0.05
@@ -95,11 +94,6 @@ def why_not_taught(start: Start, texts: int) -> str | None:
 def _pooled_otherwise(start: Start) -> str | None:
     supported = start.pooling in ("mean", "cls")
     return None if supported else f"training an encoder with {start.pooling} pooling is not supported"
-
-
-def phrases(start: Start) -> int:
-    """Short texts that a teacher encodes at most."""
-    return TEACHER_PHRASES_CUDA if start.cuda else TEACHER_PHRASES_CPU
 
 
 def batch_size(cuda: bool) -> int:

@@ -46,7 +46,7 @@ QueryVectors = Callable[[Sequence[Query]], NDArray[np.float32]]  # from queries 
 SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
 KNOWN_IDS = (
     1 << 16
-)  # ids of an index kept as strings: looking one up on disk takes some microseconds, for every hit
+)  # ids of an index kept as strings: looking one up on disk takes microseconds, for every hit
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
