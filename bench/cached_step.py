@@ -11,6 +11,7 @@ as its trainer has it. Peak memory is the whole step's. The last part grows the 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -179,33 +180,58 @@ def main() -> None:
     parser.add_argument("--size", default="base", choices=list(SIZES))
     parser.add_argument("--pairs", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--chunk-tokens", type=int, default=32768)
-    parser.add_argument("--mini", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument(
+        "--chunk-tokens",
+        type=int,
+        nargs="+",
+        default=[65_536, 1_048_576],
+        help="the last holds the whole batch",
+    )
+    parser.add_argument("--mini", type=int, nargs="+", default=[512, 1024, 2048])
     parser.add_argument("--grow", type=int, nargs="*", default=[2048, 32768])
     parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     options = parser.parse_args()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else None
     batches = our_batches(options.pairs, 4, device.type == "cuda")
-    mine = Ours(options.size, device, dtype, options.chunk_tokens)
-    rate, peak = measure(mine, batches, device, options.pairs, options.steps)
-    print(f"liebig, chunks of {options.chunk_tokens} tokens: {rate:,.0f} pairs/s, {peak:.1f} GiB")
+    rate, peak = 0.0, 0.0
+    for chunk in options.chunk_tokens:
+        mine = Ours(options.size, device, dtype, chunk)
+        found = measure(mine, batches, device, options.pairs, options.steps)
+        print(f"liebig, chunks of {chunk:,} tokens: {found[0]:,.0f} pairs/s, {found[1]:.1f} GiB")
+        print(
+            f"  second pass against first, with dropout: {mine.replay:.1e} of the largest value", flush=True
+        )
+        rate, peak = max((rate, peak), found)
+        if options.profile:
+            profile(mine, batches)
+        del mine
+        free(device)
     if options.profile:
-        profile(mine, batches)
         return
-    print(f"second pass against first, with dropout: {mine.replay:.1e} of the largest value")
     best, memory, better = 0.0, 0.0, 0
     padded = their_batches(batches)
     for mini in options.mini:
-        made = theirs(options.size, device, dtype, mini, 0.0)
-        other, used = measure(made, padded, device, options.pairs, options.steps)
-        print(f"sentence-transformers, mini-batch {mini}: {other:,.0f} pairs/s, {used:.1f} GiB")
+        try:
+            other, used = measure(
+                theirs(options.size, device, dtype, mini, 0.0), padded, device, options.pairs, options.steps
+            )
+        except torch.OutOfMemoryError:
+            print(f"sentence-transformers, mini-batch {mini}: out of memory")
+            other, used = 0.0, 0.0
+        else:
+            print(
+                f"sentence-transformers, mini-batch {mini}: {other:,.0f} pairs/s, {used:.1f} GiB", flush=True
+            )
         best, memory, better = max((best, memory, better), (other, used, mini))
+        free(device)
     made = theirs(options.size, device, dtype, better, 0.1)
     usual, _ = measure(made, padded, device, options.pairs, options.steps)
     print(
         f"sentence-transformers, mini-batch {better}, BERT's own dropout of 0.1 in attention: {usual:,.0f} pairs/s"
     )
+    del made
+    free(device)
     grow(options, device, dtype)
     print(f"against BERT as it comes, with dropout in attention: {rate / usual:.2f}")
     if peak:
@@ -213,9 +239,16 @@ def main() -> None:
     print(f"ratio: {rate / best:.2f}")
 
 
+def free(device: torch.device) -> None:
+    """Give back what the side before held."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def grow(options: argparse.Namespace, device: torch.device, dtype: torch.dtype | None) -> None:
     """Peak memory of one step as the batch grows, less the vectors and their gradients."""
-    run = Ours(options.size, device, dtype, options.chunk_tokens)
+    run = Ours(options.size, device, dtype, options.chunk_tokens[0])
     for pairs in options.grow:
         batch = our_batches(pairs, 1, device.type == "cuda")
         rate, peak = measure(run, batch, device, pairs, 2)

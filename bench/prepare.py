@@ -212,7 +212,7 @@ def child_map(collection: str, tokenizer: str, out: str, processes: int) -> dict
 
 
 def paragraphs(collection: str) -> Iterator[dict[str, str]]:
-    from liebig.collection.collection import Collection
+    from liebig.collection import Collection
 
     for document in Collection(collection).documents():
         for section in document.sections:
@@ -221,8 +221,8 @@ def paragraphs(collection: str) -> Iterator[dict[str, str]]:
 
 def child_share(collection: str, tokenizer: str) -> dict[str, Any]:
     """Where the time of one process goes, on a few pieces: processor seconds of each part."""
+    from liebig.store import build, cut as cut_text
     from liebig.store.prepare import PIECE, cut
-    from liebig.store.store import build, cut as cut_text
     from liebig.text import sentences
     from liebig.text.tokenizer import Tokenizer
 
@@ -268,9 +268,9 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def child_batches(store: str) -> dict[str, Any]:
+    from liebig.store import TokenStore
     from liebig.store.batches import Batches
     from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Source, SpanSource
-    from liebig.store.store import TokenStore
 
     opened = TokenStore.open(Path(store))
     sources: dict[str, Source] = {

@@ -19,6 +19,7 @@ T = TypeVar("T")
 SIZES = {
     "base": {"layers": 12, "width": 768, "heads": 12, "vocab": 30522},
     "mini": {"layers": 6, "width": 384, "heads": 12, "vocab": 30522},
+    "nano": {"layers": 4, "width": 256, "heads": 4, "vocab": 30522},
 }
 
 
