@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 import liebig
 from liebig import encoders as bundled
 from liebig.base.records import Query
-from liebig.builder import check
-from liebig.builder.build import Builder, encode_passages, encode_sentences
-from liebig.builder.check import BASELINE, Choice, Judge
+from liebig.builder import judge as judging
+from liebig.builder.judge import BASELINE, Choice, Judge
 from liebig.builder.questions import OWN, Question
+from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
 from liebig.search.systems import open_system
@@ -73,7 +73,7 @@ def values_of(retriever: Retriever, asked: list[Question]) -> Values:
     generation = retriever._current
     system = generation.systems()[generation.name_of(None)]
     queries = [Query(str(i), question.text) for i, question in enumerate(asked)]
-    return judge.measure(system.search(queries, check.DEPTH))
+    return judge.measure(system.search(queries, judging.DEPTH))
 
 
 def others_of(out: Path, collection: Path, asked: list[Question], encoders: dict[str, Path]) -> Judge:
@@ -86,17 +86,17 @@ def others_of(out: Path, collection: Path, asked: list[Question], encoders: dict
         judge.ask(name, open_system(encode_passages(builder, f"all-{name}", collection, model)))
         there = open_system(encode_sentences(builder, f"all-{name}-sentences", collection, model))
         judge.ask_sentences(name, there)
-    if check.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
+    if judging.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
         work = out / "work"
-        judge.ask(check.ASYMMETRIC, open_system(work / f"all-{check.TEACHER}", model=student))
-        there = open_system(work / f"all-{check.TEACHER}-sentences", model=student)
-        judge.ask_sentences(check.ASYMMETRIC, there)
+        judge.ask(judging.ASYMMETRIC, open_system(work / f"all-{judging.TEACHER}", model=student))
+        there = open_system(work / f"all-{judging.TEACHER}-sentences", model=student)
+        judge.ask_sentences(judging.ASYMMETRIC, there)
     return judge
 
 
 def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
     """The encoders that a build compared, by the names that the check has for them."""
-    found = {check.START: bundled.folder() if given.model is None else Path(given.model)}
+    found = {judging.START: bundled.folder() if given.model is None else Path(given.model)}
     made = {
         "trained": "mean",
         OWN: "finetuned-whole",
@@ -104,7 +104,7 @@ def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
         "student-100": "student-100",
     }
     found |= {name: work / stage / "model" for name, stage in made.items() if (work / stage).is_dir()}
-    return found | ({check.TEACHER: Path(given.teacher)} if given.teacher else {})
+    return found | ({judging.TEACHER: Path(given.teacher)} if given.teacher else {})
 
 
 def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:

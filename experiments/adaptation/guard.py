@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from liebig.builder.check import Difference, shown
+from liebig.builder.check import shown
+from liebig.builder.judge import Difference
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
 
 POINT = 0.01  # true differences below this are not worth a dispute

@@ -33,7 +33,7 @@ from liebig.base.records import Passage, Query
 from liebig.base.statistics import bootstrap
 from liebig.base.workspace import atomic_write
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.measures import parse
 from liebig.measures.evaluator import (

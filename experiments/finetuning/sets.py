@@ -29,7 +29,7 @@ import splits
 from liebig.base import pipeline
 from liebig.base.records import Passage, Query
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.measures.answers import join, token_matcher, tokens
 

@@ -34,8 +34,8 @@ from liebig.methods.sources import Weighted
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged, offsets_of
+from liebig.store import TokenStore
 from liebig.store.pair_sources import Frame, PairSource
-from liebig.store.store import TokenStore
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World

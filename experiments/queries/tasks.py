@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from liebig.base import rng
 from liebig.base.records import Query
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     block_from_matrix as from_matrix,

@@ -182,7 +182,7 @@ def test_an_update_reads_in_the_language_of_the_build(tmp_path):
 
 
 def test_many_vectors_are_indexed_approximately(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.builder.build.EXACT", 5)
+    monkeypatch.setattr("liebig.builder.runner.EXACT", 5)
     made(write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out")
     assert Retriever.from_folder(tmp_path / "out").info()["dense"]["kind"] == "faiss"
 

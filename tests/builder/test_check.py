@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from liebig.base.records import Passage
-from liebig.builder import check
-from liebig.builder.check import BASELINE, Choice, Judge
+from liebig.builder import check, judge as judging
+from liebig.builder.judge import BASELINE, Choice, Judge
 from liebig.builder.questions import OWN, Question
 from liebig.indexes.exact import ExactIndex
-from liebig.vectors.vector_folder import Shard
+from liebig.vectors import Shard
 
 KINDS = ("title", "sentence", "keywords", "claim")
 
@@ -36,7 +36,7 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
     for name in judge.encoders:
         judge._values[Choice(name, "dense")] = values[name]
         judge._values[Choice(name, "bm25")] = values["bm25"]
-        for weight, norm in product(check.WEIGHTS, ("minmax", "zscore", "spread")):
+        for weight, norm in product(judging.WEIGHTS, ("minmax", "zscore", "spread")):
             judge._values[Choice(name, "hybrid", weight, norm)] = values[f"{name}+"]
     return judge
 
@@ -123,10 +123,10 @@ def test_a_kind_with_few_questions_is_left_out():
 
 def test_the_weight_is_tuned_only_where_the_questions_tell():
     judge = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.4})
-    assert judge.choose(judge.every).weight == check.PLAIN
+    assert judge.choose(judge.every).weight == judging.PLAIN
     better = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.6})
     judge._values[Choice(weight=0.2)] = better._values[BASELINE]
-    assert judge.choose(judge.every).weight == check.PLAIN, "questions made from words cannot weigh BM25"
+    assert judge.choose(judge.every).weight == judging.PLAIN, "questions made from words cannot weigh BM25"
     judge.real = True
     choice = judge.choose(judge.every)
     assert choice == Choice(weight=0.2, norm="minmax")
@@ -147,7 +147,7 @@ def test_the_prediction_comes_from_questions_that_did_not_choose(monkeypatch):
 
     monkeypatch.setattr(judge, "choose", choose)
     assert judge.predicted().tolist() == [1.0] * 240
-    assert len(chose) == check.FOLDS
+    assert len(chose) == judging.FOLDS
     assert set.union(*chose) == set(range(240))
 
 
@@ -176,7 +176,7 @@ def reranked(share):
             for ok, (query, passages) in zip(knows, pairs)
         ]
 
-    judge.rerank_with(check.Reranking(score, lambda id: Passage(id, ""), 50))
+    judge.rerank_with(judging.Reranking(score, lambda id: Passage(id, ""), 50))
     return judge
 
 
@@ -188,7 +188,7 @@ def test_a_reranker_is_chosen_where_it_helps(share, system):
     rows = {row["name"]: row for row in checks["rows"]}
     best = rows["BM25 + encoder before training, reranked"]
     assert best["value"] == pytest.approx(1.0 if share else rows["BM25"]["value"])
-    assert 0 < best["per_second"] < rows[check.BASELINE.name]["per_second"]
+    assert 0 < best["per_second"] < rows[judging.BASELINE.name]["per_second"]
     told = "\n".join(check.sentences(checks))
     assert ("--system reranked uses it" in told) == (share == 0)
     assert told.count(" ms") == len(rows)
@@ -253,7 +253,7 @@ def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of
     judge._values[Choice(sentences=True)] = better
     judge._values[Choice(sentences=True).leaned] = better
     choice = judge.choose(judge.every)
-    assert choice == Choice(weight=check.LEANED, norm="spread", sentences=True)
+    assert choice == Choice(weight=judging.LEANED, norm="spread", sentences=True)
     checks = check.judged(judge)
     assert checks["chosen"] == "BM25 + encoder before training and its sentences"
     assert checks["rows"][-1]["per_second"] == pytest.approx(1 / 3)
@@ -277,7 +277,7 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
         for name in ("start", "trained"):
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
-            for weight, norm in product((check.LEANED, *check.WEIGHTS), ("minmax", "zscore", "spread")):
+            for weight, norm in product((judging.LEANED, *judging.WEIGHTS), ("minmax", "zscore", "spread")):
                 made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = values
         return made
 
@@ -288,6 +288,11 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert "they gained on people's questions about other corpora, and do no harm here" in checks["why"][1]
     untrained = judge(0.5, trusted=("start",))
     assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
+    by_sentences = judge(0.6, trusted=("start",))
+    reason = "the trained one beats the untrained hybrid too, but by its sentences, not by training"
+    assert by_sentences.choose(by_sentences.every) == Choice(sentences=True).leaned, reason
+    better = judge(0.5, trusted=("start",), **{"trained+": 0.6})
+    assert better.choose(better.every) == Choice("trained").leaned
     nobody = judge(0.5, trusted=())
     assert nobody.choose(nobody.every) == BASELINE.leaned
     harm = judge(0.4)
@@ -303,7 +308,7 @@ def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm(
         for name in ("start", OWN):
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
-            for weight, norm in product((check.LEANED, *check.WEIGHTS), ("minmax", "zscore", "spread")):
+            for weight, norm in product((judging.LEANED, *judging.WEIGHTS), ("minmax", "zscore", "spread")):
                 value = made._values[Choice(name)]
                 made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = value
         return made

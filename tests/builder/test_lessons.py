@@ -10,11 +10,11 @@ import torch
 from liebig.base import pipeline
 from liebig.base.errors import RecipeError
 from liebig.base.records import Passage, Query
-from liebig.builder import check, lessons as taught_texts, training
+from liebig.builder import check, judge as judging, lessons as taught_texts, training
 from liebig.builder.build import STAGES as OWN, BuildConfig, build
 from liebig.builder.questions import Question
 from liebig.builder.update import update
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
@@ -25,7 +25,7 @@ from liebig.search.retriever_folder import read
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
 from liebig.text.tokenizer import Tokenizer
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors import Vectors
 from tests.worlds.models import tiny
 
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"]
@@ -186,11 +186,11 @@ def built(world, tmp_path_factory):
         sources=(str(out / "source.jsonl"),),
         model=str(home / "start"),
         teacher=str(home / "master"),
-        minutes=0.05,
+        minutes=0.01,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "FEWEST", 2)
-        patch.setattr(check.Judge, "choose", lambda self, numbers: check.Choice(check.ASYMMETRIC))
+        patch.setattr(judging.Judge, "choose", lambda self, numbers: judging.Choice(judging.ASYMMETRIC))
         build(STAGES, config, out / "retriever", lines.append)
     return home, out, lines
 
@@ -306,9 +306,9 @@ def test_a_teacher_is_shown_and_never_chosen():
     asked = [Question(f"q{i}", (f"p{i}",), "title") for i in range(100)]
     right = [[(f"p{i}", 1.0), ("other", 0.0)] for i in range(100)]
     wrong = [[("other", 1.0)] for _ in range(100)]
-    hits = {"bm25": wrong, check.START: wrong, check.TEACHER: right}
-    for shown, encoder in (((), check.TEACHER), ((check.TEACHER,), check.START)):
-        judge = check.Judge(asked, dict(hits), frozenset(shown))
+    hits = {"bm25": wrong, judging.START: wrong, judging.TEACHER: right}
+    for shown, encoder in (((), judging.TEACHER), ((judging.TEACHER,), judging.START)):
+        judge = judging.Judge(asked, dict(hits), frozenset(shown))
         assert judge.choose(judge.every).encoder == encoder
 
 

@@ -10,9 +10,9 @@ from liebig.base import pipeline
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer
 from liebig.builder import check, listwise, training
-from liebig.builder.build import STAGES as OWN, BuildConfig, build
+from liebig.builder.build import STAGES as OWN, BuildConfig, build, phases
 from liebig.builder.pseudo_queries import cut_queries
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
@@ -127,23 +127,58 @@ def test_a_start_is_trained_and_its_mean_reads_texts_as_before(world):
     assert not np.array_equal(before, after)
 
 
-def test_a_build_can_train_on_the_rankings_of_its_hybrid(world, tmp_path, monkeypatch):
-    home, _ = world
-    rows = [{"_id": p.id, "title": p.title, "text": p.text} for p in passages()]
-    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(check, "FAIR", 0.0)  # the tiny encoder counts as a retriever
+@pytest.fixture
+def built(world, tmp_path, monkeypatch):
+    """Builds from the tiny encoder, which counts as a retriever, into `out`; gives the lines that were said."""
+    monkeypatch.setattr(check, "FAIR", 0.0)
     monkeypatch.setattr(check, "FEWEST", 1)
     for name in ("FEWEST_TOKENS", "FEWEST_EXAMPLES"):
         monkeypatch.setattr(training, name, 1)
-    config = BuildConfig(sources=(str(tmp_path / "source.jsonl"),), model=str(home / "start"), minutes=0.05)
-    lines: list[str] = []
-    build(STAGES, config, tmp_path / "out", lines.append)
+
+    def run(own_titles=False, **fields):
+        source = tmp_path / "source.jsonl"
+        titles = [f"{p.title} {p.id}" if own_titles else p.title for p in passages()]
+        rows = [{"_id": p.id, "title": title, "text": p.text} for p, title in zip(passages(), titles)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lines: list[str] = []
+        config = BuildConfig(sources=(str(source),), model=str(world[0] / "start"), **fields)
+        build(STAGES, config, tmp_path / "out", lines.append)
+        return lines
+
+    return run
+
+
+def test_a_build_can_train_on_the_rankings_of_its_hybrid(built, tmp_path):
+    built(minutes=0.01)
     manifest = json.loads((tmp_path / "out" / "work" / "trained" / "manifest.json").read_text())
     assert manifest["recipe"]["objective"]["kind"] == "distill"
     assert (tmp_path / "out" / "work" / "mean" / "model").is_dir()
     checks = check.read(next((tmp_path / "out").glob("checks-*")))
     assert any("and its sentences" in row["name"] for row in checks["rows"])
     assert Retriever.from_folder(tmp_path / "out").search("violin", 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, False),  # the bundled encoder retrieves already
+        ({"minutes": 0}, False),
+        ({"minutes": 5}, True),
+        ({"teacher": "a/b"}, True),
+        ({"questions": "q.jsonl"}, True),
+        ({"model": "a/b"}, True),  # it may be none that retrieves
+    ],
+)
+def test_the_bundled_encoder_is_trained_only_on_request(given, expected):
+    config = BuildConfig(sources=("folder",), **given)
+    assert training.may_train(config) == expected
+    assert ("train" in phases(config)) == expected
+
+
+def test_an_encoder_that_retrieves_is_not_trained_unless_minutes_are_given(built, tmp_path):
+    lines = built()
+    assert training.LEFT_OUT in lines
+    assert not (tmp_path / "out" / "work" / "trained").exists()
 
 
 @pytest.mark.parametrize(
@@ -162,17 +197,8 @@ def test_training_asks_for_titles_that_several_passages_share(titles, expected):
     assert listwise.tells_apart(given) == expected
 
 
-def test_a_build_without_shared_titles_is_not_trained(world, tmp_path, monkeypatch):
-    home, _ = world
-    rows = [{"_id": p.id, "title": f"{p.title} {p.id}", "text": p.text} for p in passages()]
-    (tmp_path / "source.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    monkeypatch.setattr(check, "FAIR", 0.0)  # the tiny encoder counts as a retriever
-    monkeypatch.setattr(check, "FEWEST", 1)
-    for name in ("FEWEST_TOKENS", "FEWEST_EXAMPLES"):
-        monkeypatch.setattr(training, name, 1)
-    config = BuildConfig(sources=(str(tmp_path / "source.jsonl"),), model=str(home / "start"), minutes=0.05)
-    lines: list[str] = []
-    build(STAGES, config, tmp_path / "out", lines.append)
+def test_a_build_without_shared_titles_is_not_trained(built, tmp_path):
+    lines = built(own_titles=True, minutes=0.01)
     assert any(line.startswith("training: skipped, because most documents are one passage") for line in lines)
     assert not (tmp_path / "out" / "work" / "trained").exists()
     assert Retriever.from_folder(tmp_path / "out").search("violin", 1)

@@ -8,7 +8,7 @@ from liebig.base.records import Passage
 from liebig.base.workspace import stage
 from liebig.builder import questions
 from liebig.builder.questions import QuestionsConfig, RestConfig, write_questions, write_rest
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 

@@ -8,8 +8,8 @@ import pytest
 from liebig.base.config import parse
 from liebig.base.errors import LiebigError
 from liebig.base.records import Passage, Query
-from liebig.builder import check
-from liebig.builder.check import Choice
+from liebig.builder import check, judge as judging
+from liebig.builder.judge import Choice
 from liebig.builder.update import update
 from liebig.commands import STAGES
 from liebig.commands.doctor import examine
@@ -19,13 +19,13 @@ from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
 from tests.worlds.books import TOPICS, write_documents
 
-CHOICE = Choice(weight=check.LEANED, sentences=True)
+CHOICE = Choice(weight=judging.LEANED, sentences=True)
 
 
 @pytest.fixture
 def chosen(made, tmp_path, monkeypatch):
     """A retriever whose check has chosen sentences."""
-    monkeypatch.setattr(check.Judge, "choose", lambda self, numbers: CHOICE)
+    monkeypatch.setattr(judging.Judge, "choose", lambda self, numbers: CHOICE)
     monkeypatch.setattr(check, "undecided", lambda config: {**UNDECIDED})
     source = write_documents(tmp_path / "source", TOPICS[:5])
     made(source, tmp_path / "out")
@@ -34,7 +34,7 @@ def chosen(made, tmp_path, monkeypatch):
 
 UNDECIDED = {
     "questions": {}, "chosen": CHOICE.name, "rows": [], "why": [], "fair": False,
-    "choice": {"encoder": "start", "system": "hybrid", "weight": check.LEANED, "norm": "minmax", "sentences": True},
+    "choice": {"encoder": "start", "system": "hybrid", "weight": judging.LEANED, "norm": "minmax", "sentences": True},
 }  # fmt: skip
 
 
@@ -55,9 +55,9 @@ def test_a_hybrid_has_sentences_as_its_third_part(chosen):
     answer = generation.systems()["hybrid"].answer([Query("", "origin of the comet")], 5)
     assert list(answer.parts) == ["bm25", "dense", "sentences"]
     lists = [hits[0] for hits in answer.parts.values()]
-    expected = weighted_by(check.LEANED, "minmax", SENTENCE_SHARE)(lists)[:5]
+    expected = weighted_by(judging.LEANED, "minmax", SENTENCE_SHARE)(lists)[:5]
     assert answer.hits[0] == expected
-    assert sum(weighted_by(check.LEANED, "minmax", SENTENCE_SHARE).keywords["weights"]) == pytest.approx(1)
+    assert sum(weighted_by(judging.LEANED, "minmax", SENTENCE_SHARE).keywords["weights"]) == pytest.approx(1)
     assert all("#" not in id for id, _ in lists[2]), "sentences answer with their passages"
     hits = retriever.search("origin of the comet", 3)
     assert set(hits[0].ranks) == {"bm25", "dense", "sentences"}

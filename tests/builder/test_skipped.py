@@ -3,7 +3,8 @@
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.builder.build import BuildConfig, Builder, read_collection
+from liebig.builder.build import BuildConfig, read_collection
+from liebig.builder.runner import Builder
 from liebig.commands import STAGES
 
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.builder import check, user_questions
+from liebig.builder import check, judge as judging, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.search.retriever_folder import read
 from liebig.search.systems import System
 from tests.worlds.books import TOPICS, write_documents
@@ -169,7 +169,7 @@ def test_each_part_is_answered_by_its_own_encoder():
         def search(self, queries, k):
             return [[(f"{self.name} {query.text}", 1.0)] for query in queries]
 
-    judge = check.Judge([Question(f"q{i}", ("p",), "yours") for i in range(12)])
+    judge = judging.Judge([Question(f"q{i}", ("p",), "yours") for i in range(12)])
     judge.ask_parts("yours", [Named(0), Named(1), Named(2)])
     parts = folds(judge.questions, 3)
     assert judge.hits["yours"] == [[(f"{part} q{i}", 1.0)] for i, part in enumerate(parts)]

@@ -11,7 +11,7 @@ from liebig.base import pipeline
 from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES, demo
 from liebig.demo import in_words
-from liebig.export.exported import Target
+from liebig.export import Target
 from liebig.export.models import card
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import read, write

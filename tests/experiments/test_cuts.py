@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from liebig.base import pipeline
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from liebig.builder.check import Difference
+from liebig.builder.judge import Difference
 
 SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
 GUARD = SCRIPTS / "guard.py"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from liebig import encoders
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.ragged import Ragged
 from liebig.store.pair_sources import Frame, PairSource
 from liebig.text.layout import RoleLayout

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).parents[1]))
 
 import evaluate as judge
-
 from liebig.base.machine import chosen
 from liebig.evaluation.encoders import ModelScorer
 from liebig.vectors.topk import topk

@@ -1,107 +1,52 @@
-"""Which encoder and which system answer questions on this corpus best: measured, with intervals, and hard to flatter.
+"""The check of a build: every system answers the questions, one is chosen (`judge.py`), and the result is put in words.
 
-Every system is compared with one baseline: the untrained hybrid (BM25 and the encoder before training, PLAIN weights),
-which anybody can put together. It is kept unless another system is better beyond chance: the interval of the
-difference excludes 0, a paired randomisation test agrees, and no kind of question loses beyond chance. So
-
-1. another encoder (trained, taught, a teacher) and the vectors of sentences beside those of passages are taken where
-   the *hybrid* with them beats the untrained hybrid, fused alike (`Judge.alike`);
-2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
-   from a corpus repeat its words, which favours BM25;
-   Questions made from a text do not see all of it, though: a sentence that answers a question is taken out before it
-   is asked. What gained a point or more on people's questions about three other corpora (`trusted`: the bundled
-   encoder with its sentences, and after training) is therefore taken where these questions show no harm;
-3. for the same reason they cannot say what BM25 should weigh, nor how scores are made comparable: a hybrid is used
-   with the norm `spread` and, with sentences, with LEANED, which did best on people's questions about three other
-   corpora. A user's own questions can: another weight or norm is taken where, cross-fitted, it beats that;
-4. the hybrid's hits are reranked, where there is a reranker, if that beats the hybrid; then 2 and 3 do not matter.
-
-Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
-fold is answered by the system that the other folds choose. Beside its quality each system has its speed on questions
-that come one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the
-scores of `depth` passages per question and encoder.
-
-A user's own questions (`user_questions.py`) are what is really asked, so systems are compared with the fusion that they
-are used with. An encoder that they train is cross-fitted, and trusted: in nine builds about three corpora, with a
-hundred questions each, it was better than the untrained one, while the best mean was often another's by chance.
+`write_check` is the stage: it loads each model once, lets BM25, the encoders, their sentences and the reranker answer
+the questions of the pool, and writes `checks.json`: the choice, a row for each system with its interval, its difference
+to the baseline, its speed and its value by kind of question, and the reasons. `sentences` is the same for people.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from time import perf_counter
-from typing import Any, assert_never
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
-from liebig.base.records import Passage, Query
-from liebig.base.statistics import Interval, bootstrap_groups, randomisation_test
 from liebig.base.workspace import Folder
-from liebig.builder.questions import OWN, Question, folds, kinds, read as read_questions
-from liebig.collection.collection import Collection
-from liebig.indexes import open_index
-from liebig.measures import parse
-from liebig.measures.evaluator import (
-    block_from_mapping as run_of,
-    evaluate,
-    judgements_from_mapping as from_mapping,
+from liebig.builder.judge import (
+    BASELINE,
+    LABELS,
+    MEASURE,
+    START,
+    Choice,
+    Difference,
+    Judge,
+    Reranking,
+    Values,
 )
-from liebig.methods.reranker import Scorer, scorer
+from liebig.builder.questions import OWN, Question, kinds, read as read_questions
+from liebig.collection import Collection
+from liebig.indexes import open_index
+from liebig.methods.reranker import scorer
 from liebig.model.cross_encoder import CrossEncoder
-from liebig.search.retriever_folder import DEPTH as RERANKED, SystemName
+from liebig.search.retriever_folder import DEPTH as RERANKED
 from liebig.search.systems import (
-    SENTENCE_SHARE,
     SENTENCES,
-    Hits,
-    Hybrid,
-    Norm,
     Once,
     QueryEncoder,
-    Recorded,
-    Reranked,
     System,
     of_texts,
     open_system,
-    spread_at,
-    weighted_by,
 )
 
 CHECKS = "checks.json"
-CUT = 10
-MEASURE = parse(f"nDCG@{CUT}")
-DEPTH = 100
 FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
-FOLDS = 5
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
-DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
-PLAIN = 0.5  # weight of BM25 beside one encoder
-LEANED = 0.45  # weight of BM25 beside an encoder's passages and sentences
-WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
-RERANKER = "reranker"  # the name of its part in `Judge.speeds`
-ALPHA = 0.05  # significance level
-TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long
-SAMPLES = 2000  # resamples of an interval and of a test
-START = "start"
-TEACHER, ASYMMETRIC = "teacher", "asymmetric"
-LABELS = {
-    START: "encoder before training",
-    "trained": "encoder after training",
-    TEACHER: "teacher",
-    "student-50": "student, half way",
-    "student-100": "student",
-    ASYMMETRIC: "teacher's passages, student's questions",
-    OWN: "encoder trained on your questions",
-}
-Values = NDArray[np.float64]
-Numbers = NDArray[np.int64]  # which questions
 
 
 class CheckConfig(Config):
@@ -130,353 +75,6 @@ class CheckConfig(Config):
     )
     reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
     depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A system that may be chosen: its encoder, its kind, how a hybrid is fused, and whether sentences take part."""
-
-    encoder: str = START
-    system: SystemName = "hybrid"
-    weight: float = PLAIN
-    norm: Norm = "minmax"
-    sentences: bool = False
-
-    @property
-    def plain(self) -> Choice:
-        """The same as it is compared, with BM25's weight in the untrained hybrid."""
-        return replace(self, weight=PLAIN, norm="minmax")
-
-    @property
-    def leaned(self) -> Choice:
-        """The same as it is used where no questions of people tune it."""
-        return replace(self.plain, weight=LEANED if self.sentences else PLAIN, norm="spread")
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        label = LABELS.get(self.encoder, self.encoder) + (" and its sentences" if self.sentences else "")
-        match self.system:
-            case "bm25":
-                return "BM25"
-            case "dense":
-                return LABELS.get(self.encoder, self.encoder)
-            case "hybrid":
-                fused = "" if self == self.leaned else ", plain" if self == self.plain else ", tuned"
-                return f"BM25 + {label}{fused}"
-            case "reranked":
-                return f"BM25 + {label}, reranked"
-            case _:
-                assert_never(self.system)
-
-
-BASELINE = Choice()
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A system minus another on the same questions, every kind of question with the same weight."""
-
-    mean: float
-    low: float
-    high: float
-    p: float
-
-    @property
-    def sure(self) -> bool:
-        """Whether chance does not explain that the first is better."""
-        return self.low > 0 and self.p < ALPHA
-
-
-@dataclass(frozen=True)
-class Reranking:
-    """What `Reranked` needs beside a system."""
-
-    score: Scorer
-    passage: Callable[[str], Passage]
-    depth: int
-
-
-@dataclass
-class Judge:
-    """Questions, the hits of BM25 and of each encoder for them, and what systems made of these are worth."""
-
-    questions: Sequence[Question]
-    hits: dict[str, list[Hits]] = field(default_factory=dict)
-    shown: frozenset[str] = frozenset()  # encoders that are never chosen
-    trusted: Sequence[str] = ()  # encoders that are taken, with their sentences, where there is no harm
-    speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
-    reranking: Reranking | None = None
-    sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
-    _values: dict[Choice, Values] = field(default_factory=dict)
-
-    @cached_property
-    def _judgements(self) -> Any:
-        return from_mapping({str(i): dict.fromkeys(q.passages, 1) for i, q in enumerate(self.questions)})
-
-    @cached_property
-    def every(self) -> Numbers:
-        """All questions."""
-        return np.arange(len(self.questions))
-
-    @property
-    def encoders(self) -> list[str]:
-        """The names of the encoders."""
-        return [name for name in self.hits if name != "bm25"]
-
-    @cached_property
-    def _queries(self) -> list[Query]:
-        return [Query(str(i), question.text) for i, question in enumerate(self.questions)]
-
-    def _recorded(self, name: str, lists: Sequence[Hits]) -> Recorded:
-        """A system with the hits it found before."""
-        return Recorded(name, {query.id: hits for query, hits in zip(self._queries, lists)})
-
-    @cached_property
-    def real(self) -> bool:
-        """Whether the questions are a user's own."""
-        return all(question.kind == OWN for question in self.questions)
-
-    def _anew(self, name: str) -> list[Query]:
-        """The questions under other names, so that an encoder that remembers them (`Once`) encodes them: for timing."""
-        return [replace(query, id=f"{name} {query.id}") for query in self._queries[: TIMED + 1]]
-
-    def ask(self, name: str, system: System) -> None:
-        """Let BM25 or an encoder answer all questions."""
-        self.hits[name] = system.search(self._queries, DEPTH)
-        self.speeds[name] = per_second(system, self._anew(name))
-
-    def ask_sentences(self, name: str, system: System) -> None:
-        """Let an encoder's vectors of sentences answer all questions, which are encoded for its passages already."""
-        self.sentences[name] = system.search(self._queries, DEPTH)
-        self.speeds[_sentences_of(name)] = per_second(system, self._queries)
-
-    def rerank_with(self, reranking: Reranking) -> None:
-        """Let a reranker take part."""
-        self.reranking = reranking
-        self.speeds[RERANKER] = per_second(self._reranked(BASELINE), self._queries)
-
-    def _reranked(self, choice: Choice) -> Reranked:
-        assert self.reranking is not None, "a system that is reranked has a reranker"
-        lists = self.answers(replace(choice, system="hybrid"))
-        hybrid = self._recorded("hybrid", lists)
-        return Reranked(hybrid, self.reranking.score, self.reranking.passage, self.reranking.depth)
-
-    def speed(self, choice: Choice) -> float:
-        """Questions that a system answers in a second, if they come one by one."""
-        parts = {
-            "bm25": ["bm25"],
-            "dense": [choice.encoder],
-            "hybrid": ["bm25", choice.encoder],
-            "reranked": ["bm25", choice.encoder, RERANKER],
-        }
-        more = [_sentences_of(choice.encoder)] if self._has_sentences(choice) else []
-        return 1 / sum(1 / self.speeds[name] for name in (*parts[choice.system], *more))
-
-    def ask_parts(self, name: str, systems: Sequence[System]) -> None:
-        """Let each part of the questions be answered by the encoder that was not trained on it."""
-        self.hits[name] = self._by_part(systems)
-        self.speeds[name] = per_second(systems[0], self._anew(name))
-
-    def ask_sentence_parts(self, name: str, systems: Sequence[System]) -> None:
-        """The same with vectors of sentences."""
-        self.sentences[name] = self._by_part(systems)
-        self.speeds[_sentences_of(name)] = per_second(systems[0], self._queries)
-
-    def _by_part(self, systems: Sequence[System]) -> list[Hits]:
-        found: list[Hits] = [[] for _ in self.questions]
-        parts = folds(self.questions, len(systems))
-        for number, system in enumerate(systems):
-            here = [i for i, part in enumerate(parts) if part == number]
-            hits = system.search([self._queries[i] for i in here], DEPTH) if here else []
-            for i, of_question in zip(here, hits):
-                found[i] = of_question
-        return found
-
-    def values(self, choice: Choice) -> Values:
-        """The measure of every question."""
-        if choice not in self._values:
-            self._values[choice] = self.measure(self.answers(choice))
-        return self._values[choice]
-
-    def answers(self, choice: Choice) -> list[Hits]:
-        """What a system finds."""
-        match choice.system:
-            case "bm25":
-                return self.hits["bm25"]
-            case "dense":
-                return self.hits[choice.encoder]
-            case "hybrid":
-                parts = [self._recorded(name, self.hits[name]) for name in ("bm25", choice.encoder)]
-                if choice.sentences:
-                    parts.append(self._recorded(SENTENCES, self.sentences[choice.encoder]))
-                share = SENTENCE_SHARE if choice.sentences else 0.0
-                fuse = weighted_by(choice.weight, choice.norm, share, self.spread(choice.encoder))
-                return Hybrid(parts, fuse).search(self._queries, DEPTH)
-            case "reranked":
-                return self._reranked(choice).search(self._queries, DEPTH)
-            case _:
-                assert_never(choice.system)
-
-    def spread(self, encoder: str) -> float:
-        """The unit of an encoder's scores, every kind of question with the same weight."""
-        found = self.mean(np.array([spread_at(hits) for hits in self.hits[encoder]]), self.every)
-        return found if found > 0 else 1.0
-
-    def measure(self, answers: Iterable[Hits]) -> Values:
-        """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
-        ranked = {
-            str(i): {id: -float(rank) for rank, (id, _) in enumerate(hits[:CUT])}
-            for i, hits in enumerate(answers)
-        }
-        return evaluate([run_of(ranked)], self._judgements, [MEASURE]).of(MEASURE)
-
-    def by_kind(self, values: Values, numbers: Numbers) -> dict[str, Values]:
-        """Values of some of the questions, kind by kind."""
-        found: dict[str, list[float]] = {}
-        for number in numbers:
-            found.setdefault(self.questions[number].kind, []).append(values[number])
-        return {kind: np.array(of_kind) for kind, of_kind in found.items()}
-
-    def mean(self, values: Values, numbers: Numbers) -> float:
-        """The mean of the kinds' means."""
-        return float(np.mean([of_kind.mean() for of_kind in self.by_kind(values, numbers).values()]))
-
-    def interval(self, values: Values, numbers: Numbers) -> Interval:
-        """The same, with its interval."""
-        return bootstrap_groups(list(self.by_kind(values, numbers).values()), samples=SAMPLES)
-
-    def difference(self, a: Values, b: Values, numbers: Numbers) -> Difference:
-        """System a minus system b."""
-        groups = list(self.by_kind(a - b, numbers).values())
-        interval = bootstrap_groups(groups, samples=SAMPLES)
-        alike = np.concatenate([group / len(group) for group in groups])
-        return Difference(
-            interval.mean, interval.low, interval.high, randomisation_test(alike, samples=SAMPLES)
-        )
-
-    def better(self, a: Values, b: Values, numbers: Numbers, margin: float = 0.0) -> bool:
-        """Whether a is better than b beyond chance, and worse beyond chance on no kind of question."""
-        difference = self.difference(a, b, numbers)
-        if not difference.sure or difference.mean <= margin:
-            return False
-        lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
-        return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
-
-    def harmed(self, a: Values, b: Values, numbers: Numbers) -> bool:
-        """Whether a is worse than b beyond chance; of several kinds of question, one may be by chance."""
-        return self.difference(a, b, numbers).high < 0
-
-    def _trusted(self, best: Choice, numbers: Numbers) -> Choice:
-        """The last of the trusted encoders with its sentences that does no harm; the best so far, if each does."""
-        for encoder in reversed(self.trusted):
-            choice = self.alike(Choice(encoder, sentences=True))
-            if encoder in self.sentences and not self.harmed(self.values(choice), self.values(best), numbers):
-                return choice
-        return best
-
-    def alike(self, choice: Choice) -> Choice:
-        """A system as it is compared: people's questions see what its fusion is worth, those made from texts do not."""
-        if choice.system != "hybrid":
-            return choice
-        return choice.leaned if self.real else choice.plain
-
-    def decision(self, choice: Choice) -> tuple[Difference, bool]:
-        """A system's difference to the untrained hybrid, fused alike, and whether it would be taken if there were only
-        these two.
-        """
-        mine, base = self.values(self.alike(choice)), self.values(self.alike(BASELINE))
-        difference = self.difference(mine, base, self.every)
-        trusted = choice.system == "hybrid" and choice.sentences and choice.encoder in self.trusted
-        if trusted and not self.harmed(mine, base, self.every):
-            return difference, True
-        single = choice.system in ("bm25", "dense")
-        return difference, self.better(mine, base, self.every, DOUBT if single and not self.real else 0.0)
-
-    def choose(self, numbers: Numbers) -> Choice:
-        """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
-        allowed = [self.alike(hybrid) for hybrid in self.hybrids if hybrid.encoder not in self.shown]
-        best = self._best(self.alike(BASELINE), allowed, numbers)
-        if best.encoder in (START, *self.trusted):
-            best = self._trusted(best, numbers)
-        reranked = replace(best.leaned, system="reranked")
-        if self.reranking is not None and self.better(self.values(reranked), self.values(best), numbers):
-            return reranked
-        parts: list[SystemName] = ["bm25", "dense"]
-        doubt = 0.0 if self.real else DOUBT
-        single = [Choice(best.encoder, part) for part in parts]
-        chosen = self._best(best, single, numbers, doubt)
-        if chosen != best:
-            return chosen if chosen.system != "bm25" else replace(chosen, encoder=START)
-        best = best.leaned
-        if self.real and self.better(self.tuned(best, numbers), self.values(best), numbers):
-            return self.tune(best, numbers)
-        return best
-
-    @property
-    def hybrids(self) -> list[Choice]:
-        """The hybrids that are compared: of every encoder, without and with its sentences."""
-        return [
-            Choice(encoder, sentences=sentences)
-            for encoder in self.encoders
-            for sentences in ((False, True) if encoder in self.sentences else (False,))
-        ]
-
-    @staticmethod
-    def _has_sentences(choice: Choice) -> bool:
-        return choice.sentences and choice.system in ("hybrid", "reranked")
-
-    def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers, margin: float = 0.0) -> Choice:
-        """Of the systems that beat the base beyond chance the best; the base, if none does."""
-        beaten = self.values(base)
-        sure = [other for other in others if self.better(self.values(other), beaten, numbers, margin)]
-        return max(sure, key=lambda other: self.mean(self.values(other), numbers), default=base)
-
-    def tune(self, choice: Choice, numbers: Numbers) -> Choice:
-        """The fusion that does best; of equal ones the most even."""
-        norms: tuple[Norm, ...] = ("spread", "minmax", "zscore")
-        with_them = (False, True) if choice.encoder in self.sentences else (False,)
-        tried = [
-            replace(choice, weight=weight, norm=norm, sentences=sentences)
-            for norm in norms
-            for weight in WEIGHTS
-            for sentences in with_them
-        ]
-        return max(tried, key=lambda one: (self.mean(self.values(one), numbers), -abs(one.weight - PLAIN)))
-
-    def tuned(self, choice: Choice, numbers: Numbers) -> Values:
-        """What a tuned fusion is worth on questions that did not tune it."""
-        return self._cross_fitted(numbers, lambda others: self.tune(choice, others))
-
-    def predicted(self) -> Values:
-        """What the choice is worth on questions that did not choose."""
-        return self._cross_fitted(self.every, self.choose)
-
-    def _cross_fitted(self, numbers: Numbers, choose: Callable[[Numbers], Choice]) -> Values:
-        """Values of each fold by what is chosen on the others."""
-        fold = np.array(folds([self.questions[n] for n in numbers], FOLDS))
-        found = self.values(BASELINE).copy()
-        for number in np.unique(fold):
-            here, others = numbers[fold == number], numbers[fold != number]
-            if len(others):
-                found[here] = self.values(choose(others))[here]
-        return found
-
-
-def _sentences_of(encoder: str) -> str:
-    """The name of an encoder's sentences in `Judge.speeds`."""
-    return f"{encoder} {SENTENCES}"
-
-
-def per_second(system: System, queries: Sequence[Query]) -> float:
-    """Questions that a system answers in a second, one after the other, after one that loads what it needs."""
-    system.search(queries[:1], DEPTH)
-    began, count = perf_counter(), 0
-    for count, query in enumerate(queries[1 : TIMED + 1] or queries, 1):  # noqa: B007, the last number is the count
-        system.search([query], DEPTH)
-        if perf_counter() - began > TIMED_SECONDS:
-            break
-    return count / max(perf_counter() - began, 1e-9)
 
 
 def is_fair(dense: float, words: float) -> bool:
@@ -621,7 +219,7 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     hybrid = judge.alike(Choice(encoder, sentences=encoder in judge.sentences))
     values, baseline = judge.values(hybrid), judge.values(judge.alike(BASELINE))
     found = judge.difference(values, baseline, judge.every)
-    says = f"{hybrid.leaned.name} has {shown(found)} to the untrained hybrid, fused alike"
+    says = f"{hybrid.leaned.name} has {shown(found)} to the untrained hybrid, {_fusion(judge)}"
     labels = {"trained": "Training", OWN: "Training on your questions"}
     label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
     if encoder in judge.shown:
@@ -631,7 +229,7 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
             return f"{label} is kept: {says}, which chance does not explain."
         return f"{label} is kept: it gained on people's questions about other corpora, and does no harm here: {says}."
     if judge.better(values, baseline, judge.every):
-        return f"{label} is not kept, although {says}: {choice.name} has more."
+        return f"{label} is not kept, although {says}: it is not better than {choice.name} beyond chance."
     if found.sure:
         return f"{label} is not kept: {says}, but one kind of questions is answered worse beyond chance."
     used = " The untrained encoder is used." if choice.encoder == START else ""
@@ -640,13 +238,18 @@ def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     return f"{label} is not kept: {says}, which is within chance.{used}"
 
 
+def _fusion(judge: Judge) -> str:
+    """How systems are fused where they are compared (`Judge.alike`); the table has them as they would answer."""
+    return "both fused as they would answer" if judge.real else "both fused like the baseline of the table"
+
+
 def _why_sentences(judge: Judge, choice: Choice) -> str:
     """Whether the vectors of sentences take part."""
     without, with_them = (
         judge.values(judge.alike(Choice(choice.encoder, sentences=sentences))) for sentences in (False, True)
     )
     found = judge.difference(with_them, without, judge.every)
-    says = f"a vector of each beside those of passages has {shown(found)}"
+    says = f"a vector of each beside those of passages has {shown(found)}, {_fusion(judge)}"
     if not choice.sentences:
         return f"Sentences take no part: {says}."
     if judge.better(with_them, judge.values(judge.alike(BASELINE)), judge.every):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from liebig.base.errors import DataError
 from liebig.base.progress import track
 from liebig.base.records import Document, Passage
-from liebig.collection.collection import Collection
+from liebig.collection import GENERATED, Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
@@ -24,7 +24,6 @@ from liebig.text.passages import Cutter, Text
 
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
-GENERATED = "generated"  # the split of queries that were made from passages
 
 
 class Piece(NamedTuple):

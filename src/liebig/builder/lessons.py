@@ -34,13 +34,13 @@ from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder.cutting import GENERATED, SECTIONS
 from liebig.builder.pseudo_queries import Section, pseudo_queries
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.search.embed import Embedder
-from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
+from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
 PHRASES, PHRASES_CUDA = 50_000, 100_000  # short texts at most, and where a GPU encodes them
 ROUNDS = 4  # times that texts of every kind are cut from each passage, where there is room for them

@@ -10,11 +10,11 @@ and that one is right for sure. A query whose passage the hybrid does not find a
 is left out, and so is a candidate that nearly repeats the passage. The encoder goes half of the way to what it learns
 (`training.py`): all of the way did harm on two of three dev sets.
 
-It pays where documents are cut into several passages, which a title with some words tells apart: +.003 to +.015 nDCG@10
-in every build about MedQuAD and SQuAD. Where each passage has a title of its own, the title alone finds it, and the
-encoder learns to look at titles: -.002 to -.017 in every build about SciFact and Cranfield. `tells_apart` asks for
-that. Cost: the start on every passage and query, one
-search by each index.
+It pays where people ask in the words of the texts: +.003 to +.015 nDCG@10 in every build about MedQuAD and SQuAD, but
+-.002 to -.015 on questions typed into a search engine, so a build does it only on request (`training.may_train`). Where
+each passage has a title of its own, the title alone finds it, and the encoder learns to look at titles: -.002 to -.017
+in every build about SciFact and Cranfield; `tells_apart` leaves those out. Cost: the start on every passage and query,
+one search by each index.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.machine import chosen, threads
 from liebig.base.pipeline import Stage
-from liebig.base.progress import track
+from liebig.base.progress import Progress
 from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder.pseudo_queries import cut_queries
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
@@ -111,10 +111,10 @@ def write_ranked(config: RankedConfig, folder: Folder) -> None:
         of_texts(index, QueryEncoder(index, device=device, half=False)),
     ]
     fuse = weighted_by(WEIGHT, "minmax")
-    with CollectionWriter(folder.path) as writer:
+    with CollectionWriter(folder.path) as writer, Progress("candidates", len(queries), "queries") as bar:
         for passage in drills.passages():
             writer.add(Item(passage, where))
-        for begin in track(range(0, len(queries), TOGETHER), "candidates", unit=f"x {TOGETHER} queries"):
+        for begin in range(0, len(queries), TOGETHER):
             some = queries[begin : begin + TOGETHER]
             hits = zip(*(system.search(some, DEPTH) for system in systems))
             for query, lists in zip(some, hits):
@@ -123,6 +123,7 @@ def write_ranked(config: RankedConfig, folder: Folder) -> None:
                     writer.add(Item(query, where, SPLIT))
                     writer.add(Item(group, where, SPLIT))
                     writer.add(Item(Judgement(query.id, about[query.id], 1), where, SPLIT))
+            bar.advance(len(some))
     if not writer.counts[f"groups/{SPLIT}"]:
         raise DataError(
             "no query cut from the corpus finds its passage", file=config.drills, fix="build with --minutes 0"

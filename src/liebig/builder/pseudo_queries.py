@@ -27,18 +27,16 @@ from typing import NamedTuple
 
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, words
-from liebig.builder.questions import Question
+from liebig.builder.questions import SALIENT, SHARED, Question
 from liebig.collection.lookup import hash64
 from liebig.text.sentences import spans
 
 KEYWORDS = (2, 6)  # words of a query
-SALIENT = 12  # words of a passage that keywords are drawn from
 COMMON = 0.2  # share of the passages above which a word says nothing about one
 CLAIM = (5, 25)  # words of a sentence or clause
 SPAN = (4, 12)  # words
 WITH_TITLE, ROW_WITH_TITLE = (1, 3), (2, 5)  # words beside a title: salient ones, or some in a row
 ROUNDS = 16  # queries of a kind about one passage at most
-SHARED = 3  # a title that more documents have is not a query
 UNDER = 16  # passages that a title or heading may be about at most
 FORMS = (
     "{title} {heading}",

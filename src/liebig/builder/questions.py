@@ -38,7 +38,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.builder.cutting import GENERATED, SECTIONS
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where

@@ -1,20 +1,22 @@
-"""The recipes by which a build trains an encoder on a corpus, and the numbers in them.
+"""How a build trains an encoder on a corpus: the recipes, the numbers in them, and the stages that run them.
 
 An encoder that is a retriever already learns how its own hybrid with BM25 ranks queries cut from the corpus
 (`distill_recipe`, `listwise.py`), and goes half of the way there: a model and what a short training made of it lie in
-one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). That pays
-where documents have several passages, and is skipped elsewhere (`listwise.py`, LABNOTES.md).
+one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). That helps
+where people ask in the words of the texts, and does harm elsewhere, so it waits to be asked for (`may_train`).
 
 One that is none yet (a masked language model) learns by contrast on two kinds of pairs (`contrast_recipe`). Half of the
 batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage under it,
 where the corpus has them; questions that will be asked afterwards are never among them. Forty steps of 48 pairs took
 the dense ranking of MedQuAD's development questions from useless to nearly BM25's.
 
-With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`).
+With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`, `lessons.py`). A user's
+own questions train it further, where there are enough (`train_on_questions`, `user_questions.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,16 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
+from liebig.builder import check, judge, lessons, listwise, questions, user_questions
+from liebig.builder.build_config import BuildConfig
 from liebig.builder.listwise import CANDIDATES, SPLIT
 from liebig.builder.questions import PAIRS
-from liebig.collection.collection import Collection
+from liebig.builder.runner import Builder, encode_fields, encode_passages, encode_sentences
+from liebig.collection import Collection
 from liebig.model.encoder import Encoder
+from liebig.store import TokenStore
 from liebig.store.pair_sources import ClozeSource
-from liebig.store.store import TokenStore
+from liebig.vectors import Vectors
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32
 BATCH_CPU, BATCH_CUDA = 64, 512
@@ -53,6 +59,10 @@ DISTILL_TEMPERATURE = 0.05  # cosines are divided by it
 DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are divided by it
 DISTILL_QUERY = 64  # tokens of a query at most
 
+LEFT_OUT = (
+    "training: left out, because without questions of your own it did harm on some corpora and good on others; "
+    "--questions FILE decides and trains, --minutes N trains on the corpus alone"
+)
 SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
 
 
@@ -215,3 +225,160 @@ def write_mean(config: MeanConfig, folder: Folder) -> None:
 
 
 MEAN = Stage("mean", MeanConfig, write_mean, part_of="build")
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """What a system may encode with: the model of passages, that of questions if it is another, vectors made before."""
+
+    model: Path
+    query: Path | None = None
+    vectors: Path | None = None
+    measured: bool = False  # whether it gained on people's questions elsewhere, with its sentences
+
+
+def train_on_corpus(
+    builder: Builder,
+    config: BuildConfig,
+    start: Path,
+    collection: Path,
+    asked: Path,
+    fields: Mapping[str, Any],
+) -> Encoders | None:
+    """The encoder after training on the corpus; None where that is not wanted, or there is nothing to train on.
+
+    One that is a good retriever already learns from its own hybrid and goes half of the way, if somebody asked for it
+    or if questions of the user's own come afterwards; one that is none learns by contrast.
+    """
+    if not may_train(config):
+        if config.limit > 0:
+            builder.say(LEFT_OUT)
+        return None
+    rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
+    store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
+    traits = Start.of(start)
+    reason = why_not(traits, store)
+    if reason is not None:
+        builder.say(f"training: skipped, because {reason}")
+        return None
+    if not check.read(builder.work("check-start", fields))["fair"]:
+        recipe = contrast_recipe(start, traits, store, asked, config.limit)
+        return Encoders(builder.work("trained", {"kind": "pretrain", **recipe}) / "model")
+    if config.minutes is None and _judged(fields) < user_questions.TRAINABLE:
+        builder.say(LEFT_OUT)
+        return None
+    if not listwise.tells_apart(Collection(rest).passages()):
+        builder.say(
+            "training: skipped, because most documents are one passage with a title of its own; it did harm on such "
+            "corpora"
+        )
+        return None
+    ranked = _rank(builder, config, start, rest)
+    recipe = distill_recipe(start, traits, ranked, config.limit)
+    trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"
+    half = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
+    return Encoders(half)
+
+
+def may_train(config: BuildConfig) -> bool:
+    """Whether the encoder may be trained before a user's own questions are looked at.
+
+    The bundled one retrieves already. What it learns from queries that were cut from a corpus helped on the questions
+    of MedQuAD and SQuAD and did harm on those of SciFact, Cranfield and Natural Questions, which questions made from
+    the corpus do not see (`experiments/adaptation`). So it is trained on request, with a teacher, or as a start for
+    what the user's questions train.
+    """
+    if config.limit <= 0:
+        return False
+    named = (config.minutes, config.teacher, config.model, config.questions)
+    return any(one is not None for one in named)
+
+
+def _judged(fields: Mapping[str, Any]) -> int:
+    """Judged questions of the user's own; none where others are asked."""
+    asked = Path(fields["questions"])
+    return user_questions.notes_of(asked)[1] if (asked / user_questions.NOTES).is_file() else 0
+
+
+def _rank(builder: Builder, config: BuildConfig, start: Path, rest: Path) -> Path:
+    """Queries cut from the corpus, with the hybrid's best passages for each (`listwise.py`)."""
+    cut = {"passages": str(rest), "language": config.language, "seed": config.seed}
+    drills = builder.work("drills", cut)
+    words = {"kind": "bm25", "collection": str(drills), "language": config.language}
+    bm25 = builder.work("drills-bm25", words)
+    vectors = builder.work("drills-vectors", encode_fields(drills, start, "first"))
+    return builder.work("ranked", {"drills": str(drills), "bm25": str(bm25), "vectors": str(vectors)})
+
+
+def learn_from_teacher(
+    builder: Builder, config: BuildConfig, teacher: Path, start: Path, collection: Path, asked: Path
+) -> dict[str, Encoders]:
+    """Let the start learn from a teacher: the teacher itself, the student, and both together (`lessons.py`)."""
+    whole = encode_passages(builder, "vectors-teacher", collection, teacher)
+    rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
+    cut: dict[str, Any] = {"collection": str(collection), "passages": str(rest)}
+    traits = Start.of(start)
+    most = lessons.PHRASES_CUDA if traits.cuda else lessons.PHRASES
+    cut |= {"language": config.language, "seed": config.seed, "most": most}
+    phrases = builder.work("phrases", cut)
+    spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
+    texts = builder.work("lessons", {
+        "passages": str(rest), "phrases": str(phrases), "vectors": str(whole), "phrase_vectors": str(spoken),
+        "student": str(start), "seed": config.seed,
+    })  # fmt: skip
+    found = {judge.TEACHER: Encoders(teacher, vectors=whole)}
+    reason = why_not_taught(traits, len(Vectors.open(texts, hashes=False)))
+    if reason is not None:
+        builder.say(f"teaching: skipped, because {reason}")
+        return found
+    store = {"kind": "prepare", "collection": str(texts), "tokenizer": str(start)}
+    tokens = builder.work("lessons-store", store)
+    before = builder.work("student", {"start": str(start), "lessons": str(texts)}) / "model"
+    recipe = teacher_recipe(before, traits, tokens, texts, whole, config.limit)
+    after = builder.work("taught", {"kind": "pretrain", **recipe}) / "model"
+    for share in SHARES:
+        name = f"student-{round(100 * share)}"
+        between = {"kind": "mean", "start": str(before), "trained": str(after), "share": share}
+        found[name] = Encoders(builder.work(name, between) / "model")
+    last = found[f"student-{round(100 * SHARES[-1])}"]
+    return {**found, judge.ASYMMETRIC: Encoders(teacher, last.model, whole)}
+
+
+def train_on_questions(
+    builder: Builder, fields: Mapping[str, Any], start: Path, vectors: str, by_sentences: bool
+) -> tuple[Encoders, dict[str, Any]] | None:
+    """An encoder trained on all the questions, and what the check compares: vectors of the pool by encoders that were
+    trained without a part of them. None where there are too few.
+    """
+    asked = Path(fields["questions"])
+    _, judged = user_questions.notes_of(asked)
+    if judged < user_questions.TRAINABLE:
+        builder.say(
+            f"training on your questions: skipped, {judged} judged ones are too few "
+            f"({user_questions.TRAINABLE} are enough)"
+        )
+        return None
+
+    def trained(name: str, **without: int) -> Path:
+        mined = {"questions": str(asked), "bm25": fields["bm25"], "vectors": vectors, **without}
+        examples = builder.work(f"examples{name}", {"kind": "examples", **mined})
+        recipe = user_questions.recipe(start, examples, Encoder.load(start).max_length)
+        finetuned = builder.work(f"finetuned{name}", recipe)
+        # Training may have seen shorter texts; lengths and titles stay those of use.
+        whole = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model"), "share": 1.0}
+        return builder.work(f"finetuned{name}-whole", whole) / "model"
+
+    parts = [trained(f"-without-{part}", without=part) for part in range(user_questions.PARTS)]
+    pools = [
+        str(encode_passages(builder, f"pool-without-{part}", asked, model))
+        for part, model in enumerate(parts)
+    ]
+    made: dict[str, Any] = {"parts": {questions.OWN: pools}}
+    if by_sentences:
+        made["sentence_parts"] = {
+            questions.OWN: [
+                str(encode_sentences(builder, f"pool-without-{part}-sentences", asked, model))
+                for part, model in enumerate(parts)
+            ]
+        }
+    return Encoders(trained("")), made

@@ -25,15 +25,10 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
-from liebig.builder.build import (
-    BuildConfig,
-    Builder,
-    absolute,
-    encode_fields,
-    read_collection,
-    sentence_fields,
-)
-from liebig.collection.collection import Collection
+from liebig.builder.build import absolute, read_collection
+from liebig.builder.build_config import BuildConfig
+from liebig.builder.runner import Builder, encode_fields, sentence_fields
+from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
@@ -42,8 +37,8 @@ from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import RetrieverDescription
+from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats
-from liebig.vectors.vector_folder import SHARDS, Vectors, write_shard, write_summary
 
 GONE, STALE, STALE_SENTENCES, SUMMARY = "gone.txt", "stale.txt", "stale-sentences.txt", "changes.json"
 SHARD_SIZE = 65_536  # vectors of a shard

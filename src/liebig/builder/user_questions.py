@@ -32,9 +32,9 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Group, Judgement, Query
 from liebig.base.workspace import Folder
-from liebig.builder.check import PLAIN
+from liebig.builder.judge import PLAIN
 from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool, folds, read as read_questions
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
 from liebig.formats.inputs import Source, source_of

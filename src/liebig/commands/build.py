@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from liebig.base.progress import announce
-from liebig.builder.build import BuildConfig, build
+from liebig.builder.build_config import BuildConfig
 from liebig.commands import STAGES
-from liebig.evaluation.report import assemble, find_stages, render
 
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
@@ -27,7 +26,7 @@ def command(
         typer.Argument(metavar="SOURCE...", help=BuildConfig.model_fields["sources"].description),
     ],
     out: Annotated[Path, typer.Option(help="The folder of the retriever.")],
-    minutes: Annotated[float, option("minutes", min=0)] = DEFAULTS.minutes,
+    minutes: Annotated[float | None, option("minutes", min=0)] = DEFAULTS.minutes,
     model: Annotated[str | None, option("model")] = DEFAULTS.model,
     teacher: Annotated[str | None, option("teacher")] = DEFAULTS.teacher,
     questions: Annotated[str | None, option("questions")] = DEFAULTS.questions,
@@ -40,14 +39,16 @@ def command(
     ] = DEFAULTS.rerank_int8,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
 ) -> None:
-    """Build a retriever from documents without labels: passages, BM25, training, vectors, and a check of what is best.
+    """Build a retriever from documents: passages, BM25, vectors, training where it pays, and a check of what is best.
 
     It keeps the better encoder and the better system, and says by how much. If interrupted, run it again to resume.
 
     Example:
 
-        liebig build ~/articles --minutes 10 --out runs/articles
+        liebig build ~/articles --out runs/articles
     """
+    from liebig.builder.build import build
+
     config = BuildConfig(
         sources=tuple(sources),
         model=model,
@@ -67,6 +68,8 @@ def command(
 
 def write_report(out: Path) -> Path:
     """The page that shows what was built, what answers, and why."""
+    from liebig.evaluation.report import assemble, find_stages, render
+
     report = out / "report.html"
     page = assemble(find_stages([out]), title=f"The retriever {out.name}", about="", samples=SAMPLES, seed=0)
     report.write_text(render(page), encoding="utf-8")

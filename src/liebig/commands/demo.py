@@ -25,11 +25,9 @@ from liebig.base import pipeline
 from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, announce, duration, is_verbose
+from liebig.base.statistics import ALPHA
 from liebig.commands import STAGES
-from liebig.commands.plan import known_seconds
-from liebig.demo import DemoConfig, write_collection, write_pairs
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.train.log import warnings_of
 
 ENCODER = encoders.PREFIX + encoders.DEFAULT
 MINUTES = 1.0
@@ -40,13 +38,6 @@ LR = 1e-4  # for an encoder that is a retriever already; a start by masked words
 BM25, BEFORE, AFTER = "BM25", "encoder before training", "encoder after training"
 UNTRAINED, HYBRID = "hybrid before training", "hybrid after training"
 
-OWN = {
-    stage.name: stage
-    for stage in (
-        Stage("demo collection", DemoConfig, write_collection, part_of="demo"),
-        Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
-    )
-}
 LINES = {
     "documents": "read the documentation of your Python",
     "collection": f"cut it into passages of {LENGTH} tokens, with 300 judged questions",
@@ -153,7 +144,6 @@ def _errors(hybrid: str, bm25: str) -> dict[str, Any]:
 
 MEASURES = ("nDCG@10", "RR@10", "R@10")
 FIRST = MEASURES[0]
-ALPHA = 0.05
 FOUND = ("found", "found-before")
 
 System = Literal["hybrid", "dense", "bm25"]
@@ -301,7 +291,10 @@ def run(
     minutes: float = MINUTES,
 ) -> None:
     """Run the stages with a line for each, print the results, and write a retriever and a page."""
-    began, stages = time.monotonic(), {**table, **OWN}
+    from liebig.demo import STAGES as own
+    from liebig.train.log import warnings_of
+
+    began, stages = time.monotonic(), {**table, **{stage.name: stage for stage in own}}
     first = first_half(source, minutes)
     with Whole(LINES, say, _seconds(pipeline.plan_stages(stages, first, out)), ["model"]) as whole:
         run_stages(whole, pipeline.plan_stages(stages, first, out))
@@ -326,6 +319,8 @@ def run_stages(whole: Whole, planned: Sequence[Planned]) -> None:
 
 def _seconds(planned: Sequence[Planned]) -> Callable[[str], float | None]:
     """How long the stages up to the rankings take; those after them take seconds."""
+    from liebig.commands.plan import known_seconds
+
     known, by_name = known_seconds(), {item.name: item for item in planned}
     short = {"found", "found-before"}
     return lambda name: known(by_name[name]) if name in by_name and name not in short else 0.0

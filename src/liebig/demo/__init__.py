@@ -22,9 +22,10 @@ from typing import Literal
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
+from liebig.base.pipeline import Stage
 from liebig.base.records import Document, Judgement, Passage, Query
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection
+from liebig.collection import GENERATED, Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.queries.labelled_pairs import GENERATION
@@ -99,9 +100,15 @@ def write_pairs(config: DemoConfig, folder: Folder) -> None:
         for passage in passages(config):
             writer.add(Item(Passage(passage.id, passage.text, doc=passage.doc), HERE))
             writer.add(Item(Query(passage.doc, in_words(passage.doc)), HERE))
-            writer.add(Item(Judgement(passage.doc, passage.id, 1), HERE, "generated"))
+            writer.add(Item(Judgement(passage.doc, passage.id, 1), HERE, GENERATED))
     folder.write_json(GENERATION, {"of_the_corpus": True})
     folder.write_json("summary.json", {"counts": dict(writer.counts)})
+
+
+STAGES = (
+    Stage("demo collection", DemoConfig, write_collection, part_of="demo"),
+    Stage("demo pairs", DemoConfig, write_pairs, part_of="demo"),
+)
 
 
 def passages(config: DemoConfig) -> Iterator[Passage]:

@@ -1,0 +1,74 @@
+"""What `liebig build` is told, apart from the build itself, so that its help appears without waiting for torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from liebig import encoders
+from liebig.base.config import Config
+from liebig.base.hub import model_folder
+from liebig.search.retriever_folder import DEPTH
+
+MINUTES = 30.0  # of training, where it takes place and nobody says how long
+
+
+def _names(value: Any) -> Any:
+    """One source or several, as text."""
+    several = [value] if isinstance(value, str | Path) else value
+    return [str(one) if isinstance(one, Path) else one for one in several]
+
+
+class BuildConfig(Config):
+    """What a retriever is built from, with which encoder, and how long the encoder is trained."""
+
+    sources: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+        min_length=1, description="Files and folders, in any format liebig init reads."
+    )
+    model: str | None = Field(
+        default=None,
+        description="The encoder: a folder, liebig:NAME, or org/name of the hub [default: the bundled one].",
+    )
+    teacher: str | None = Field(
+        default=None,
+        description="A larger encoder whose vectors and rankings the encoder learns on the corpus; named like --model.",
+    )
+    minutes: float | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Train on the corpus too, for this many minutes; 0 trains nothing [default: train only with --teacher, "
+            "with 60 or more --questions, or if the encoder cannot retrieve yet, for 30 minutes at most]."
+        ),
+    )
+    questions: str | None = Field(
+        default=None,
+        description="Your own questions, with or without judged passages: JSON lines, CSV, TSV, text, a BEIR folder.",
+    )
+    language: str = Field(default="en", description="Language of the texts, by name or code.")
+    seed: int = Field(default=0, ge=0, description="Seed of all random choices.")
+    strict: bool = Field(
+        default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
+    )
+
+    reranker: str | None = Field(
+        default=None,
+        description="A cross-encoder that may order the best hits anew: a folder, or org/name [default: none].",
+    )
+    rerank_depth: int = Field(default=DEPTH, ge=1, description="Hits that the reranker orders.")
+    rerank_int8: bool = Field(
+        default=True,
+        description="Make the reranker an int8 graph for CPUs, about twice as fast (needs onnx).",
+    )
+
+    @property
+    def limit(self) -> float:
+        """Minutes of a training that takes place."""
+        return MINUTES if self.minutes is None else self.minutes
+
+    @property
+    def start(self) -> Path:
+        """The folder of the starting encoder: the one named, or the one that comes with the package."""
+        return encoders.folder() if self.model is None else model_folder(self.model)
