@@ -21,8 +21,8 @@ test: install
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
-	$(BIN)/ruff format --check src tests bench docs experiments
-	$(BIN)/ruff check src tests bench docs experiments
+	$(BIN)/ruff format --no-cache --check src tests bench docs experiments
+	$(BIN)/ruff check --no-cache src tests bench docs experiments
 	$(BIN)/mypy
 	$(BIN)/bandit -q -ll -c pyproject.toml -r src/liebig
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 MODULES = {
     "Searching": ("search.retriever", "search.systems", "bm25.search", "indexes.base", "indexes.exact"),
-    "Vectors": ("model.encoder", "model.packed", "vectors.vector_folder"),
-    "Data": ("base.records", "collection.collection", "store.store"),
+    "Vectors": ("model.encoder", "model.packed", "vectors"),
+    "Data": ("base.records", "collection", "store"),
     "Text": ("text.tokenizer", "text.layout", "text.passages", "text.sentences"),
     "Evaluation": ("measures", "measures.evaluator", "base.statistics"),
     "Training": ("train.objective", "train.batch", "train.step", "losses"),

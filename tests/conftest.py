@@ -5,10 +5,12 @@ The rest saves time: nothing is imported, read or looked through more often than
 
 import functools
 import gc
+import hashlib
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ settings.load_profile("liebig")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
-SLOW_TO_START = ("tests.worlds.processes", "sentence_transformers")
+SLOW_TO_START = ("tests.worlds.processes", "tests.worlds.docs_pages", "sentence_transformers")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,22 +56,51 @@ def disk_is_not_waited_for() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def operators_are_read_once() -> Iterator[None]:
-    """torch.onnx.export parses the source of five hundred operators, the same ones for every graph."""
-    torch: Any = sys.modules.get("torch")
+def graphs_are_traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """torch.onnx.export takes five seconds for the smallest graph; a module is traced once for all tests.
+
+    It also parses the source of five hundred operators, the same ones for every graph.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        if torch is not None:
-            patch.setattr(torch.onnx, "export", functools.partial(_export, patch, torch.onnx.export))
+        if "torch" in sys.modules:
+            from liebig.model import onnx_graph
+
+            traced = functools.partial(_trace, tmp_path_factory, onnx_graph._trace)
+            patch.setattr(onnx_graph, "_trace", traced)
         yield
 
 
-def _export(patch: pytest.MonkeyPatch, export: Any, *args: Any, **kwargs: Any) -> Any:
+def _trace(
+    factory: pytest.TempPathFactory, trace: Any, graph: Any, path: Path, inputs: Sequence[str], *args: Any
+) -> None:
     from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        trace(graph, folder / path.name, inputs, *args)
 
     read = ONNXRegistry.from_torchlib
     if not hasattr(read, "cache_info"):
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(read)))
-    return export(*args, **kwargs)
+        ONNXRegistry.from_torchlib = staticmethod(functools.cache(read))  # type: ignore[method-assign]
+    folder = made_once(factory, f"graph-{_digest(graph, path.name, *inputs, *args)}", make)
+    shutil.copytree(folder, path.parent, dirs_exist_ok=True)
+
+
+def _digest(graph: Any, *rest: Any) -> str:
+    """Of everything that a graph is made of: classes, settings, weights; not of the folder it was read from."""
+    said: list[Any] = [graph, *rest]
+    for name, module in graph.named_modules():
+        values = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str, tuple))}
+        config = module.config.to_dict() if hasattr(module, "config") else {}
+        fields = {k: v for k, v in {**values, **config}.items() if not k.endswith("name_or_path")}
+        said.append((name, type(module), sorted(fields.items())))
+    # An encoder's pooler is not used; transformers draws it at random where the folder has none.
+    tensors = [(name, t) for name, t in graph.state_dict().items() if not name.startswith("body.pooler.")]
+    weights = [(name, tensor.shape, tensor.dtype) for name, tensor in tensors]
+    found = hashlib.sha256(repr((said, weights)).encode())
+    for _, tensor in tensors:
+        found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Imports only go down: the floors of the source tree, read from the code itself."""
 
 import ast
+import re
 from pathlib import Path
 
 import liebig
@@ -26,7 +27,7 @@ FLOORS = [
     {"builder"},
     {"serve", "export", "integrations", "demo"},
     {"commands"},
-    {"api"},
+    {"api", "stage_command"},
     {"cli", "__main__"},
 ]
 LIGHT = {"base", "ragged", "text", "formats", "collection", "store"}
@@ -103,3 +104,14 @@ def test_no_two_modules_share_a_name():
     loss_and_method = {"contrastive.py", "mlm.py"}
     twice = {name for name in names if names.count(name) > 1} - commands - loss_and_method
     assert twice == set()
+
+
+def test_the_map_of_contributing_names_what_exists():
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    answers, tree = (
+        page.split("## Where do I look?")[1].split("## Add an objective")[0].split("## The source")
+    )
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.py)?)`", answers))
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    assert set(re.findall(r"^  ([a-z0-9_]+)/ ", tree, re.MULTILINE)) == folders

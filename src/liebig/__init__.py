@@ -2,7 +2,7 @@
 
     import liebig
 
-    built = liebig.build("articles", out="runs/articles", minutes=10)
+    built = liebig.build("articles", out="runs/articles")
     built.retriever.search("what limits the growth of barley?")
 
 Every name below is imported when it is first used, so that `import liebig` is cheap and loads no torch.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from liebig.api import build, build_documents, evaluate, finetune, pretrain
     from liebig.bm25.search import BM25
-    from liebig.collection.collection import Collection
+    from liebig.collection import Collection
     from liebig.indexes import open_index
     from liebig.model.cross_encoder import CrossEncoder
     from liebig.model.encoder import Encoder
@@ -38,7 +38,7 @@ __all__ = [
 ]
 HOMES = {
     "BM25": "liebig.bm25.search",
-    "Collection": "liebig.collection.collection",
+    "Collection": "liebig.collection",
     "CrossEncoder": "liebig.model.cross_encoder",
     "Encoder": "liebig.model.encoder",
     "Result": "liebig.search.retriever",

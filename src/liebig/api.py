@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from liebig.base import config as recipes
 from liebig.base.errors import DataError, RecipeError
-from liebig.base.pipeline import Planned
+from liebig.base.pipeline import Planned, run_as_rank
 from liebig.base.progress import announce
 from liebig.base.records import Document
-from liebig.builder.build import BuildConfig, BuildResult, build as build_folder, kept_documents
-from liebig.commands import STAGES, run_stage
+from liebig.builder.build import BuildResult, build as build_folder, kept_documents
+from liebig.builder.build_config import BuildConfig
+from liebig.commands import STAGES
 from liebig.evaluation.scoring import Results, TaskResult, read_results
 from liebig.evaluation.tables import results_markdown, task_rows
 from liebig.formats.documents import IDS, document
@@ -132,7 +133,8 @@ class EvaluationResult:
 def build(sources: str | Path | Iterable[str | Path], out: str | Path, **config: Any) -> BuildResult:
     """Build a retriever from files and folders without labels, as `liebig build` does.
 
-    `config` takes `minutes` of training, `model`, `language`, `seed` and `strict` (see `liebig build --help`).
+    `config` takes `model`, `questions`, `teacher`, `minutes` of training on the documents, `language`, `seed` and
+    `strict` (see `liebig build --help`).
     """
     fields = {"sources": sources if isinstance(sources, str | Path) else list(sources), **config}
     return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce)
@@ -187,7 +189,7 @@ def _made(name: str, recipe: str | Path | None, out: Path, fields: Mapping[str, 
     stage = STAGES[name]
     config = recipes.load(stage.config, None if recipe is None else Path(recipe), values=fields)
     if not Planned(name, stage, config, out).up_to_date:
-        run_stage(stage, config, out)
+        run_as_rank(stage, config, out)
     return out
 
 

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import errno
 import inspect
-import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import typer
-from pydantic.fields import FieldInfo
 from typer.core import TyperCommand, TyperGroup
 
 from liebig import __version__
-from liebig.base import config as recipes, machine
-from liebig.base.errors import LiebigError, MissingDependency, RecipeError
-from liebig.base.json_output import print_json, without_text
-from liebig.base.pipeline import Stage
+from liebig.base import machine
+from liebig.base.errors import LiebigError, MissingDependency
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
-from liebig.commands import GROUPS, Command, commands, run_stage
+from liebig.commands import GROUPS, Command, commands
 
-OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
 _MEMORY = "use a smaller batch or fewer workers, or a machine with more memory; the same command resumes"
@@ -118,7 +110,12 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
 
     signature = inspect.signature(function, eval_str=True)
     volumes = [
-        _parameter(volume, bool, typer.Option(f"--{volume}", letter, help=help, hidden=True), False)
+        inspect.Parameter(
+            volume,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[bool, typer.Option(f"--{volume}", letter, help=help, hidden=True)],
+            default=False,
+        )
         for volume, (letter, help) in VOLUMES.items()
     ]
     parameters = [*signature.parameters.values(), *volumes]
@@ -206,9 +203,11 @@ def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
     module = command.load()
     name = command.name.rpartition(" ")[2]
     if command.stage:
+        from liebig.stage_command import stage_command
+
         text = f"{command.help}\n\nExample:\n\n    {module.STAGE.example}"
         epilog = EPILOG.format(name=command.name)
-        app.command(name, help=text, epilog=epilog)(_stage_command(module.STAGE))
+        app.command(name, help=text, epilog=epilog)(guarded(stage_command(module.STAGE)))
     else:
         app.command(name, help=inspect.getdoc(module.command))(guarded(module.command))
     made = typer.main.get_command(app)
@@ -235,154 +234,6 @@ def _options(
 ) -> None:
     """Options of `liebig` itself; --quiet and --verbose may also follow the command."""
     set_volume("quiet" if quiet else "verbose" if verbose else "normal")
-
-
-def _stage_command(stage: Stage) -> Callable[..., None]:
-    """A typer command whose options are the plain fields of the stage's config."""
-    options = {
-        name: field for name, field in stage.config.model_fields.items() if _is_plain(field.annotation)
-    }
-
-    def command(
-        words: list[str], out: Path | None, only_plan: bool = False, as_json: bool = False, **flags: Any
-    ) -> None:
-        recipe, overrides, values = split_words(stage, words)
-        values |= {name: _typed(flag, options[name]) for name, flag in flags.items() if flag is not None}
-        if recipe is not None and "stages" in recipes.read_toml(recipe):
-            fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
-            raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
-        config = recipes.load(stage.config, recipe, overrides, values)
-        if only_plan and stage.plan is not None:
-            typer.echo(stage.plan(config))
-        elif out is None:
-            raise RecipeError("there is no folder to write", fix="add --out DIR")
-        else:
-            with without_text(as_json):
-                run_stage(stage, config, out)
-            if as_json:
-                print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
-
-    words_help = "A recipe (.toml), KEY=VALUE overrides" + (
-        f", {stage.positional}" if stage.positional else ""
-    )
-    parameters = [
-        _parameter(
-            "words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []
-        ),
-        _parameter(
-            "out", Path | None, typer.Option("--out", help="The folder to write.", metavar="DIR"), None
-        ),
-    ]
-    if stage.plan is not None:
-        help_plan = "Print steps, tokens, memory and time, and exit without running."
-        parameters.append(_parameter("only_plan", bool, typer.Option("--plan", help=help_plan), False))
-    if stage.document:
-        help_json = (
-            f"Print {stage.document} as one line of JSON instead of tables; docs/json.md has the fields."
-        )
-        parameters.append(_parameter("as_json", bool, typer.Option("--json", help=help_json), False))
-    for name, field in options.items():
-        flag, kind = "--" + name.replace("_", "-"), _plain_type(field.annotation)
-        names = [f"{flag}/--no-{flag[2:]}"] if kind is bool else [flag]
-        default = (
-            "" if field.is_required() or field.default is None else f" [default: {_shown(field.default)}]"
-        )
-        option = typer.Option(
-            *names,
-            help=(field.description or "") + default,
-            show_default=False,
-            metavar=None if kind is bool else "|".join(_type_names(field.annotation)),
-        )
-        parameters.append(_parameter(name, (bool if kind is bool else str) | None, option, None))
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    command.__name__ = stage.name.replace(" ", "_")
-    return guarded(command)
-
-
-def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info], default=default
-    )
-
-
-def _typed(flag: Any, field: FieldInfo) -> Any:
-    """The value of a flag; words and paths are what they are, even when they look like a number."""
-    if not isinstance(flag, str) or _is_text(field.annotation):
-        return flag
-    return recipes.literal(flag)
-
-
-def _is_text(annotation: Any) -> bool:
-    if get_origin(annotation) in (Union, UnionType):
-        return all(_is_text(part) for part in get_args(annotation) if part is not NoneType)
-    if get_origin(annotation) is Annotated:
-        return _is_text(get_args(annotation)[0])
-    return annotation in (str, Path) or get_origin(annotation) is Literal
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str], dict[str, Any]]:
-    """Tell a recipe, overrides and positional values apart."""
-    recipe, overrides, values = None, [], []
-    for word in words:
-        if OVERRIDE.match(word) and not Path(word).exists():
-            overrides.append(word)
-        elif word.endswith(".toml") and recipe is None:
-            recipe = Path(word)
-        else:
-            values.append(word)
-    if not values:
-        return recipe, overrides, {}
-    if stage.positional is None:
-        raise RecipeError(
-            f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {stage.name} --help"
-        )
-    many = _many(stage.config.model_fields[stage.positional].annotation)
-    if not many and len(values) > 1:
-        raise RecipeError(f"{values[1]!r} is one {stage.positional} too many", fix="give one")
-    return recipe, overrides, {stage.positional: values if many else values[0]}
-
-
-def _is_plain(annotation: Any) -> bool:
-    return _plain_type(annotation) is not None
-
-
-def _plain_type(annotation: Any) -> Any:
-    """The type of a field that fits one option: a scalar, a choice, or one of them or None."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _plain_type(parts[0])
-    if origin in (Union, UnionType):
-        plain = {_plain_type(part) for part in parts if part is not NoneType}
-        return None if None in plain else (bool if plain == {bool} else str)
-    if origin is Literal or annotation in (str, int, float, Path):
-        return str
-    return bool if annotation is bool else None
-
-
-def _type_names(annotation: Any) -> list[str]:
-    """What the help shows as an option's type: the words of a choice, or the kinds of values it takes."""
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type_names(parts[0])
-    if origin in (Union, UnionType):
-        return list(
-            dict.fromkeys(name for part in parts if part is not NoneType for name in _type_names(part))
-        )
-    if origin is Literal:
-        return [_shown(part) for part in parts]
-    return {str: ["TEXT"], int: ["INTEGER"], float: ["FLOAT"], Path: ["PATH"], bool: ["true", "false"]}[
-        annotation
-    ]
-
-
-def _many(annotation: Any) -> bool:
-    if get_origin(annotation) in (Union, UnionType, Annotated):
-        return any(_many(part) for part in get_args(annotation))
-    return get_origin(annotation) in (list, tuple)
 
 
 def main() -> None:

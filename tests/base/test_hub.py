@@ -17,7 +17,7 @@ from liebig.base.pipeline import Planned, Stage
 from liebig.cli import make_app
 from liebig.model.backbone import Backbone
 from liebig.model.cross_encoder import CrossEncoder
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors import Vectors
 from tests.worlds.hub import COMMIT, FakeHub, connect, serving
 from tests.worlds.models import TEXTS, tiny, tokenizer
 

@@ -106,7 +106,7 @@ def test_a_whole_says_the_phase_what_it_does_and_the_time_for_all_of_it(clock, c
     ]
     assert (
         capsys.readouterr().err
-        == "[2/3] Train: 2/10 steps, 0.133/s, 1 min 0 s left, about 1 min 40 s in all\n"
+        == "[2/3] Train: 2/10 steps, 0.133/s, 1 min 0 s left, about 1 min 40 s left in all\n"
     )
 
 

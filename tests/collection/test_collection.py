@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import liebig.collection as module
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
-from liebig.collection import collection as module
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import OffsetIndex, hash64
 from liebig.collection.writer import CollectionWriter, Ledger, Repeat
 from liebig.formats import detect

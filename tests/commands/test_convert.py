@@ -10,7 +10,7 @@ from liebig.base.config import inputs, parse
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
 from liebig.base.workspace import stage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.commands import convert, init
 from liebig.commands.convert import ConvertConfig

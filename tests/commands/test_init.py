@@ -13,7 +13,7 @@ from liebig.base.config import dump, inputs, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import stage, verify
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.summary import bar, show
 from liebig.commands.init import InitConfig, run
 

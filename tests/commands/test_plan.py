@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base.errors import RecipeError
 from liebig.base.machine import memory
-from liebig.builder.build import BuildConfig, Builder, read_collection
+from liebig.builder.build import BuildConfig, read_collection
+from liebig.builder.runner import Builder
 from liebig.cli import make_app
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.commands.plan import (
     ESTIMATORS,

@@ -13,9 +13,8 @@ from liebig.base.config import inputs, parse, recorded
 from liebig.base.errors import DataError, RecipeError
 from liebig.commands.prepare import PrepareConfig, run
 from liebig.formats.documents import document_row
-from liebig.store import prepare as preparing
+from liebig.store import TokenStore, build, prepare as preparing
 from liebig.store.prepare import by_tokens, by_words, cut
-from liebig.store.store import TokenStore, build
 from tests.worlds.store import documents, store, tokenizer
 
 

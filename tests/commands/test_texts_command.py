@@ -10,7 +10,7 @@ import pytest
 from liebig.base import pipeline
 from liebig.base.records import Document, Section
 from liebig.base.rng import key
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES, texts as stage
 from liebig.commands.texts import TextsConfig, texts_of
 

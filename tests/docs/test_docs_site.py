@@ -9,7 +9,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from tests.worlds.browser import VIEWS, faults, keep, watch
+from tests.worlds.browser import VIEWS, faults, keep, opened, watch
 from tests.worlds.docs_pages import ROOT
 
 FETCHED = re.compile(
@@ -74,47 +74,40 @@ def test_every_paper_has_a_figure_with_a_title_for_light_and_dark(name):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def page():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with playwright.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield made
-        made.close()
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        blank = browser.new_page()
+        watch(blank)
+        yield blank
+        browser.close()
 
 
 @pytest.mark.browser
-def test_search_works_on_files_and_commands_wrap(site, browser):
+def test_search_works_on_files_and_commands_wrap(site, page):
     from playwright.sync_api import expect
 
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((site / "example.html").as_uri())
-    cut = "[...document.querySelectorAll('pre > code')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
-    assert page.evaluate(cut) == 0
-    page.click(".md-search__input")
-    page.keyboard.type("momentum queue")
-    expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=60_000)
-    assert "Contriever" in page.locator(".md-search-result__list").inner_text()
-    page.close()
+    with opened(page, (site / "example.html").as_uri(), 1280, "light"):
+        cut = "[...document.querySelectorAll('pre > code')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
+        assert page.evaluate(cut) == 0
+        page.click(".md-search__input")
+        page.keyboard.type("momentum queue")
+        expect(page.locator(".md-search-result__item").first).to_be_visible(timeout=60_000)
+        assert "Contriever" in page.locator(".md-search-result__list").inner_text()
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["index", "howto/questions", "methods/cocondenser"])
 @pytest.mark.parametrize("width, scheme", VIEWS)
-def test_it_has_what_a_page_should_have(site, browser, name, width, scheme):
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    elsewhere = []
-    page.on(
-        "request", lambda request: request.url.startswith(("file:", "data:")) or elsewhere.append(request.url)
-    )
-    watch(page)
-    page.goto((site / f"{name}.html").as_uri())
-    keep(page, f"docs-{name.rpartition('/')[2]}", width, scheme)
-    assert faults(page) == []
-    assert elsewhere == []
-    if name == "methods/cocondenser":  # it has figures, equations, commands, tables of contents
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-        found = axe.Axe().run(page).response["violations"]
-        assert [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found] == []
-    page.close()
+def test_it_has_what_a_page_should_have(site, page, name, width, scheme):
+    with opened(page, (site / f"{name}.html").as_uri(), width, scheme) as (requests, _):
+        keep(page, f"docs-{name.rpartition('/')[2]}", width, scheme)
+        assert faults(page) == []
+        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+        if name == "methods/cocondenser":  # it has figures, equations, commands, tables of contents
+            axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+            found = axe.Axe().run(page).response["violations"]
+            assert [(rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found] == []

@@ -15,7 +15,7 @@ from liebig.commands.doctor import examine, findings, index_alone, machine
 from liebig.commands.index import IndexConfig, run as run_index
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.vectors.vector_folder import write_shard, write_summary
+from liebig.vectors import write_shard, write_summary
 
 PASSAGES = [(f"p{i}", f"Title {i}", f"Text number {i} about {word} and {word}s.") for i, word in enumerate(
     ["barley", "steam", "comet", "violin", "glacier", "harbour", "pepper", "mirror", "falcon", "copper"])]  # fmt: skip

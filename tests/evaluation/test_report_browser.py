@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.browser import VIEWS, faults, keep, watch
+from tests.worlds.browser import VIEWS, faults, keep, opened, watch
 from tests.worlds.report import make_report, make_world
 
 pytestmark = pytest.mark.browser
@@ -23,33 +23,29 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def blank() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     with playwright.sync_playwright() as found:
         chromium = found.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
+        page = chromium.new_page()
+        watch(page)
+        yield page
         chromium.close()
 
 
 @pytest.fixture(params=VIEWS[::3], ids=["wide and light", "narrow and dark"])
-def page(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Any]:
-    width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page = context.new_page()
-    page.problems, page.requests = [], []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda found: page.requests.append(found.url))
-    page.goto(report.as_uri())
-    yield page
-    context.close()
+def page(request: pytest.FixtureRequest, blank: Any, report: Path) -> Iterator[Any]:
+    with opened(blank, report.as_uri(), *request.param):
+        yield blank
 
 
-def test_it_opens_without_an_error_or_a_request(page: Any, report: Path) -> None:
-    assert page.problems == []
-    assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
+@pytest.mark.parametrize("view", VIEWS[::3], ids=["wide and light", "narrow and dark"])
+def test_it_opens_without_an_error_or_a_request(blank: Any, report: Path, view: tuple[int, str]) -> None:
+    with opened(blank, report.as_uri(), *view) as (requests, said):
+        assert said == []
+        assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
 
 
 def test_every_plot_is_drawn_and_nothing_is_cut_off(page: Any) -> None:
@@ -67,13 +63,10 @@ def test_the_text_of_plots_has_the_colour_of_the_page(page: Any) -> None:
 
 
 @pytest.mark.parametrize("width, scheme", VIEWS)
-def test_it_has_what_a_page_should_have(browser: Any, report: Path, width: int, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    watch(page)
-    page.goto(report.as_uri())
-    keep(page, "report", width, scheme)
-    assert faults(page) == []
-    page.close()
+def test_it_has_what_a_page_should_have(blank: Any, report: Path, width: int, scheme: str) -> None:
+    with opened(blank, report.as_uri(), width, scheme):
+        keep(blank, "report", width, scheme)
+        assert faults(blank) == []
 
 
 def test_it_is_accessible(page: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from html.parser import HTMLParser
@@ -13,11 +14,13 @@ import pytest
 
 from liebig.base.config import Config, load
 from liebig.base.errors import CorruptError, DataError
+from liebig.evaluation.plots import Axes, intervals
 from liebig.evaluation.report import (
     _few_losses,
     _plots,
     _single_evaluation,
     _word,
+    against_untrained,
     find_stages,
     inline_svg,
     mark,
@@ -265,10 +268,32 @@ def test_a_build_says_what_answers_and_why(tmp_path: Path) -> None:
     report = make_report([tmp_path / "in"], tmp_path / "out")
     page = (report / "report.html").read_text(encoding="utf-8")
     assert "BM25 + encoder answers. On questions of this corpus it has nDCG@10 0.600 (0.500 to 0.700)" in page
-    assert "+0.020 (+0.010 to +0.030) to the untrained hybrid" in page
+    assert "better than the untrained hybrid by 0.020 (+0.010 to +0.030)" in page
     assert "BM25 + encoder (chosen)" in page
     assert "It is better. &lt;script&gt;" in page
     assert (report / "plots" / "check.svg").is_file()
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "words"),
+    [
+        (0.02, 0.01, 0.03, "better than the untrained hybrid by 0.020 (+0.010 to +0.030)"),
+        (-0.02, -0.03, -0.01, "worse than the untrained hybrid by 0.020 (-0.030 to -0.010)"),
+        (
+            0.001,
+            -0.01,
+            0.011,
+            "not measurably different from the untrained hybrid: +0.001 (-0.010 to +0.011)",
+        ),
+    ],
+)
+def test_a_difference_is_said_in_words(mean: float, low: float, high: float, words: str) -> None:
+    assert against_untrained({"mean": mean, "low": low, "high": high}) == words
+
+
+def test_drawing_is_silent_where_matplotlib_looks_for_fonts() -> None:
+    intervals("x", [("a", 0.5, 0.4, 0.6)], Axes("", ""))
+    assert not logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)
 
 
 def test_a_curve_of_few_points_is_a_sentence() -> None:

@@ -10,10 +10,9 @@ import torch
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.commands.export import export
-from liebig.export import milvus_export as milvus
-from liebig.export.exported import Row, Target
+from liebig.export import Row, Target, databases
+from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
-from liebig.export.pgvector import copy_line
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.retriever import Retriever
 
@@ -88,7 +87,7 @@ def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
     import pandas
     from pyarrow import parquet
 
-    monkeypatch.setattr("liebig.export.parquet.GROUP", 2)
+    monkeypatch.setattr("liebig.export.databases.ROW_GROUP", 2)
     said = export(built, "parquet", tmp_path / "out", name="articles")
     file = tmp_path / "out" / "articles.parquet"
     assert said.startswith("3 rows in articles.parquet")
@@ -115,7 +114,7 @@ def test_parquet_is_read_by_pandas_and_duckdb(built, tmp_path, monkeypatch):
 
 
 def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
-    monkeypatch.setattr("liebig.export.opensearch.PART", 10)
+    monkeypatch.setattr("liebig.export.databases.BULK_BYTES", 10)
     export(built, "opensearch", tmp_path / "os")
     assert len(list((tmp_path / "os").glob("bulk-*.ndjson"))) == len(rows_of(built))
 
@@ -247,7 +246,7 @@ def test_a_milvus_that_does_not_answer_is_one_sentence(built, tmp_path):
 def test_a_collection_that_cannot_be_filled_is_taken_away_again(built, tmp_path, monkeypatch):
     pymilvus = pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
-    monkeypatch.setitem(milvus.LONGEST, "text", 20)
+    monkeypatch.setitem(databases.MILVUS_BYTES, "text", 20)
     uri = str(tmp_path / "server.db")
     with pytest.raises(DataError, match="longer than the 20 bytes"):
         export(built, "milvus", tmp_path / "x", name="docs", uri=uri)

@@ -112,10 +112,7 @@ def kill_build(home: Path, rng: random.Random, tally: Tally) -> None:
     faults.finish("build", source, model, out)
     if faults.contents(out) != expected:
         wrong.append("build resumed: other contents than one that was not killed")
-    wrong += [f"build resumed: {name} was left over" for name in left_over(out)]
-    tally.add("resumed")
-    shutil.rmtree(home)
-    tally.save(wrong)
+    settle("build", out, wrong, tally)
 
 
 def kill_update(home: Path, rng: random.Random, tally: Tally) -> None:
@@ -137,7 +134,12 @@ def kill_update(home: Path, rng: random.Random, tally: Tally) -> None:
     faults.finish("update", out)
     if faults.answers(out) != new:
         wrong.append("update resumed: other answers than one that was not killed")
-    wrong += [f"update resumed: {name} was left over" for name in left_over(out)]
+    settle("update", out, wrong, tally)
+
+
+def settle(what: str, out: Path, wrong: list[str], tally: Tally) -> None:
+    """Count a build or an update that was resumed, with what is wrong or left over, and remove its home."""
+    wrong += [f"{what} resumed: {name} was left over" for name in left_over(out)]
     tally.add("resumed")
-    shutil.rmtree(home)
+    shutil.rmtree(out.parent)
     tally.save(wrong)

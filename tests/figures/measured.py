@@ -14,7 +14,7 @@ from pathlib import Path
 from liebig import encoders
 from liebig.base import pipeline
 from liebig.base.progress import set_volume
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.measures import parse_all
 from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_records

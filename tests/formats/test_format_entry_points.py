@@ -11,7 +11,7 @@ from liebig.base import extensions
 from liebig.base.config import inputs, parse
 from liebig.base.errors import RecipeError
 from liebig.base.workspace import stage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import convert, init
 from liebig.formats import BUILT_IN, detect, formats
 

@@ -15,8 +15,8 @@ from liebig.base.errors import CorruptError, RecipeError
 from liebig.commands.index import IndexConfig, run
 from liebig.indexes import BUILT_IN, back_ends, config_choice, open_index
 from liebig.indexes.base import INDEX, Index, ignore
+from liebig.vectors import write_shard, write_summary
 from liebig.vectors.ranked import best
-from liebig.vectors.vector_folder import write_shard, write_summary
 
 
 class ListIndex(Index):

@@ -10,8 +10,8 @@ from liebig.base import npy
 from liebig.base.errors import CorruptError, DataError, ResourceError
 from liebig.indexes import exact_cpu as exact
 from liebig.indexes.exact import ExactIndex
+from liebig.vectors import Shard, without, write_shard
 from liebig.vectors.quantise import encode, table
-from liebig.vectors.vector_folder import Shard, without, write_shard
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
 rng = np.random.default_rng(0)

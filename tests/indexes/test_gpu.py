@@ -10,7 +10,7 @@ import torch
 
 from liebig.indexes import exact_cpu as exact, exact_gpu as gpu
 from liebig.indexes.exact_gpu import Block, Resident, Scorer
-from liebig.vectors.vector_folder import Shard, without
+from liebig.vectors import Shard, without
 
 
 def vectors(n, width=32, seed=1):

@@ -13,7 +13,7 @@ from liebig.indexes.base import RecallGoal, draw, measure, tune
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex, suggest
 from liebig.indexes.milvus import MilvusIndex
-from liebig.vectors.vector_folder import Vectors, write_shard, write_summary
+from liebig.vectors import Vectors, write_shard, write_summary
 from tests.worlds.processes import SERVER
 
 WIDTH = 16

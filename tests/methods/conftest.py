@@ -8,7 +8,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.commands import STAGES
-from liebig.store.store import TokenStore
+from liebig.store import TokenStore
 from tests.worlds.finetuning import make_model, write_collection
 
 ROOT = Path(__file__).parents[2]

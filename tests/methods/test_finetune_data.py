@@ -13,9 +13,9 @@ from liebig.base import machine
 from liebig.base.errors import DataError
 from liebig.base.machine import helpers
 from liebig.base.records import Passage
-from liebig.collection.collection import Collection
-from liebig.methods import tokenise as tokenising
-from liebig.methods.labelled import cache_tokens, open_tokens, read_examples, write
+from liebig.collection import Collection
+from liebig.methods import labelled
+from liebig.methods.labelled import NamedTexts, cache_tokens, open_tokens, read_examples, tokenise, write
 from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
 from liebig.methods.samplers import (
     mix_in_random,
@@ -24,7 +24,6 @@ from liebig.methods.samplers import (
     random_batches,
     sequential_batches,
 )
-from liebig.methods.tokenise import NamedTexts, tokenise
 from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -269,7 +268,7 @@ def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, 
     records = list(collection.queries() if kind == "query" else collection.passages())[::-1]
     shape = RoleLayout(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)
     named = NamedTexts(collection.path, kind, [record.id for record in records])
-    monkeypatch.setattr(tokenising, "AT_ONCE", 2)
+    monkeypatch.setattr(labelled, "AT_ONCE", 2)
     monkeypatch.setattr(machine, "START", 1e-9)
     started, found = [], {}
     for count in (1, 2):
@@ -296,7 +295,7 @@ def test_a_separator_is_only_asked_for_where_there_is_a_title():
 
 
 def test_helpers_start_without_torch():
-    names = "liebig.methods.tokenise, liebig.text.layout, liebig.store.prepare, liebig.commands.texts"
+    names = "liebig.methods.labelled, liebig.text.layout, liebig.store.prepare, liebig.commands.texts"
     code = f"import sys, {names}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 

@@ -13,7 +13,7 @@ from liebig.base import extensions, workspace
 from liebig.base.config import dump, load, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import methods, retrieval
 from liebig.methods.abs.schedule import schedule, written

@@ -7,7 +7,7 @@ import pytest
 
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands.pretrain import read, start
 from liebig.methods import methods, pretraining as presets, sources
 from liebig.methods.base import Start

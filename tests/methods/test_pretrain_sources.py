@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from liebig.base.errors import DataError, RecipeError
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.methods.cotmae import EncoderDecoder, EncoderDecoderOrder
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.mlm import MaskedText, Masker

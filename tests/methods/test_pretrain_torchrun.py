@@ -25,7 +25,7 @@ stores = [{{ path = "{store}" }}]
 source = {{ kind = "spans" }}
 objective = {{ kind = "cocondenser" }}
 max_length = 32
-loop = {{ steps = 24, batch = 9, log_every = 4, checkpoint_every = 4, eval_every = 12, chunk_tokens = 200 }}
+loop = {{ steps = 16, batch = 9, log_every = 4, checkpoint_every = 4, eval_every = 8, chunk_tokens = 200 }}
 evaluation = {{ share = 0.1 }}
 """
 
@@ -56,7 +56,7 @@ def test_two_processes_killed_and_started_again_end_like_one(smoke: Path, tmp_pa
     said = second.stderr
     assert second.returncode == 0, said[-2000:]
     # The line of the end; on a slow machine a line of progress has the same count.
-    assert len(re.findall(r"cocondenser: 24/24 steps.*, in ", said)) == 1, "the first process speaks alone"
+    assert len(re.findall(r"cocondenser: 16/16 steps.*, in ", said)) == 1, "the first process speaks alone"
     events = [json.loads(line) for line in (out / "timing.jsonl").read_text().splitlines()]
     assert any("resumed after step" in line.get("event", "") for line in events)
     verify(out)

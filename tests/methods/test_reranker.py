@@ -11,7 +11,7 @@ from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands.finetune import run as run_finetune
 from liebig.commands.mine import MineConfig, run as run_mine
 from liebig.commands.rerank_score import RerankScoreConfig, run as run_score

@@ -25,7 +25,7 @@ from liebig.methods.sources import Crops
 from liebig.methods.teacher import Teacher, Teachers, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
-from liebig.store.store import TokenStore
+from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
 from liebig.train.batch import Batch, Side, unweave
@@ -72,7 +72,7 @@ def test_an_example_may_be_several_neighbours(world):
 
 
 def _every(world: Path):
-    from liebig.vectors.vector_folder import Vectors
+    from liebig.vectors import Vectors
 
     return np.concatenate([vectors for _, vectors in Vectors.open(world / "teacher").chunks(512)])
 

@@ -14,6 +14,10 @@ from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward
 from tests.worlds.models import TEXTS, tiny, tokenizer
 
+# Beside other texts a row is multiplied in another order: some roundings of float32 states of size 4. A change of
+# weights makes a hundred times as much.
+ROUNDING = 1e-5
+
 
 def small(**settings: Any) -> Encoder:
     return Encoder(tiny("bert"), tokenizer(), **settings)
@@ -26,7 +30,7 @@ def test_batching_does_not_change_the_vectors(budget: int) -> None:
     together = encoder.encode_texts(TEXTS, token_budget=budget)
     assert together.shape == (len(TEXTS), 32)
     assert together.dtype == np.float32
-    assert np.allclose(together, alone, rtol=0, atol=2e-6)
+    assert np.allclose(together, alone, rtol=0, atol=ROUNDING)
 
 
 def test_many_texts_go_through_the_lean_forward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +47,7 @@ def test_many_texts_go_through_the_lean_forward(monkeypatch: pytest.MonkeyPatch)
     del rows[:]
     alone = encoder.encode_texts(texts[:1])
     assert not rows
-    assert np.allclose(encoder.encode_texts(texts, token_budget=64)[0], alone[0], rtol=0, atol=2e-6)
+    assert np.allclose(encoder.encode_texts(texts, token_budget=64)[0], alone[0], rtol=0, atol=ROUNDING)
 
 
 def test_encoding_is_the_forward_of_the_packed_row() -> None:

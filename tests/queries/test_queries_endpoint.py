@@ -14,7 +14,7 @@ import pytest
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.base.records import Passage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.commands.queries_generate import QueriesGenerateConfig, plan
 from liebig.queries.endpoint import Prompts, lines_of, read_journal

@@ -32,7 +32,7 @@ def generator(request, t5: Path, encoder: Path) -> Generator:
     if request.param == "t5":
         return Generator.load(t5)
     model = from_encoder(encoder, tokenizer(), None, seed=0)
-    return Generator(model, tokenizer(), Settings(passage_length=48, query_length=24))
+    return Generator(model, tokenizer(), Settings(passage_length=48, query_length=12))
 
 
 def written(

@@ -12,7 +12,7 @@ from typer.main import get_command
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.cli import make_app
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands import STAGES
 from liebig.commands.queries_generate import QueriesGenerateConfig
 from liebig.commands.queries_inspect import QueriesInspectConfig

@@ -18,10 +18,10 @@ from liebig.model.encoder import Encoder, Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
 from liebig.search.embed import Frame, Item, Workers
-from liebig.store.store import write_store
+from liebig.store import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors import Vectors
 from tests.worlds.processes import together
 
 WORDS = (

@@ -8,7 +8,7 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands.mine import MineConfig, run
 from liebig.search.mine import Blocks, Miner, Take, Teacher, nearly, shared, triples
 

@@ -12,7 +12,7 @@ from liebig.commands.onnx import OnnxConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors import Vectors
 
 TEXTS = [
     "the law of the minimum",
@@ -38,10 +38,13 @@ def vectors_of(out, model, source):
 
 
 @pytest.mark.parametrize(("pooling", "int8", "error"), [("cls", False, 1e-5), ("mean", True, 0.15)])
-def test_exported_vectors_equal_the_encoders_and_nothing_is_said(tmp_path, pooling, int8, error, capfd):
+def test_exported_vectors_equal_the_encoders_and_nothing_is_said(
+    small_model, tmp_path, pooling, int8, error, capfd
+):
     from liebig.commands.onnx import run as export
 
-    model = encoder(pooling)
+    model = Encoder.load(small_model)
+    model.pooling = pooling
     model.save(tmp_path / "model")
     source = tmp_path / "c"
     source.mkdir()

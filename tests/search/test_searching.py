@@ -12,7 +12,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.commands.bm25 import BM25Config, run as run_bm25
 from liebig.commands.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
 from liebig.commands.search import ask_indexes
@@ -38,7 +38,7 @@ from liebig.search.systems import (
     weighted,
     weighted_by,
 )
-from liebig.vectors.vector_folder import write_shard, write_summary
+from liebig.vectors import write_shard, write_summary
 
 PASSAGES = [
     ("p0", "Flow", "the boundary layer of a laminar flow", "d0"),

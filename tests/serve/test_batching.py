@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from liebig.serve.batching import Batcher, Batching
-from liebig.serve.replies import Busy
+from liebig.serve.middleware import Busy
 
 
 class Work:

@@ -10,7 +10,7 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Section
-from liebig.store.store import Shard, TokenStore, build, cut, id_type, join, write_store
+from liebig.store import Shard, TokenStore, build, cut, id_type, join, write_store
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.store import documents, store, tokenizer

@@ -226,7 +226,7 @@ def test_a_reranker_scores_what_it_was_trained_on(model: Path, tmp_path: Path) -
 
 
 def test_texts_of_pairs_are_trained_with_the_prompt_they_are_used_with(tmp_path: Path, model: Path) -> None:
-    from liebig.collection.collection import Collection
+    from liebig.collection import Collection
     from liebig.methods.text_similarity import CosineRegression
 
     (tmp_path / "pairs").mkdir()
@@ -323,7 +323,7 @@ def test_a_new_model_is_used_with_the_positions_it_learns(model: Path) -> None:
 
 
 def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_path: Path) -> None:
-    from liebig.collection.collection import Collection
+    from liebig.collection import Collection
     from liebig.store.pair_sources import PairSource
 
     rows = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]

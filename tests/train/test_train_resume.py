@@ -18,8 +18,8 @@ from liebig.train.optim import AdamWConfig, ASAMConfig
 from tests.worlds.processes import PATIENCE, start, together
 from tests.worlds.toy import Toy, spans
 
-STEPS = 48
-KILLS = 6
+STEPS = 36
+KILLS = 4
 
 
 def whole_run(world: World, folder: Path) -> dict[str, torch.Tensor]:
@@ -52,7 +52,7 @@ def test_a_run_killed_at_random_moments_ends_like_one_that_was_not(tmp_path: Pat
         processes = start(whole_run, size, tmp_path / str(attempt), tmp_path / "run")
         target = last_step(tmp_path / "run") + chance.randrange(1, 7)
         while kills < KILLS and last_step(tmp_path / "run") < target and processes[0].is_alive():
-            time.sleep(0.001)
+            time.sleep(0.002)
         time.sleep(chance.random() * 0.02)
         if kills == KILLS or last_step(tmp_path / "run") >= STEPS:
             break

@@ -7,6 +7,8 @@ images with a text and a size, one main heading, nothing wider than the window, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,30 @@ LOOK = """() => {
   };
   return Object.entries(found).filter(([, wrong]) => (Array.isArray(wrong) ? wrong.length : wrong));
 }"""
+
+
+@contextmanager
+def opened(page: Any, address: str, width: int, scheme: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Show an address; gives the addresses that it requests, and what it says in the console or fails with.
+
+    The same page again and again: a new one costs half a second of processor time.
+    """
+    requests: list[str] = []
+    said: list[str] = []
+    listeners = {
+        "request": lambda request: requests.append(request.url),
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+    }
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    page.goto(address)
+    yield requests, said
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    page.goto("about:blank")
 
 
 def watch(page: Any) -> None:

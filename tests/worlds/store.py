@@ -7,7 +7,7 @@ from pathlib import Path
 
 from liebig.base import rng
 from liebig.base.records import Document, Section
-from liebig.store.store import TokenStore, write_store
+from liebig.store import TokenStore, write_store
 from liebig.text.tokenizer import Tokenizer
 
 SYLLABLES = ("ka", "lo", "mi", "nu", "re", "so", "ta", "vi", "bo", "da", "fe", "gu")

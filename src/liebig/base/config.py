@@ -66,7 +66,7 @@ def _explained(
     where = ".".join(map(str, ([prefix] if prefix else []) + path))
     value = first.get("input")
     if first["type"] == "extra_forbidden":
-        return f"{where} is not a key of this recipe (value {value!r})", _nearest_key(models, str(path[-1]))
+        return f"{where} is not a key here (value {value!r})", _nearest_key(models, str(path[-1]))
     if first["type"] == "missing":
         return f"{where} is missing", None
     kinds = [kind for m in models if (kind := tag(m))] if path else []

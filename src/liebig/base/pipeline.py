@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from liebig.base import hub, workspace
+from liebig.base import hub, machine, workspace
 from liebig.base.config import (
     Config,
     assign,
@@ -166,6 +166,15 @@ def run_stage(stage: Stage, config: Config, out: Path) -> None:
         part_of=stage.part_of,
     ) as folder:
         stage.run(known, folder)
+
+
+def run_as_rank(stage: Stage, config: Config, out: Path) -> None:
+    """Run one stage; of several processes (torchrun) the first alone writes the folder."""
+    if machine.process_rank() == 0:
+        run_stage(stage, config, out)
+    else:
+        whole, partial = workspace.places(out)
+        stage.run(resolved(config), workspace.Folder(partial, whole, resumed=False))
 
 
 def run(

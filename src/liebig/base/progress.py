@@ -15,10 +15,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress as RichProgress, TaskID, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress, TaskID
 
 T = TypeVar("T")
 PLAIN_SECONDS, PLAIN_LONGEST = 5.0, 300.0  # between lines of a log, at first and at last
@@ -75,6 +75,9 @@ class Progress:
         self._began = self._printed = time.monotonic()
         self._pause = NOTEBOOK_SECONDS if self._notebook else PLAIN_SECONDS
         if sys.stderr.isatty() and _screen.volume != "quiet":
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress as RichProgress, TextColumn, TimeRemainingColumn
+
             self._rich = RichProgress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
@@ -148,7 +151,7 @@ class Progress:
 
     def _in_all(self) -> str:
         left = None if _screen.whole is None else _screen.whole.left(self._seconds_left())
-        return "" if left is None else f"about {duration(left)} in all"
+        return "" if left is None else f"about {duration(left)} left in all"
 
     def _print(self, *rest: str) -> None:
         self._printed = time.monotonic()

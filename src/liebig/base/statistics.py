@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 SLICE = 1 << 22
+ALPHA = 0.05  # significance level of every verdict
 
 
 @dataclass(frozen=True, slots=True)

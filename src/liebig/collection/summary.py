@@ -27,7 +27,7 @@ from rich.table import Table
 
 from liebig.base.progress import visible
 from liebig.base.records import Document, Passage, Query, ScoredPair, Tuple
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import Hashes, hash64, hash_all
 from liebig.collection.writer import SINGULAR, CollectionWriter
 from liebig.formats import Match

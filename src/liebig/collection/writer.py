@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.collection.collection import SPLIT_KINDS, group_row
+from liebig.collection import SPLIT_KINDS, group_row
 from liebig.collection.lookup import Hashes, OffsetIndex, hash64
 from liebig.formats.documents import document_row
 from liebig.formats.inputs import BUFFER

@@ -17,13 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from liebig.base import machine, pipeline, workspace
-from liebig.base.config import Config, resolved
-from liebig.base.pipeline import Stage
+if TYPE_CHECKING:
+    from liebig.base.pipeline import Stage
 
 
 @dataclass(frozen=True)
@@ -333,6 +331,8 @@ GROUPS = {
 @cache
 def commands() -> dict[str, Command]:
     """Every command by its name: those of Liebig, and those that installed packages add."""
+    from importlib.metadata import entry_points
+
     table = {command.name: command for command in BUILT_IN}
     for entry in sorted(entry_points(group="liebig.commands"), key=lambda entry: entry.name):
         module = import_module(entry.module)
@@ -343,15 +343,14 @@ def commands() -> dict[str, Command]:
     return table
 
 
-class Stages(Mapping[str, Stage]):
+class Stages(Mapping[str, "Stage"]):
     """The commands that recipes can name, each imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Stage:
         command = commands()[name]
         if not command.stage:
             raise KeyError(name)
-        stage = command.load().STAGE
-        assert isinstance(stage, Stage), f"{command.module}.STAGE is a Stage"
+        stage: Stage = command.load().STAGE
         return stage
 
     def __iter__(self) -> Iterator[str]:
@@ -362,12 +361,3 @@ class Stages(Mapping[str, Stage]):
 
 
 STAGES = Stages()
-
-
-def run_stage(stage: Stage, config: Config, out: Path) -> None:
-    """Run a stage; of several processes (torchrun) the first alone writes the folder."""
-    if machine.process_rank() == 0:
-        pipeline.run_stage(stage, config, out)
-    else:
-        whole, partial = workspace.places(out)
-        stage.run(resolved(config), workspace.Folder(partial, whole, resumed=False))

@@ -17,7 +17,7 @@ from liebig.bm25.analysis import language_name
 from liebig.bm25.index import GeneratedQueries, PassageWithQueries, plain
 from liebig.bm25.search import Settings
 from liebig.bm25.update import settings_of, write_index
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.indexes.base import ChangeConfig
 
 

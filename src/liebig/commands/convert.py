@@ -17,7 +17,7 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection, is_collection
+from liebig.collection import Collection, is_collection
 from liebig.commands.init import FormatName, one_of
 from liebig.formats import Match, detect, formats, pickled, writable
 from liebig.formats.base import Export, RunExport, RunFile

@@ -23,7 +23,7 @@ from liebig.base.machine import cores
 from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.model.attention import varlen_kernel, varlen_runs
@@ -31,7 +31,7 @@ from liebig.model.encoder import Encoder
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import NAME, PARTS, RetrieverDescription, read
 from liebig.search.systems import layouts_of
-from liebig.vectors.vector_folder import Shard, starts
+from liebig.vectors import Shard, starts
 
 
 @dataclass(frozen=True)

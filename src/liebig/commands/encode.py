@@ -31,16 +31,16 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, say
 from liebig.base.records import Document, Passage, Query, Title
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection, is_collection
+from liebig.collection import Collection, is_collection
 from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.search.embed import Cut, Embedder, Item, Plan, WindowVectors, Workers, encode, frame_of
-from liebig.store.store import SUMMARY, TokenStore
+from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
 from liebig.train.distributed import World, connect
+from liebig.vectors import SHARDS, Shard, write_shard, write_summary
 from liebig.vectors.quantise import Type
-from liebig.vectors.vector_folder import SHARDS, Shard, write_shard, write_summary
 
 What = Literal["passages", "queries", "documents", "sentences"]
 

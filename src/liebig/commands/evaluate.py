@@ -17,9 +17,10 @@ from liebig.base.machine import computing_threads
 from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.evaluation.runs import needed_run, ranked_in, run_file
 from liebig.evaluation.scoring import (
+    RESULTS,
     Bootstrap,
     Matching,
     Results,
@@ -40,9 +41,6 @@ from liebig.formats.output import write_lines
 
 if TYPE_CHECKING:
     from liebig.evaluation.encoders import ModelScorer
-
-
-RESULTS = "results.json"
 
 
 class EvaluateConfig(Config):

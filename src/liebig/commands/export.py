@@ -13,7 +13,7 @@ from liebig.base import hub, workspace
 from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
 from liebig.base.progress import say
-from liebig.export.exported import Target
+from liebig.export import Target
 
 Kind = Literal["sentence-transformers", "onnx", "milvus", "pgvector", "opensearch", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -94,21 +94,16 @@ def _write(
         from liebig.export.models import to_onnx
 
         return to_onnx(target, path, width, int8=int8)
-    if kind == "pgvector":
-        from liebig.export.pgvector import to_pgvector
+    from liebig.export import databases
 
-        return to_pgvector(target, path, name)
-    if kind == "parquet":
-        from liebig.export.parquet import to_parquet
-
-        return to_parquet(target, path, name)
-    if kind == "opensearch":
-        from liebig.export.opensearch import to_opensearch
-
-        return to_opensearch(target, path, name)
-    from liebig.export.milvus_export import to_milvus
-
-    return to_milvus(target, path, name, uri)
+    if kind == "milvus":
+        return databases.to_milvus(target, path, name, uri)
+    writers = {
+        "pgvector": databases.to_pgvector,
+        "parquet": databases.to_parquet,
+        "opensearch": databases.to_opensearch,
+    }
+    return writers[kind](target, path, name)
 
 
 def command(

@@ -20,7 +20,7 @@ from liebig.base.workspace import Folder
 from liebig.indexes import back_ends, config_choice, open_index
 from liebig.indexes.base import CHUNK, ChangeConfig, Index, draw, tune
 from liebig.indexes.exact import ExactIndex
-from liebig.vectors.vector_folder import Shard, Vectors
+from liebig.vectors import Shard, Vectors
 
 if TYPE_CHECKING:
     BackEndConfig = Index.Config

@@ -24,7 +24,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
-from liebig.collection.collection import KINDS, SPLIT_KINDS
+from liebig.collection import KINDS, SPLIT_KINDS
 from liebig.collection.summary import Census, file_warnings, show, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import Match, detect, is_name, readable

@@ -16,7 +16,7 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection, group_row
+from liebig.collection import Collection, group_row
 from liebig.formats.output import json_line
 from liebig.search.mine import Blocks, Miner, Take, Teacher
 

@@ -8,7 +8,7 @@ from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.pipeline import Stage
 from liebig.base.workspace import Folder
 from liebig.builder.cutting import LENGTH, cut_collection
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
 

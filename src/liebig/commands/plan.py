@@ -35,14 +35,14 @@ from liebig.base.machine import cores, memory
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import duration
 from liebig.base.records import Document, Passage
-from liebig.builder.build import BY_SENTENCES, BuildConfig, passage_fields
+from liebig.builder.build import BY_SENTENCES, passage_fields
+from liebig.builder.build_config import BuildConfig
 from liebig.builder.cutting import cut
 from liebig.builder.questions import QuestionsConfig
 from liebig.builder.training import LONGEST, batch_size
-from liebig.collection.collection import Collection, is_collection
+from liebig.collection import Collection, is_collection
 from liebig.commands import STAGES
 from liebig.commands.bm25 import BM25Config
-from liebig.commands.build import DEFAULTS
 from liebig.commands.encode import EncodeConfig
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
@@ -492,13 +492,13 @@ def plan_build(config: BuildConfig, machine: Machine) -> Plan:
     seconds = sources.text / machine.read + tokens / machine.tokenise
     read = Estimate("read and cut", seconds, machine.cores * TOKENISER_MEMORY, 3 * sources.text, basis)
     estimates = [read, lexical("BM25", corpus, machine, basis)]
-    if config.minutes > 0:
+    if config.minutes:
         batch = batch_size(machine.kind == "cuda")
         memory = training_memory(shape, 2.0 * batch * min(corpus.tokens, LONGEST))
         estimates.append(
             Estimate("training", 60 * config.minutes, memory, 32 * shape.parameters, "--minutes")
         )
-    models = 2 if config.minutes > 0 else 1
+    models = 2 if config.minutes else 1
     by_sentences = corpus.passages <= BY_SENTENCES
     check = Corpus(
         models * pool.passages * (1 + by_sentences), pool.tokens
@@ -581,8 +581,8 @@ def command(
         ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(help="Minutes of training in the build.", min=0)
-    ] = DEFAULTS.minutes,
+        float | None, typer.Option(help="Minutes of training in the build [default: no training].", min=0)
+    ] = None,
     json: Annotated[
         bool,
         typer.Option("--json", help="Print the estimates as one line of JSON; docs/json.md has the fields."),

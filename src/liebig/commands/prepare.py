@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.pipeline import Stage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.store.prepare import Finish, by_tokens, by_words, prepare, unfinished
 from liebig.text.tokenizer import Tokenizer
 

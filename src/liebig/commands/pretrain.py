@@ -27,7 +27,7 @@ from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads
 from liebig.model.settings import length_of_use, read_modules
-from liebig.store.store import TokenStore
+from liebig.store import TokenStore
 from liebig.text.layout import LONGEST_USE, Layout, checked_length
 from liebig.text.tokenizer import Tokenizer, has_tokenizer
 from liebig.train.distributed import World

@@ -27,7 +27,7 @@ from liebig.base.progress import Progress
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder, atomic_write
 from liebig.bm25.index import GENERATED, GeneratedQueries
-from liebig.collection.collection import Collection
+from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
@@ -405,7 +405,7 @@ class QueriesGenerateConfig(Config):
     filter: Filter | None = Field(
         default=None, description=("Consistency filter: keep queries that retrieve their own passage.")
     )
-    split: str = Field(default="generated", description="Split name of the judgements to write.")
+    split: str = Field(default=GENERATED_SPLIT, description="Split name of the judgements to write.")
     shard: int = Field(
         default=20_000,
         ge=1,

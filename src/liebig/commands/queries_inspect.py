@@ -22,7 +22,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection
+from liebig.collection import GENERATED, Collection
 from liebig.queries.consistency import Finder, share, words
 from liebig.queries.labelled_pairs import GENERATION, draw, labels_of
 
@@ -194,7 +194,7 @@ class QueriesInspectConfig(Config):
         description="Folders written by liebig queries generate, or collections with judgements.",
     )
     split: str = Field(
-        default="generated",
+        default=GENERATED,
         description="Split of the judgements; if a collection does not have it, all its splits are shown.",
     )
     bm25: InputPath | None = Field(default=None, description="BM25 index in which to look for the passages.")

@@ -13,7 +13,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
 from liebig.base.records import Hit, Title
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection, group_row
+from liebig.collection import Collection, group_row
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.output import json_line

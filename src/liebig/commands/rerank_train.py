@@ -17,13 +17,12 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Title
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.measures import known, parse_all
 from liebig.measures.evaluator import judgements_from_mapping
-from liebig.methods.labelled import LabelledData, cache_tokens, read_examples
+from liebig.methods.labelled import LabelledData, cache_tokens, read_examples, tokenise
 from liebig.methods.reranker import OBJECTIVES, GroupRanking, RerankBatches, Reranker
 from liebig.methods.samplers import random_batches
-from liebig.methods.tokenise import tokenise
 from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.cross_encoder import CrossEncoder, takes_segments
 from liebig.model.loading import BackboneConfig, new_classifier

@@ -24,7 +24,7 @@ from liebig.base.progress import Progress
 from liebig.base.records import Hit, Query
 from liebig.base.workspace import Folder
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.formats.trec import run_lines
 from liebig.indexes import open_index
 from liebig.measures import parse
@@ -53,7 +53,7 @@ from liebig.search.systems import (
     ranks_by,
     weighted_by,
 )
-from liebig.vectors.vector_folder import Vectors
+from liebig.vectors import Vectors
 
 
 class RankFusion(Config):

@@ -31,7 +31,7 @@ from liebig.base.records import Passage
 from liebig.bm25 import search as bm25
 from liebig.bm25.analysis import Analyzer
 from liebig.bm25.search import BM25
-from liebig.collection.collection import Collection, is_collection
+from liebig.collection import Collection, is_collection
 from liebig.search.explain import snippet
 from liebig.search.filters import Filters
 from liebig.search.retriever import DocumentResults, Result, Retriever, by_document

@@ -25,7 +25,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document
 from liebig.base.workspace import Folder, atomic_write
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
 from liebig.store.prepare import Piece, cut
 from liebig.text.sentences import spans

@@ -13,7 +13,7 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import track
 from liebig.base.workspace import Folder
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.text.tokenizer import Tokenizer
 
 

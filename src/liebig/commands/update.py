@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from liebig.base.progress import announce
-from liebig.builder.update import update
 from liebig.commands import STAGES
 from liebig.commands.build import DEFAULTS, option
 
@@ -29,4 +28,6 @@ def command(
 
         liebig update runs/articles
     """
+    from liebig.builder.update import update
+
     update(STAGES, folder, sources or [], announce, strict)

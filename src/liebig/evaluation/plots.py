@@ -7,6 +7,7 @@ same data gives the same bytes. Ids inside carry the plot's name, so many plots 
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class Axes:
     x: str
     y: str
     log_x: bool = False
+    log_y: bool = False
     ticks: tuple[str, ...] = ()
 
 
@@ -104,6 +106,9 @@ def write_svg(path: Path, svg: str) -> None:
 
 
 def _figure(height: float = HEIGHT) -> tuple[Any, Any]:
+    logging.getLogger("matplotlib.font_manager").setLevel(
+        logging.ERROR
+    )  # it says that it makes a list of fonts
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -118,6 +123,8 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     plot.set_ylabel(axes.y, color=INK)
     if axes.log_x:
         _log_ticks(plot)
+    if axes.log_y:
+        plot.set_yscale("log")
     if axes.ticks:
         plot.set_xticks(range(len(axes.ticks)), axes.ticks)
     plot.tick_params(colors=INK, which="both")

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from liebig.base.config import as_literal
 from liebig.base.errors import DataError
 from liebig.base.progress import duration, quantity
+from liebig.base.statistics import ALPHA
 from liebig.base.workspace import MANIFEST, Manifest, digest, read_manifest
 from liebig.evaluation.comparison import TaskComparison, compare_systems, gather
 from liebig.evaluation.plots import Axes, Series, bars, intervals, lines
@@ -130,9 +131,6 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{key}.")
         elif value is not None and value != [] and value != "":
             yield prefix + key, value
-
-
-ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -349,6 +347,15 @@ class Check:
     plot: str
 
 
+def against_untrained(change: Mapping[str, float]) -> str:
+    """The difference to the untrained hybrid in words, with its interval."""
+    interval = f"({change['low']:+.3f} to {change['high']:+.3f})"
+    if change["low"] <= 0 <= change["high"]:
+        return f"not measurably different from the untrained hybrid: {change['mean']:+.3f} {interval}"
+    which = "better" if change["mean"] > 0 else "worse"
+    return f"{which} than the untrained hybrid by {abs(change['mean']):.3f} {interval}"
+
+
 def check_of(stages: Sequence[StageRun]) -> Check | None:
     """The check behind the newest choice of a build; None if there is no build, or if it had too few questions."""
     found = [tree for stage in stages if stage.manifest.kind == CHECK and (tree := stage.json("checks.json"))]
@@ -364,9 +371,7 @@ def check_of(stages: Sequence[StageRun]) -> Check | None:
     )
     change = told.get("difference")
     if change and chosen != tree.get("baseline"):
-        said += (
-            f", {change['mean']:+.3f} ({change['low']:+.3f} to {change['high']:+.3f}) to the untrained hybrid"
-        )
+        said += f", {against_untrained(change)}"
     shown = sorted(rows, key=lambda row: -row["value"])
     svg = intervals("check", [(r["name"], r["value"], r["low"], r["high"]) for r in shown], Axes(measure, ""))
     return Check(

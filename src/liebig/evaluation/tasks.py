@@ -16,7 +16,7 @@ import numpy as np
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Section, Tuple
 from liebig.base.rng import below, key, permute
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options, Where, as_score, split_in

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.builder.check import sentences
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.evaluation.scoring import Results, read_results
 from liebig.evaluation.tables import markdown, task_rows
-from liebig.export.exported import Target
+from liebig.export import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import usage
 from liebig.model.loading import quiet

@@ -25,7 +25,7 @@ from liebig.formats.output import collapse, write_lines
 from liebig.formats.rows import BOM, Container, container_of, rows, space_fields, values
 
 if TYPE_CHECKING:
-    from liebig.collection.collection import Collection
+    from liebig.collection import Collection
 
 # The start of a source, from which its format is detected: its name, first row, first lines, columns.
 #

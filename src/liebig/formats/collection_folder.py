@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from liebig.base.errors import DataError
-from liebig.collection.collection import KINDS, SPLIT_KINDS, Collection
+from liebig.collection import KINDS, SPLIT_KINDS, Collection
 from liebig.formats.base import Format, Preview
 from liebig.formats.inputs import DiskSource, Source
 from liebig.formats.items import Item, Options, Where

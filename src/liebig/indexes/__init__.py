@@ -16,7 +16,7 @@ from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.extensions import extended, load
 from liebig.indexes.base import INDEX, Index
-from liebig.vectors.vector_folder import SUMMARY
+from liebig.vectors import SUMMARY
 
 BUILT_IN = {
     "exact": "liebig.indexes.exact:ExactIndex",

@@ -24,9 +24,9 @@ from liebig.base import config
 from liebig.formats.inputs import DiskSource
 from liebig.formats.rows import text_lines
 from liebig.indexes import exact_cpu
+from liebig.vectors import Longs, Shard, Vectors, starts
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked
-from liebig.vectors.vector_folder import Longs, Shard, Vectors, starts
 
 # What an approximate index misses, measured on the user's own vectors, and the effort that a recall takes.
 #

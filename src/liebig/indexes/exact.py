@@ -22,9 +22,7 @@ from liebig.base import npy, workspace
 from liebig.base.errors import DataError
 from liebig.indexes import exact_cpu
 from liebig.indexes.base import INDEX, Index, ignore
-from liebig.vectors.quantise import Floats, Type
-from liebig.vectors.ranked import Ranked
-from liebig.vectors.vector_folder import (
+from liebig.vectors import (
     DELETED,
     SHARDS,
     Longs,
@@ -35,6 +33,8 @@ from liebig.vectors.vector_folder import (
     write_shard,
     write_summary,
 )
+from liebig.vectors.quantise import Floats, Type
+from liebig.vectors.ranked import Ranked
 
 MOST_SHARDS = 32  # more small ones are noticeably slower to search than one large one
 

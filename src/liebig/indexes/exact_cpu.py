@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from liebig.base.compiled import njit, overload, types
 from liebig.base.errors import DataError
 from liebig.base.machine import cores
-from liebig.vectors import ranked as heap
+from liebig.vectors import Shard, ranked as heap, starts
 from liebig.vectors.quantise import Codes, VectorCodes, raw, table
 from liebig.vectors.ranked import Ranked, stack
-from liebig.vectors.vector_folder import Shard, starts
 
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]

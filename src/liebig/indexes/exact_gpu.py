@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.indexes import exact_cpu
+from liebig.vectors import Longs, Shard, starts
 from liebig.vectors.quantise import Floats, VectorCodes
 from liebig.vectors.ranked import Ranked, best, merge, stack
 from liebig.vectors.topk import tile_topk
-from liebig.vectors.vector_folder import Longs, Shard, starts
 
 GROUP = 16
 QUERIES = 1024

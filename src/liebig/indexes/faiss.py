@@ -25,9 +25,9 @@ from liebig.base.errors import CorruptError, RecipeError
 from liebig.indexes import exact_cpu
 from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
 from liebig.indexes.exact import ExactIndex
+from liebig.vectors import Shard, Vectors
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
-from liebig.vectors.vector_folder import Shard, Vectors
 
 FILE = "index.faiss"
 ADD = 65536  # vectors given to FAISS at once

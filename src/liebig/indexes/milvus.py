@@ -25,9 +25,9 @@ from liebig.base.errors import DataError, MissingDependency, RecipeError, Worksp
 from liebig.base.machine import scratch_folder
 from liebig.indexes import exact_cpu
 from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
+from liebig.vectors import Vectors
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
-from liebig.vectors.vector_folder import Vectors
 
 FILES = "milvus.db"
 # Folders of search structures, which milvus-lite writes in the background and can make again.

@@ -8,17 +8,20 @@ computed in float32; float64 stays float64. Matrices of scores are computed in t
 from liebig.losses.contrastive import (
     ContrastiveLoss,
     alignment,
+    binary,
     cocondenser,
+    cosine_mse,
     false_negatives,
+    grouped,
     info_nce,
     ltr,
     queued_info_nce,
     spread,
+    triplet,
     uniformity,
 )
 from liebig.losses.distil import kl, kl_batch, kl_rankings, kl_similarities, margin_mse
 from liebig.losses.mlm import MaskedLoss, bag_of_words, linear_mlm, mlm, tiled_mlm
-from liebig.losses.pairs import binary, cosine_mse, grouped, triplet
 from liebig.losses.tiles import TILE, log_sum_exp
 
 __all__ = [

@@ -23,8 +23,8 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import read_tail
 from liebig.model.settings import read_modules, read_pooling
+from liebig.store import TokenStore
 from liebig.store.pair_sources import Row, Source
-from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.objective import Objective

@@ -21,7 +21,7 @@ from liebig.methods.base import Load, Method, Size
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import QUERY_TOKENS, CollectionSource
 from liebig.model.loading import FolderBackbone, HubBackbone
-from liebig.store.store import TokenStore
+from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.guards import CPU_TOKENS
 

@@ -21,7 +21,7 @@ from liebig.base import rng
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.losses.contrastive import Similarity
 from liebig.measures import Measure, known, parse_all
 from liebig.measures.evaluator import (

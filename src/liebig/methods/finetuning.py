@@ -16,6 +16,7 @@ from liebig.base import extensions
 from liebig.base.config import Config, InputPath, ModelPath, tag
 from liebig.base.errors import RecipeError
 from liebig.base.records import Title
+from liebig.methods import GROUP
 from liebig.methods.base import FinetuneObjective
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.dev_evaluation import DevConfig
@@ -38,7 +39,6 @@ BATCHINGS = {
     "sequential": "liebig.methods.samplers:SequentialBatching",
     "adaptive": "liebig.methods.abs.sampler:AdaptiveBatching",
 }
-GROUP = "liebig.methods"
 
 
 def _load(built_in: dict[str, str], base: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from liebig.base import rng
 from liebig.base.errors import RecipeError
+from liebig.store import TokenStore
 from liebig.store.pair_sources import Row, Source
-from liebig.store.store import TokenStore
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Objective

@@ -2,8 +2,10 @@
 
 Groups files (of the collection, or of `liebig mine`) are read, or judgements where there are none; several files give
 one example per query with the negatives of all. Every mistake in them is found here, before the first step, and
-reported with file and line. Texts are tokenised once into files that are mapped. Cost: one pass over the files and one
-over the passages; 8 bytes for each id.
+reported with file and line. Texts are tokenised once into files that are mapped, in several processes where there are
+very many of them: a process finds its texts by their ids and sends back tokens, which are joined in order, so the
+result is the same for any number of processes. Nothing heavy is imported here, because every process imports this file.
+Cost: one pass over the files, 8 bytes for each id, and about 40 microseconds per passage of 100 words and core.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base import rng
 from liebig.base.errors import DataError
+from liebig.base.machine import spread
+from liebig.base.progress import Progress
 from liebig.base.records import Group, Passage, Query
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.formats.items import Where
-from liebig.methods.tokenise import NamedTexts
 from liebig.ragged import Ragged, offsets_of
-from liebig.train.distributed import World
+from liebig.text.layout import AT_ONCE, RoleLayout
+
+if TYPE_CHECKING:
+    from liebig.train.distributed import World
 
 Longs = NDArray[np.int64]
 
@@ -313,3 +319,39 @@ def cache_tokens(path: Path, parts: Iterable[Ragged], world: World) -> Ragged:
         write(path, parts)
     world.barrier()
     return open_tokens(path)
+
+
+@dataclass(frozen=True)
+class NamedTexts:
+    """Queries or passages of a collection by their ids, in this order."""
+
+    collection: Path
+    kind: Literal["query", "passage"]
+    ids: Sequence[str]
+
+
+def tokenise(named: NamedTexts, layout: RoleLayout) -> Iterator[Ragged]:
+    """The tokens of all texts, a few thousand texts at a time."""
+    work = _Worker(named.collection, named.kind, layout)
+    tasks = [named.ids[at : at + AT_ONCE] for at in range(0, len(named.ids), AT_ONCE)]
+    if len(tasks) < 2:
+        yield from map(work, tasks)
+        return
+    with Progress(f"tokenise {named.kind} texts", len(named.ids), "texts") as bar:
+        for task, rows in zip(tasks, spread(work, tasks)):
+            yield rows
+            bar.advance(len(task))
+
+
+class _Worker:
+    """Finds texts by their ids and tokenises them; each process opens the collection for itself."""
+
+    def __init__(self, collection: Path, kind: Literal["query", "passage"], layout: RoleLayout) -> None:
+        self._collection, self._kind, self._layout = Collection(collection), kind, layout
+
+    def __call__(self, ids: Sequence[str]) -> Ragged:
+        find = self._collection.query if self._kind == "query" else self._collection.passage
+        return self._layout.ids([find(name) for name in ids])
+
+    def __reduce__(self) -> tuple[type[_Worker], tuple[Any, ...]]:
+        return _Worker, (self._collection.path, self._kind, self._layout)

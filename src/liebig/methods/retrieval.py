@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.methods.base import QUERY, FinetuneObjective, Run
 from liebig.methods.dev_evaluation import too_small
-from liebig.methods.labelled import Examples, cache_tokens, content_of, read_examples
+from liebig.methods.labelled import Examples, cache_tokens, content_of, read_examples, tokenise
 from liebig.methods.samplers import LabelledRun, Sampler, mix_in_random, pick_negatives, pick_positives
-from liebig.methods.tokenise import tokenise
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, ranges

@@ -20,10 +20,11 @@ from pydantic import Field
 from liebig.base import rng
 from liebig.base.config import Config as Recipe, InputPath
 from liebig.base.errors import RecipeError
-from liebig.collection.collection import Collection
+from liebig.collection import GENERATED, Collection
 from liebig.methods.base import DOCUMENT, FILLED, SingleSource, SourceConfig, unset
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.teacher import TextSource
+from liebig.store import TokenStore
 from liebig.store.batches import Batches, MixedBatches, StepBatches
 from liebig.store.pair_sources import (
     BlockSource,
@@ -35,7 +36,6 @@ from liebig.store.pair_sources import (
     Source,
     SpanSource,
 )
-from liebig.store.store import TokenStore
 from liebig.text.masking import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
 
@@ -372,7 +372,7 @@ class Queries(PairSource):
         kind: Literal["queries"] = "queries"
         collection: InputPath = Field(description="Collection with passages and generated queries.")
         split: str = Field(
-            default="generated", description="Split of the judgements that link queries to passages."
+            default=GENERATED, description="Split of the judgements that link queries to passages."
         )
         per_passage: int | None = Field(
             default=None, ge=1, description="Maximum number of queries per passage [default: all]."

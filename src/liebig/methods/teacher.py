@@ -47,13 +47,13 @@ from liebig.methods.shapes import plain_text
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Normalize, pool
 from liebig.model.folder import read_tail
+from liebig.store import TokenStore
 from liebig.store.pair_sources import Frame, Row, Source, example_keys, packed
-from liebig.store.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
-from liebig.vectors.vector_folder import Shard, Vectors, starts
+from liebig.vectors import Shard, Vectors, starts
 
 if TYPE_CHECKING:
     from liebig.methods.pretraining import PretrainConfig

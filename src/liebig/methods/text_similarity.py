@@ -22,7 +22,7 @@ from torch import Tensor
 from liebig import losses
 from liebig.base import rng
 from liebig.base.errors import DataError
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Where
 from liebig.formats.rows import text_lines

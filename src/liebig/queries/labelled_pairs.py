@@ -12,7 +12,7 @@ import numpy as np
 from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 
 
 @dataclass(frozen=True)

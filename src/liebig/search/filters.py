@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import RecipeError
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.collection.lookup import Ids, hash64, hash_all
 from liebig.search.systems import document_of
 

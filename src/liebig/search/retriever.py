@@ -32,7 +32,7 @@ from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.machine import checked
 from liebig.base.records import Document, Passage, Query
 from liebig.bm25.search import BM25
-from liebig.collection.collection import KINDS, Collection
+from liebig.collection import KINDS, Collection
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
 from liebig.search.explain import Contribution, bm25_score, dense_score, leave_one_out

@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
-from liebig.search.systems import Norm
 
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
 VERSION = 1
+Norm = Literal["minmax", "zscore", "spread"]  # how a hybrid brings scores to one scale (`systems.weighted`)
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")

@@ -32,8 +32,9 @@ from liebig.bm25 import search as bm25
 from liebig.bm25.search import BM25
 from liebig.indexes import exact_cpu, open_index
 from liebig.indexes.base import Index
+from liebig.search.retriever_folder import Norm
+from liebig.vectors import Vectors
 from liebig.vectors.ranked import Ranked
-from liebig.vectors.vector_folder import Vectors
 
 if TYPE_CHECKING:
     from liebig.model.settings import TextReader
@@ -263,7 +264,6 @@ def open_system(
 
 # Fusion: several rankings as one. Equal results keep the order of the first system.
 
-Norm = Literal["minmax", "zscore", "spread"]
 Fuse = Callable[[Sequence[Hits]], Hits]
 DAMPING = 60
 SENTENCES = "sentences"  # the name of their part in a hybrid

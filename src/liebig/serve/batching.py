@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from liebig.serve.replies import Busy
+from liebig.serve.middleware import Busy
 
 In = TypeVar("In")
 Out = TypeVar("Out")

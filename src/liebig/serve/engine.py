@@ -23,8 +23,7 @@ from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
 from liebig.search.retriever import Generation, Result, Retriever
 from liebig.serve.batching import Batcher, Batching
-from liebig.serve.middleware import Limits, Metrics
-from liebig.serve.replies import Busy, Refusal
+from liebig.serve.middleware import Busy, Limits, Metrics, Refusal
 from liebig.text.layout import Role
 from liebig.vectors.quantise import unit_length
 

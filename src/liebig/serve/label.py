@@ -24,8 +24,7 @@ from liebig.formats.output import json_line
 from liebig.search.retriever import Result
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import Engine, Question
-from liebig.serve.middleware import check_query
-from liebig.serve.replies import Refusal, reply
+from liebig.serve.middleware import Refusal, check_query, reply
 from liebig.serve.routes import Own, page_file
 
 JUDGEMENTS = "judgements.jsonl"

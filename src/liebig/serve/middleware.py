@@ -1,8 +1,10 @@
-"""The middleware in front of all routes: token, host, size limits, timeouts, security headers, metrics.
+"""The middleware in front of all routes: token, host, size limits, timeouts, security headers, metrics, errors as JSON.
 
-It also holds the limits of a server and the checks of queries, depths and texts against them. Without a token only
-requests to a loopback name are served, so that a web page cannot reach the server through DNS rebinding; other origins
-cannot read responses. Cost: about 20 µs per request.
+Errors under /v1 have OpenAI's form (`{"error": {"message": …}}`), the others that of text-embeddings-inference
+(`{"error": "…", "error_type": "…"}`), so that the clients of both show the sentence. The file also holds the limits of
+a server and the checks of queries, depths and texts against them. Without a token only requests to a loopback name are
+served, so that a web page cannot reach the server through DNS rebinding; other origins cannot read responses. Cost:
+about 20 µs per request.
 """
 
 from __future__ import annotations
@@ -13,14 +15,103 @@ import ipaddress
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
 
+from liebig.base.errors import LiebigError
 from liebig.base.json_output import to_json
-from liebig.serve.replies import Busy, Refusal, body as error_body
+
+KINDS = {
+    400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
+    408: "timeout", 413: "too_large", 422: "validation", 500: "internal", 503: "overloaded", 504: "timeout",
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """An error response: its status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
+
+
+class Busy(Refusal):
+    """The queue is full, or the server is shutting down."""
+
+    def __init__(self, waiting: int, *, closing: bool = False) -> None:
+        sentence = (
+            "The server is shutting down."
+            if closing
+            else f"The server is busy: {waiting} texts or requests are waiting. Try again in a second."
+        )
+        super().__init__(503, sentence, {"Retry-After": "1"})
+
+
+def error_body(path: str, status: int, sentence: str) -> dict[str, Any]:
+    """The JSON of an error, in the form that clients of the path expect."""
+    kind = KINDS.get(status, "error")
+    if path.startswith("/v1/"):
+        return {"error": {"message": sentence, "type": kind, "param": None, "code": status}}
+    return {"error": sentence, "error_type": kind}
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Turn every error into JSON with one sentence."""
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        return reply(error_body(request.url.path, error.status, error.sentence), error.status, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return reply(error_body(request.url.path, 422, _sentence(error)), 422)
+
+    @app.exception_handler(LiebigError)
+    async def wrong(request: Request, error: LiebigError) -> Response:
+        return reply(error_body(request.url.path, 422, str(error)), 422)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        sentences = {
+            404: f"There is no route {request.url.path}; GET /docs lists all routes.",
+            405: f"{request.url.path} does not accept {request.method}.",
+        }
+        sentence = sentences.get(error.status_code, f"{error.detail}.")
+        return reply(
+            error_body(request.url.path, error.status_code, sentence),
+            error.status_code,
+            dict(error.headers or {}),
+        )
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        sentence = "Internal server error; see the server's log."
+        return reply(error_body(request.url.path, 500, sentence), 500)
+
+
+def _sentence(error: RequestValidationError) -> str:
+    """The first validation error and its field."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return "The request is not JSON."
+    if isinstance(first.get("input"), bytes):
+        return "The request is not JSON: send the header Content-Type: application/json."
+    where = [str(part) for part in first["loc"][1:] if not str(part).startswith(("list[", "str"))]
+    name = ".".join(where) or "The body"
+    said = str(first["msg"]).rstrip(".")
+    return f"{name}: {said[0].lower()}{said[1:]}."
+
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -29,8 +29,16 @@ from liebig.search.explain import WORD, locate, snippet
 from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import Engine, Question, Word, analyzer_of, frozen, words_of
-from liebig.serve.middleware import Guard, check_k, check_query, check_texts
-from liebig.serve.replies import Busy, Refusal, handle_errors, reply
+from liebig.serve.middleware import (
+    Busy,
+    Guard,
+    Refusal,
+    check_k,
+    check_query,
+    check_texts,
+    handle_errors,
+    reply,
+)
 from liebig.vectors.quantise import unit_length
 
 # Search results as JSON: rows, snippets with matching words marked, two systems side by side, whole documents.

@@ -28,9 +28,9 @@ from liebig.base.errors import DataError
 from liebig.base.progress import track
 from liebig.base.records import Passage, Title
 from liebig.base.rng import below, mix, uniform
-from liebig.collection.collection import Collection
+from liebig.collection import Collection
 from liebig.ragged import Ragged, gather
-from liebig.store.store import TokenStore
+from liebig.store import TokenStore
 from liebig.text.layout import Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.text.views import (

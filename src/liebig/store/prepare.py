@@ -29,7 +29,7 @@ from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
 from liebig.ragged import offsets_of
-from liebig.store.store import SUMMARY, Shard, build, join
+from liebig.store import SUMMARY, Shard, build, join
 from liebig.text import sentences
 from liebig.text.passages import pack_sentences
 from liebig.text.tokenizer import Tokenizer

@@ -1,1 +1,182 @@
-"""Folders of vectors, their quantisation, and the k best of many scores."""
+"""A folder of vectors: shards that are written once, each a `.npy` file and its ids.
+
+`vectors.json` says type, width and the shards in order. A shard is complete or absent (it is renamed into place), so
+an interrupted writer goes on with the next, and an index takes shards over by linking them. Everything is mapped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base import npy, workspace
+from liebig.base.errors import CorruptError, DataError
+from liebig.collection.lookup import Ids, memory_ids, write_ids
+from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, columns, encode
+
+FORMAT = 1
+SUMMARY = "vectors.json"
+SHARDS = "shards"
+DELETED = "deleted.npy"  # numbers, over all shards, of vectors that are no longer there
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some vectors and their ids, mapped."""
+
+    path: Path | None  # None while it is in memory only
+    vectors: VectorCodes
+    ids: Ids
+    largest: float  # the largest norm of a vector
+    deleted: Longs = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # rows that are no longer there, rising
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @classmethod
+    def open(cls, path: Path, kind: Type, width: int) -> Shard:
+        """Map a shard whose files have been checked."""
+        codes = npy.load(path / "vectors.npy")
+        scales = npy.load(path / "scales.npy") if kind == "int8" else None
+        ids = Ids.open(path)
+        fits = codes.dtype == DTYPES[kind] and codes.shape == (len(ids), columns(kind, width))
+        if scales is not None:
+            fits = fits and scales.dtype == np.float32 and scales.shape == (len(ids),)
+        if not fits:
+            raise CorruptError(
+                "the files of the shard do not match each other", file=path, fix="encode again"
+            )
+        largest = json.loads((path / "shard.json").read_text())["largest"]
+        return cls(path, VectorCodes(kind, codes, scales), ids, largest)
+
+    @classmethod
+    def in_memory(cls, ids: Sequence[str], vectors: Floats, kind: Type) -> Shard:
+        """A shard that is not on disk (yet)."""
+        coded = encode(np.ascontiguousarray(vectors, np.float32), kind)
+        return cls(None, coded, memory_ids(ids), largest_norm(coded))
+
+    def save(self, path: Path, more: Mapping[str, Any] | None = None) -> None:
+        """Write the shard, whole or not at all; `more` is kept in its `shard.json`."""
+        partial = path.with_name(path.name + ".writing")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        npy.save(partial / "vectors.npy", self.vectors.codes)
+        if self.vectors.scales is not None:
+            npy.save(partial / "scales.npy", self.vectors.scales)
+        write_ids(partial, self.ids.strings)
+        about = {"count": len(self), "largest": self.largest, **(more or {})}
+        (partial / "shard.json").write_text(json.dumps(about))
+        for file in partial.iterdir():
+            workspace.sync(file)  # a shard in its place is complete even after a power cut
+        partial.rename(path)
+
+
+def largest_norm(coded: VectorCodes) -> float:
+    """The largest norm of the stored vectors."""
+    pieces = (coded[i : i + 4096].decode() for i in range(0, len(coded), 4096))
+    return max((float(np.linalg.norm(piece, axis=1).max()) for piece in pieces), default=0.0)
+
+
+def write_shard(
+    path: Path, ids: Sequence[str], vectors: Floats, kind: Type, more: Mapping[str, Any] | None = None
+) -> None:
+    """Write vectors and their ids as a shard."""
+    assert len(ids) == len(vectors), "an id for each vector"
+    Shard.in_memory(ids, vectors, kind).save(path, more)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """An opened folder of vectors; `about` says how they were made (model, side, prompts)."""
+
+    path: Path
+    type: Type
+    width: int
+    shards: tuple[Shard, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(shard) - len(shard.deleted) for shard in self.shards)
+
+    @classmethod
+    def open(cls, path: Path, *, hashes: bool = True) -> Vectors:
+        """Map a folder, after its files were held against its manifest."""
+        manifest = workspace.verify(path, hashes=hashes)
+        if SUMMARY not in manifest.outputs:
+            raise DataError("the folder contains no vectors", file=path, fix="make it with liebig encode")
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Vectors:
+        """Map a folder that has been checked."""
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        if summary["format"] != FORMAT:
+            raise DataError(
+                f"the vectors have format {summary['format']}, this version reads {FORMAT}",
+                file=path,
+                fix="encode again",
+            )
+        opened = [
+            Shard.open(path / SHARDS / name, summary["type"], summary["width"]) for name in summary["shards"]
+        ]
+        gone = npy.load(path / DELETED) if (path / DELETED).is_file() else np.zeros(0, np.int64)
+        return cls(path, summary["type"], summary["width"], tuple(without(opened, gone)), summary["about"])
+
+    def chunks(self, rows: int) -> Iterator[tuple[list[str], Floats]]:
+        """Ids and vectors that are there, at most `rows` at a time."""
+        for shard in self.shards:
+            gone = set(shard.deleted.tolist())
+            for start in range(0, len(shard), rows):
+                keep = np.array(
+                    [i for i in range(start, min(start + rows, len(shard))) if i not in gone], np.int64
+                )
+                if len(keep):
+                    yield [shard.ids[i] for i in keep.tolist()], shard.vectors[keep].decode()
+
+    def sample(self, count: int, key: int = 0) -> Floats:
+        """Some of the vectors, drawn evenly and in their order; all if there are no more."""
+        total = sum(map(len, self.shards))
+        rng = np.random.Generator(np.random.Philox(key))
+        chosen = (
+            np.sort(rng.choice(total, min(count, total), replace=False)) if total else np.zeros(0, np.int64)
+        )
+        parts, start = [np.zeros((0, self.width), np.float32)], 0
+        for shard in self.shards:
+            local = chosen[(chosen >= start) & (chosen < start + len(shard))] - start
+            local = local[~np.isin(local, shard.deleted)]
+            parts.append(shard.vectors[local].decode())
+            start += len(shard)
+        return np.concatenate(parts)
+
+
+def starts(shards: Sequence[Shard]) -> list[int]:
+    """The number of each shard's first vector, and the number past the last."""
+    return [0, *np.cumsum([len(shard) for shard in shards], dtype=np.int64).tolist()]
+
+
+def without(shards: Sequence[Shard], numbers: Longs) -> list[Shard]:
+    """The shards, with the vectors of these numbers deleted and no others."""
+    firsts = starts(shards)
+    parts = [numbers[(numbers >= a) & (numbers < b)] - a for a, b in pairwise(firsts)]
+    return [replace(shard, deleted=part) for shard, part in zip(shards, parts)]
+
+
+def write_summary(
+    path: Path, kind: Type, width: int, shards: Iterable[str], about: Mapping[str, Any], count: int
+) -> None:
+    """The file that makes a folder of shards one of vectors; written last."""
+    summary = {
+        "format": FORMAT, "type": kind, "width": width, "count": count, "shards": list(shards), "about": dict(about)
+    }  # fmt: skip
+    workspace.atomic_write(path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
