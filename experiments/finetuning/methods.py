@@ -30,7 +30,7 @@ from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
 from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
-from liebig.methods.samplers import Sampler, random_batches
+from liebig.methods.samplers import Sampler, random_batches, sequential_batches
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
 from liebig.train.distributed import World
@@ -79,8 +79,8 @@ class Plan:
 class Start:
     """The encoder, loaded once; `fresh` puts its first weights, or others, back."""
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
-        made = Encoder.load(folder, pooling="mean")
+    def __init__(self, folder: Path, device: torch.device, pooling: str = "mean") -> None:
+        made = Encoder.load(folder, pooling=pooling)
         made.max_length, made.similarity = PASSAGE, "cosine"
         made.backbone.set_dropout(0.1)
         self.encoder = made.to(device)
@@ -228,10 +228,29 @@ class Result:
 
 def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: Path) -> Result:
     """Train in `folder`, which is removed, keep what is best on dev, and test that."""
-    plan, watch = bench.plan, Stopwatch()
+    watch = Stopwatch()
+    with watch("data"):
+        data = training_data(bench, method, settings, seed, folder)
+    result, weights = trained(bench, method, data, settings, seed, folder, watch)
+    if method == "random":
+        keep(bench.plan.weights(bench.name, settings, seed), weights)
+    return result
+
+
+def trained(
+    bench: Bench,
+    method: str,
+    data: Examples,
+    settings: Settings,
+    seed: int,
+    folder: Path,
+    watch: Stopwatch,
+    negatives: int = NEGATIVES,
+) -> tuple[Result, Weights]:
+    """The same on examples that are given; also the weights that were best on dev."""
+    plan = bench.plan
     with watch("data"):
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off
-        data = training_data(bench, method, settings, seed, folder)
         retriever = Retriever(bench.start.fresh(), loss=losses(method, settings))
         sampler = batching(bench, method, data, retriever, folder, seed, watch)
     best = Best(bench, watch)
@@ -247,7 +266,7 @@ def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: 
     optim = ASAMConfig(lr=settings.lr, rho=settings.rho) if method == "asam" else AdamWConfig(lr=settings.lr)
     world = World(device=plan.device)
     maker = RetrievalBatches(
-        data, bench.questions, bench.passages, sampler, Choice(NEGATIVES, seed=seed), world
+        data, bench.questions, bench.passages, sampler, Choice(negatives, seed=seed), world
     )
     with watch("steps"):
         train(
@@ -258,11 +277,9 @@ def fine_tune(bench: Bench, method: str, settings: Settings, seed: int, folder: 
     shutil.rmtree(folder)
     best.look(retriever)
     put_weights(bench.start.encoder, best.weights)
-    if method == "random":
-        keep(plan.weights(bench.name, settings, seed), best.weights)
     with watch("test"):
         tests = bench.test(bench.start.encoder)
-    return Result(max(best.curve), tests, best.curve, watch.seconds)
+    return Result(max(best.curve), tests, best.curve, watch.seconds), best.weights
 
 
 class Best:
@@ -330,6 +347,8 @@ def batching(
 ) -> Sampler:
     """Random, or scheduled by BM25 in the first epoch and the model after it; `abs-bm25` by BM25 always."""
     n, batch = len(data), bench.plan.batch
+    if method == "sequential":
+        return sequential_batches(n, batch)
     if not method.startswith("abs-"):
         return random_batches(n, batch, seed)
     search = AdaptiveBatching(search="beam" if method == "abs-beam" else "greedy").ways

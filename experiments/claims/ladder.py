@@ -1,0 +1,248 @@
+"""What the ladder compares, and which runs it takes: rows, the settings that dev chose for each, and open jobs.
+
+A row is an arm at a rung on a set, with a number of labels and a method. Pooling and rate are chosen on dev with
+the first seed: four trials for every arm and set, with `random` and a thousand labels (or all, where there are
+fewer), whatever the row; the trial that was chosen is also that row's first seed. What is there is not done again,
+so which jobs are ready follows from the results on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pretrained import START, chain
+from tuned import TEXTS, Job
+
+POOLINGS, RATES = ("cls", "mean"), (1e-4, 3e-4)
+TEXT_RATES = (2e-5, 1e-4)
+CHOICE = 1000
+ALL = {"wiki": 5000, "medquad": 5000, "scifact": 651, "stsb": 5749, "sections": 20_000}
+BM25 = "bm25"
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """An arm at a rung, a set, labels and a method."""
+
+    arm: str
+    rung: str
+    set: str
+    labels: int
+    method: str = "random"
+
+    def model(self, seed: int) -> str:
+        return START if self.arm == START else f"{self.arm}@{self.rung}-{seed}"
+
+    def __str__(self) -> str:
+        name = self.arm if self.arm in (START, BM25) else f"{self.arm}@{self.rung}"
+        return name + ("" if self.method == "random" else f", {self.method}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison: each side is a row, or a row less another."""
+
+    claim: str
+    one: tuple[Row, ...]
+    other: tuple[Row, ...]
+    sign: str  # what is expected: > better, >= not worse, = equal, the last two up to a margin
+    test: str
+    measure: str
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return (*self.one, *self.other)
+
+    def __str__(self) -> str:
+        sides = (" less ".join(map(str, side)) for side in (self.one, self.other))
+        where = self.one[0]
+        return f"{f' {self.sign} '.join(sides)} | {self.test} | {where.labels:,} | {self.measure}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, the paper's figure, and its checks."""
+
+    number: str
+    says: str
+    paper: str
+    margin: float
+    checks: tuple[Check, ...]
+    one_is_enough: bool = False  # where the claim speaks of some sets
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The claims, and how often each row is run."""
+
+    claims: tuple[Claim, ...]
+    seeds: int
+    rung: str
+    all: Mapping[str, int]
+
+    def claim(self, number: str) -> Claim:
+        found = next((claim for claim in self.claims if claim.number == number), None)
+        if found is None:
+            names = ", ".join(claim.number for claim in self.claims)
+            raise SystemExit(f"there is no claim {number!r}; there are {names}")
+        return found
+
+    def rows(self, numbers: Sequence[str]) -> list[Row]:
+        """What claims need, each once, in their order."""
+        checks = [check for number in numbers for check in self.claim(number).checks]
+        return list(dict.fromkeys(row for check in checks for row in check.rows))
+
+
+def read(
+    path: Path, rung: str | None = None, seeds: int | None = None, all: Mapping[str, int] | None = None
+) -> Ladder:
+    """The ladder in a file; `rung` and `seeds` replace its own, `all` the sizes of sets."""
+    tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    at, sizes = rung or tree["rung"], {**ALL, **(all or {})}
+    claims = []
+    for one in tree["claim"]:
+        checks = tuple(c for text in one["checks"] for c in parse(one["number"], text, at, sizes))
+        margin, enough = one.get("margin", tree["margin"]), one.get("one_is_enough", False)
+        claims.append(Claim(one["number"], one["says"], one["paper"], margin, checks, enough))
+    return Ladder(tuple(claims), seeds or tree["seeds"], at, sizes)
+
+
+def parse(claim: str, text: str, rung: str, all: Mapping[str, int]) -> Iterator[Check]:
+    """The comparisons of a line."""
+    try:
+        sides, sets, labels, measures = (part.strip() for part in text.split("|"))
+        one, sign, other = re.split(r"\s+(>=|>|=)\s+", sides)
+    except ValueError:
+        raise SystemExit(f"claim {claim}: {text!r} is not `ONE > OTHER | SETS | LABELS | MEASURES`") from None
+    for where, count, measure in product(sets.split(), labels.split(), measures.split()):
+        name, _, test = where.partition(":")
+        number = all[name] if count == "all" else min(int(count), all[name])
+
+        def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
+            return tuple(row(word.strip(), name, number, rung) for word in words.split(" - "))
+
+        yield Check(claim, side(one), side(other), sign, test or name, measure)
+
+
+def row(word: str, name: str, labels: int, rung: str) -> Row:
+    """ARM, ARM@RUNG or either with /METHOD."""
+    arm, _, method = word.partition("/")
+    arm, _, at = arm.partition("@")
+    return Row(arm, at or rung, name, labels, method or "random")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The results on disk, and what follows from them."""
+
+    out: Path
+    ladder: Ladder
+    pretraining_seeds: int = 1
+
+    def path(self, job: Job) -> Path:
+        return self.out / "results" / job.file
+
+    def done(self, job: Job) -> bool:
+        return self.path(job).exists()
+
+    def facts(self, job: Job) -> dict[str, Any]:
+        return json.loads(self.path(job).read_text(encoding="utf-8"))
+
+    def model(self, row: Row, seed: int) -> str:
+        """The model of a seed: pre-trained with that seed too, where so many were."""
+        return row.model(min(seed, self.pretraining_seeds))
+
+    def trials(self, row: Row) -> list[Job]:
+        """What dev chooses from."""
+        labels = min(CHOICE, self.ladder.all[row.set])
+        rates = TEXT_RATES if row.set in TEXTS else RATES
+        return [
+            Job(row.model(1), row.set, labels, "random", pooling, lr, 1)
+            for pooling in POOLINGS
+            for lr in rates
+        ]
+
+    def chosen(self, row: Row) -> tuple[str, float] | None:
+        """Pooling and rate that are best on dev; None before all were tried."""
+        tried = self.trials(row)
+        if not all(map(self.done, tried)):
+            return None
+        if row.method == "entropy":  # of CLS, so CLS has to be what was tuned
+            tried = [job for job in tried if job.pooling == "cls"]
+        best = max(tried, key=lambda job: self.facts(job)["dev"])
+        return best.pooling, best.lr
+
+    def jobs(self, row: Row) -> list[Job]:
+        """The runs of a row, seed by seed; none before its settings are chosen."""
+        if row.arm == BM25:
+            return []
+        seeds = range(1, self.ladder.seeds + 1)
+        if row.labels == 0:  # nothing is trained, so one run for each pre-training
+            return [
+                Job(row.model(seed), row.set, 0, "random", "-", 0.0, seed)
+                for seed in seeds
+                if seed <= self.pretraining_seeds or row.arm == START
+            ][: 1 if row.arm == START else None]
+        settings, method = self.chosen(row), row.method
+        if settings is None:
+            return []
+        made = [Job(self.model(row, seed), row.set, row.labels, method, *settings, seed) for seed in seeds]
+        if not method.startswith("mined-by:"):
+            return made
+        miner = replace(row, arm=method.partition(":")[2], method="random")
+        other = self.chosen(miner)
+        if other is None:
+            return []
+        named = (f"mined-by:{self.model(miner, job.seed)}:{other[0]}:{other[1]:g}" for job in made)
+        return [replace(job, method=name) for job, name in zip(made, named)]
+
+    def needed(self, rows: Sequence[Row]) -> Iterator[Job]:
+        """All runs of the rows that are known by now, trials first."""
+        miners = (
+            replace(r, arm=r.method.partition(":")[2], method="random") for r in rows if ":" in r.method
+        )
+        trained = [r for r in dict.fromkeys((*rows, *miners)) if r.arm != BM25]
+        yield from (job for r in trained if r.labels for job in self.trials(r))
+        # Later seeds come last, so that time that runs out costs seeds and not rows.
+        runs = [self.jobs(r) for r in rows]
+        for place in range(self.ladder.seeds):
+            yield from (some[place] for some in runs if place < len(some))
+
+    def open(self, rows: Sequence[Row], there: Collection[str], failed: Collection[str]) -> list[str]:
+        """Jobs that could begin now: their models are there and their results are not."""
+        wanted = dict.fromkeys(self.needed(rows))
+        ready = (job for job in wanted if job.model in there and not self.done(job))
+        return [str(job) for job in ready if str(job) not in failed]
+
+    def models(self, rows: Sequence[Row], rungs: Mapping[str, float]) -> list[str]:
+        """The models that rows need, each after what it is trained from."""
+        names = [
+            name
+            for r in rows
+            if r.arm not in (BM25, START)
+            for seed in range(1, self.pretraining_seeds + 1)
+            for name in chain(r.model(seed), rungs)
+        ]
+        miners = [
+            name
+            for r in rows
+            if ":" in r.method
+            for name in chain(f"{r.method.partition(':')[2]}@{r.rung}-1", rungs)
+        ]
+        return list(dict.fromkeys((*names, *miners)))
+
+
+def described(job: Job) -> Row:
+    """The row that a run belongs to."""
+    arm, _, rest = job.model.partition("@")
+    method = job.method
+    if method.startswith("mined-by:"):
+        method = "mined-by:" + method.split(":")[1].partition("@")[0]
+    return Row(arm, rest.rpartition("-")[0], job.set, job.labels, method)

@@ -1,0 +1,339 @@
+"""Verdicts from the runs on disk: every check with its interval and test, every claim beside the paper's figure.
+
+Intervals resample seeds and documents, p comes from random signs of documents over the means of seeds and is
+corrected after Holm over all checks of the page (`experiments/results.py`). `>` holds if the interval is above zero
+and p under .05, and does not hold if a gain of the margin can be left out. `=` holds if the whole interval is
+within the margin; `>=` if it is above minus the margin. Spearman's correlation is no mean over pairs: its interval
+resamples pairs and seeds, and p is the share of samples on the other side of zero, twice.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ladder import BM25, Check, Claim, Ladder, Row, Runs, described
+from numpy.typing import NDArray
+from pretrained import ARMS
+from tuned import Job, gold, measures
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import results
+
+from liebig.base.statistics import ALPHA, holm
+from liebig.evaluation.plots import Axes, Series, intervals, lines, write_svg
+from liebig.measures.similarity import spearman
+
+Values = NDArray[np.float64]
+HOLDS, FAILS, OPEN, PART = "holds", "does not hold here", "undecided", "holds in part"
+DRAWS = 1_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """A check with what was measured; empty where runs are missing."""
+
+    check: Check
+    verdict: str
+    one: float = float("nan")
+    other: float = float("nan")
+    difference: Mapping[str, float] | None = None
+    p: float = 1.0
+    p_holm: float = 1.0
+    seeds: int = 0
+    questions: int = 0
+
+
+class Measured:
+    """The values of rows, read once."""
+
+    def __init__(self, runs: Runs, prepared: Path) -> None:
+        self.runs, self.prepared = runs, prepared
+        path = prepared / "baselines.npz"
+        self.known: Mapping[str, NDArray[Any]] = dict(np.load(path)) if path.exists() else {}
+        self.rows: dict[Row, Mapping[str, Values]] = {}
+
+    def of(self, row: Row, test: str, measure: str) -> Values | None:
+        """Seeds x questions; None if there is no run."""
+        if row.arm == BM25:
+            found = self.known.get(f"{row.set}|bm25|{test}")
+            column = measures(row.set, row.method).index(measure)
+            return None if found is None else found[None, :, column] / 10_000
+        if row not in self.rows:
+            done = [self.runs.path(job) for job in self.runs.jobs(row) if self.runs.done(job)]
+            self.rows[row] = results.load(done) if done else {}
+        values = self.rows[row].get(test)
+        return None if values is None else values[:, :, measures(row.set, row.method).index(measure)]
+
+    def side(self, rows: Sequence[Row], test: str, measure: str) -> Values | None:
+        """A row, or the first less the second, seed by seed."""
+        found = [self.of(row, test, measure) for row in rows]
+        if any(values is None for values in found):
+            return None
+        first, *less = [values for values in found if values is not None]
+        for values in less:
+            seeds = min(len(first), len(values))
+            first = first[:seeds] - values[:seeds]
+        return first
+
+    def documents(self, row: Row, test: str, questions: int) -> NDArray[np.int64]:
+        found = self.known.get(f"{row.set}|documents|{test}", ())
+        return np.asarray(found) if len(found) == questions else np.arange(questions)
+
+
+def measured(check: Check, runs: Measured) -> Line:
+    """The difference of a check, before correction."""
+    one = runs.side(check.one, check.test, check.measure)
+    other = runs.side(check.other, check.test, check.measure)
+    if one is None or other is None:
+        return Line(check, OPEN)
+    if check.measure == "Spearman":
+        difference, p, means = correlations(one, other, gold(runs.prepared))
+    else:
+        documents = runs.documents(check.one[0], check.test, one.shape[1])
+        found = results.against(one, other, documents)
+        difference, p, means = found["difference"], found["p"], (float(one.mean()), float(other.mean()))
+    return Line(check, OPEN, *means, difference, p, p, min(len(one), len(other)), one.shape[1])
+
+
+def correlations(
+    one: Values, other: Values, scores: NDArray[np.float32]
+) -> tuple[dict[str, float], float, tuple[float, float]]:
+    """The difference of two correlations, means over seeds."""
+
+    def of(values: Values, pairs: NDArray[np.int64], seeds: NDArray[np.int64]) -> float:
+        return float(np.mean([spearman(values[seed, pairs], scores[pairs]) for seed in seeds]))
+
+    draw, n = np.random.default_rng(0), len(scores)
+    drawn = []
+    for _ in range(DRAWS):
+        pairs = draw.integers(n, size=n)
+        seeds = [draw.integers(len(values), size=len(values)) for values in (one, other)]
+        drawn.append(of(one, pairs, seeds[0]) - of(other, pairs, seeds[1]))
+    means = tuple(of(values, np.arange(n), np.arange(len(values))) for values in (one, other))
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    below = float(np.mean(np.array(drawn) <= 0))
+    p = min(1.0, 2 * (min(below, 1 - below) + 1 / DRAWS))
+    told = {"mean": means[0] - means[1], "low": float(low), "high": float(high), "level": 0.95}
+    return told, p, (means[0], means[1])
+
+
+def decided(line: Line, margin: float) -> str:
+    """What the interval and the corrected p say of a check."""
+    if line.difference is None:
+        return OPEN
+    low, high = line.difference["low"], line.difference["high"]
+    beyond = line.p_holm <= ALPHA and (low > 0 or high < 0)
+    if line.check.sign == ">":
+        return HOLDS if beyond and low > 0 else FAILS if high < margin else OPEN
+    if line.check.sign == ">=":
+        return HOLDS if low > -margin else FAILS if high < -margin else OPEN
+    return HOLDS if -margin < low and high < margin else FAILS if beyond else OPEN
+
+
+def all_lines(ladder: Ladder, runs: Measured) -> dict[str, list[Line]]:
+    """The checks of every claim, decided; a check that two claims share is corrected for once."""
+    found = {check: measured(check, runs) for claim in ladder.claims for check in claim.checks}
+    told = [check for check, line in found.items() if line.difference is not None]
+    names = {str(check): line.p for check, line in ((check, found[check]) for check in told)}
+    corrected = dict(zip(names, holm(list(names.values()))))
+    made: dict[str, list[Line]] = {}
+    for claim in ladder.claims:
+        for check in claim.checks:
+            line = found[check]
+            line = Line(**{**vars(line), "p_holm": corrected.get(str(check), 1.0)})
+            made.setdefault(claim.number, []).append(
+                Line(**{**vars(line), "verdict": decided(line, claim.margin)})
+            )
+    return made
+
+
+def verdict(claim: Claim, found: Sequence[Line]) -> str:
+    """Of all checks together."""
+    counts = Counter(line.verdict for line in found)
+    if claim.one_is_enough and counts[HOLDS]:
+        return HOLDS
+    if counts[OPEN]:
+        return OPEN
+    if counts[HOLDS] and counts[FAILS] and not claim.one_is_enough:
+        return PART
+    return HOLDS if counts[HOLDS] else FAILS
+
+
+def reason(found: Sequence[Line]) -> str:
+    """How many checks say what."""
+    counts, missing = Counter(line.verdict for line in found), sum(line.difference is None for line in found)
+    words = [f"{name} in {counts[name]}" for name in (HOLDS, FAILS, OPEN) if counts[name]]
+    return f"{', '.join(words)} of {len(found)} checks" + (f"; {missing} not run" if missing else "")
+
+
+def claim_rows(ladder: Ladder, found: Mapping[str, Sequence[Line]]) -> Iterator[str]:
+    """One table of all claims."""
+    yield "| | claim | verdict | checks | the paper |"
+    yield "| --- | --- | --- | --- | --- |"
+    for claim in ladder.claims:
+        if claim.paper:
+            mine = found[claim.number]
+            yield f"| {claim.number} | {claim.says} | **{verdict(claim, mine)}** | {reason(mine)} | {claim.paper} |"
+
+
+def check_rows(claim: Claim, found: Sequence[Line]) -> Iterator[str]:
+    """One table of a claim's checks."""
+    yield "| check | test | labels | measure | seeds | one | other | difference [95 %] | p (Holm) | verdict |"
+    yield "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | ---: | --- |"
+    for line in found:
+        check, d = line.check, line.difference
+        sides = f" {check.sign} ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
+        start = f"| {sides} | {check.test} | {check.one[0].labels:,} | {check.measure} |"
+        if d is None:
+            yield f"{start} 0 | | | not run | | {line.verdict} |"
+        else:
+            yield (
+                f"{start} {line.seeds} | {line.one:.4f} | {line.other:.4f} | {results.difference(d)} | "
+                f"{line.p_holm:.4f} | {line.verdict} |"
+            )
+
+
+def level_rows(ladder: Ladder, runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
+    """Every run that is there: its job, the test, the questions, and the means of its measures."""
+    for path in sorted((runs.runs.out / "results").glob("*.json")):
+        job = Job.of(json.loads(path.read_text(encoding="utf-8"))["job"])
+        for test, values in results.load([path]).items():
+            yield job, test, values.shape[1], values.mean(axis=(0, 1)).tolist()
+
+
+def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -> list[Series]:
+    """Lines of the two figures: the measure over tokens (all labels), or over labels (the ladder's rung)."""
+    points: dict[str, dict[float, list[float]]] = {}
+    for job, name, _, means in level_rows(ladder, runs):
+        row = described(job)
+        if name != test or row.method != "random" or job not in runs.runs.jobs(row) or row.arm not in ARMS:
+            continue
+        if over == "tokens" and row.labels == ladder.all[row.set]:
+            x = {"30M": 0.03, "100M": 0.1, "300M": 0.3, "1G": 1.0}.get(row.rung, 0.0)
+        elif over == "labels" and row.rung == ladder.rung:
+            x = float(max(row.labels, 10))  # none is drawn at ten, on an axis of logarithms
+        else:
+            continue
+        value = means[measures(row.set, row.method).index(measure)]
+        points.setdefault(row.arm, {}).setdefault(x, []).append(value)
+    return [
+        Series(arm, sorted(at), [float(np.mean(at[x])) for x in sorted(at)])
+        for arm, at in sorted(points.items(), key=lambda item: list(ARMS).index(item[0]))
+    ]
+
+
+def figures(ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Line]], out: Path) -> dict[str, str]:
+    """Figures by name: the two of the long comparison for each test, and the differences of every claim."""
+    made = {}
+    for test in ("squad", "medquad", "nq"):
+        for over, axis in (("tokens", "G tokens after the start"), ("labels", "labels (none at 10)")):
+            if drawn := series(ladder, runs, test, "RR@10", over):
+                made[f"{over}-{test}"] = lines(
+                    f"{over}-{test}", drawn, Axes(axis, f"RR@10, {test}", log_x=True)
+                )
+    for claim in ladder.claims:
+        rows = [
+            (f"{line.check.one[0]} {line.check.test} {line.check.one[0].labels} {line.check.measure}",
+             d["mean"], d["low"], d["high"])
+            for line in found[claim.number] if (d := line.difference)
+        ]  # fmt: skip
+        if rows:
+            made[f"claim-{claim.number}"] = intervals(f"claim-{claim.number}", rows, Axes("difference", ""))
+    for name, svg in made.items():
+        write_svg(out / "figures" / f"{name}.svg", svg)
+    return made
+
+
+def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, list[Line]]:
+    """claims.md, claims.html, claims.json and the figures."""
+    read = Measured(runs, prepared)
+    found = all_lines(ladder, read)
+    drawn = figures(ladder, read, found, out)
+    table = list(claim_rows(ladder, found))
+    text = ["# The papers' claims", "", *table, ""]
+    for claim in ladder.claims:
+        text += [f"## {claim.number}. {claim.says}", ""]
+        text += [f"{verdict(claim, found[claim.number]).capitalize()}: {reason(found[claim.number])}.", ""]
+        text += [f"The paper: {claim.paper}.", ""] if claim.paper else []
+        text += [
+            f"A difference of less than {claim.margin:g} counts as none.",
+            "",
+            *check_rows(claim, found[claim.number]),
+            "",
+        ]
+        text += (
+            [f"![{claim.says}](figures/claim-{claim.number}.svg)", ""]
+            if f"claim-{claim.number}" in drawn
+            else []
+        )
+    (out / "claims.md").write_text("\n".join(text), encoding="utf-8")
+    (out / "claims.html").write_text(as_html(ladder, found, drawn), encoding="utf-8")
+    told = {
+        claim.number: {
+            "says": claim.says,
+            "paper": claim.paper,
+            "margin": claim.margin,
+            "verdict": verdict(claim, found[claim.number]),
+            "checks": [{**asdict(line), "check": str(line.check)} for line in found[claim.number]],
+        }
+        for claim in ladder.claims
+    }
+    (out / "claims.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table))
+    return found
+
+
+def as_html(ladder: Ladder, found: Mapping[str, Sequence[Line]], drawn: Mapping[str, str]) -> str:
+    """One page without a request, in the dress of `liebig report`."""
+    css = resources.files("liebig.evaluation").joinpath("report.css").read_text(encoding="utf-8")
+    body = ["<h1>The papers' claims</h1>", as_table(list(claim_rows(ladder, found)))]
+    body += [f"<figure>{svg}</figure>" for name, svg in drawn.items() if not name.startswith("claim-")]
+    for claim in ladder.claims:
+        mine = found[claim.number]
+        body.append(f"<h2>{html.escape(f'{claim.number}. {claim.says}')}</h2>")
+        body.append(
+            f"<p><strong>{verdict(claim, mine)}</strong>: {reason(mine)}. {html.escape(claim.paper)}</p>"
+        )
+        body.append(f"<figure>{drawn.get(f'claim-{claim.number}', '')}</figure>")
+        body.append(as_table(list(check_rows(claim, mine))))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The papers\' claims</title>'
+        f"<style>{css}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def as_table(rows: Sequence[str]) -> str:
+    """A Markdown table as HTML."""
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    head, _, *others = cells
+
+    def row(words: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(word.strip('*'))}</{tag}>" for word in words) + "</tr>"
+
+    return f"<table><thead>{row(head, 'th')}</thead><tbody>{''.join(row(one, 'td') for one in others)}</tbody></table>"
+
+
+def table(runs: Runs) -> Iterator[str]:
+    """Every run's means, for a look before there are verdicts."""
+    read = Measured(runs, runs.out)
+    yield "| model | set | labels | method | settings | seed | test | means |"
+    yield "| --- | --- | ---: | --- | --- | ---: | --- | --- |"
+    for job, test, questions, means in level_rows(runs.ladder, read):
+        values = ", ".join(
+            f"{name} {value:.4f}"
+            for name, value in zip(measures(job.set, job.method), means)
+            if name != "Spearman"
+        )
+        settings = f"{job.pooling} {job.lr:g}"
+        what = f"| {job.model} | {job.set} | {job.labels} | {job.method} | {settings} | {job.seed} |"
+        yield f"{what} {test} ({questions}) | {values} |"

@@ -1,0 +1,284 @@
+"""What the ladder of claims rests on: pieces, recipes of all arms, jobs, verdicts, and one run from start to page."""
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from liebig import encoders
+from liebig.base import pipeline
+from liebig.commands import STAGES
+from liebig.ragged import Ragged
+from liebig.text.tokenizer import Tokenizer
+from liebig.train.checkpoint import Checkpoints, Snapshot, read as read_checkpoint, write as write_checkpoint
+
+ROOT = Path(__file__).parents[2]
+HOME = ROOT / "experiments" / "claims"
+OURS = (
+    "pieces", "pretrained", "tuned", "ladder", "verdicts", "estimate", "run", "pool", "results", "splits",
+    "methods", "prepared", "searching", "stopwatch", "teacher", "sets", "table",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch):
+    for folder in (HOME.parent, HOME.parent / "finetuning", HOME):
+        monkeypatch.syspath_prepend(str(folder))
+    yield
+    for name in OURS:
+        sys.modules.pop(name, None)
+
+
+def training_folder(path: Path) -> Path:
+    """A folder that a stopped run left, with tied weights and moments."""
+    draw = torch.Generator().manual_seed(0)
+    shared = torch.randn(40, 8, generator=draw) * 0.02
+    moments = {
+        "0.step": torch.tensor(7.0),
+        "0.exp_avg": torch.randn(40, 8, generator=draw) * 1e-4,
+        "0.exp_avg_sq": (torch.randn(40, 8, generator=draw) * 1e-5).square(),
+    }
+    snapshot = Snapshot(7, {"objective": {"in": shared, "out": shared}, "optimiser": moments}, {"total": 9})
+    path.mkdir()
+    write_checkpoint(path / "checkpoints" / "step-00000007", snapshot)
+    (path / ".intent.json").write_text("{}")
+    (path / ".lock").touch()
+    return path
+
+
+def test_a_stopped_run_comes_back_from_its_pieces(tmp_path):
+    import pieces
+
+    folder = training_folder(tmp_path / "start.partial")
+    made = pieces.pack(folder, tmp_path / "p", 1000)
+    assert len(made) > 2
+    assert all(path.stat().st_size <= 1000 for path in made)
+    pieces.join(tmp_path / "p", tmp_path / "back.partial")
+    before = read_checkpoint(folder / "checkpoints" / "step-00000007")
+    after = read_checkpoint(tmp_path / "back.partial" / "checkpoints" / "step-00000007")
+    assert (after.step, after.facts) == (7, {"total": 9})
+    assert Checkpoints(tmp_path / "back.partial" / "checkpoints").steps() == [7]
+    assert (tmp_path / "back.partial" / ".lock").exists()
+    one, two = before.tensors["objective"], after.tensors["objective"]
+    assert torch.equal(two["in"], two["out"])
+    # fp16 keeps 11 bits, 127ths of a row's largest are off by half of one, 254 steps of 32 octaves by 4.5 %.
+    torch.testing.assert_close(two["in"], one["in"], rtol=2**-11, atol=1e-7)
+    moments, kept = before.tensors["optimiser"], after.tensors["optimiser"]
+    assert torch.equal(kept["0.step"], moments["0.step"])
+    largest = moments["0.exp_avg"].abs().amax(dim=1, keepdim=True)
+    assert ((kept["0.exp_avg"] - moments["0.exp_avg"]).abs() <= largest / 253).all()
+    torch.testing.assert_close(
+        kept["0.exp_avg_sq"].sqrt(), moments["0.exp_avg_sq"].sqrt(), rtol=0.046, atol=1e-14
+    )
+
+
+def test_a_piece_that_is_missing_is_named(tmp_path):
+    import pieces
+
+    save_file({"w": torch.ones(500)}, tmp_path / "model.safetensors")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model.safetensors").rename(tmp_path / "model" / "model.safetensors")
+    pieces.pack(tmp_path / "model", tmp_path / "p", 500)
+    (tmp_path / "p" / "p.01").unlink()
+    with pytest.raises(SystemExit, match=r"p\.01 is missing or damaged"):
+        pieces.join(tmp_path / "p", tmp_path / "back")
+
+
+def test_every_arm_is_a_recipe_of_liebig_pretrain(tmp_path):
+    import pretrained
+
+    places = pretrained.Places(tmp_path)
+    tree = {}
+    for name, arm in pretrained.ARMS.items():
+        made = pretrained.recipe(arm, places.start, 1, places)
+        tree[name] = {**made, "loop": {**made["loop"], "steps": 1}}
+    planned = pipeline.plan_stages(STAGES, tree, tmp_path)
+    assert [item.name for item in planned] == list(pretrained.ARMS)
+
+
+def test_a_rung_follows_the_one_before_and_cocondenser_follows_condenser():
+    from pretrained import chain
+
+    assert chain("mlm@300M-2") == ["mlm@30M-2", "mlm@100M-2", "mlm@300M-2"]
+    assert chain("cocondenser@300M-1") == ["condenser@30M-1", "cocondenser@100M-1", "cocondenser@300M-1"]
+    with pytest.raises(SystemExit, match="begins after condenser's 30M"):
+        chain("cocondenser@30M-1")
+
+
+def test_the_ladder_names_arms_and_methods_that_exist():
+    import ladder
+    from pretrained import ARMS
+
+    found = ladder.read(HOME / "ladder.toml")
+    rows = found.rows([claim.number for claim in found.claims])
+    assert {row.arm for row in rows} <= {*ARMS, ladder.BM25}
+    ways = {row.method.partition(":")[0] for row in rows}
+    assert ways == {
+        "random", "mined", "mined-by", "noisy", "soft", "entropy", "neighbours",
+        "inbatch", "inbatch-abs", "inbatch-sequential", "inbatch-abs-bm25",
+    }  # fmt: skip
+    with pytest.raises(SystemExit, match="is not `ONE > OTHER"):
+        list(ladder.parse("1", "condenser is better", "100M", found.all))
+
+
+def little(tmp_path, *checks: str) -> Path:
+    """A ladder of one claim."""
+    listed = ", ".join(json.dumps(check) for check in checks)
+    path = tmp_path / "ladder.toml"
+    path.write_text(
+        'rung = "30M"\nseeds = 2\nmargin = 0.02\n'
+        f'[[claim]]\nnumber = "1"\nsays = "It helps"\npaper = "It does."\nchecks = [{listed}]\n'
+    )
+    return path
+
+
+def result(runs, job, values, dev) -> None:
+    import results
+
+    runs.path(job).parent.mkdir(parents=True, exist_ok=True)
+    results.store(runs.path(job), {job.set: values}, {"job": str(job), "dev": dev})
+
+
+def test_settings_are_chosen_on_dev_before_other_seeds_begin(tmp_path):
+    from dataclasses import replace
+
+    import ladder
+
+    found = ladder.read(little(tmp_path, "crops > mlm | scifact | all | RR@10"))
+    runs = ladder.Runs(tmp_path, found)
+    rows, models = found.rows(["1"]), {"crops@30M-1", "mlm@30M-1"}
+    trials = runs.trials(rows[0])
+    assert runs.open(rows[:1], models, ()) == list(map(str, trials))
+    assert runs.open(rows[:1], {"mlm@30M-1"}, ()) == [], "its model is not there yet"
+    for job, dev in zip(trials, (0.1, 0.3, 0.2, 0.2)):
+        result(runs, job, np.zeros((5, 3)), dev)
+    assert runs.chosen(rows[0]) == (trials[1].pooling, trials[1].lr)
+    assert runs.open(rows[:1], models, ()) == [str(replace(trials[1], seed=2))]
+    assert runs.models(rows, {"30M": 1.0}) == ["crops@30M-1", "mlm@30M-1"]
+
+
+@pytest.mark.parametrize(
+    ("sign", "gain", "said"),
+    [
+        (">", 0.3, "holds"),
+        (">", -0.3, "does not hold here"),
+        (">", 0.0, "does not hold here"),  # a gain of the margin is left out
+        ("=", 0.0, "holds"),
+        ("=", 0.3, "does not hold here"),
+        (">=", 0.0, "holds"),
+        (">=", -0.3, "does not hold here"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval_and_the_margin(tmp_path, sign, gain, said):
+    import ladder
+    import verdicts
+
+    found = ladder.read(little(tmp_path, f"crops {sign} mlm | scifact | 100 | RR@10"))
+    runs = ladder.Runs(tmp_path, found)
+    values = 0.4 + 0.02 * np.random.default_rng(0).random((60, 3))
+    for row, more in zip(found.rows(["1"]), (gain, 0.0)):
+        for job in runs.trials(row):
+            result(runs, job, values, 0.5)
+        for job in runs.jobs(row):
+            result(runs, job, values + more, 0.5)
+    lines = verdicts.all_lines(found, verdicts.Measured(runs, tmp_path))["1"]
+    assert [line.verdict for line in lines] == [said]
+    assert verdicts.verdict(found.claims[0], lines) == said
+
+
+def test_a_claim_whose_runs_are_missing_is_undecided(tmp_path, capsys):
+    import ladder
+    import verdicts
+
+    found = ladder.read(little(tmp_path, "crops > mlm | scifact | all | RR@10"))
+    verdicts.page(found, ladder.Runs(tmp_path, found), tmp_path, tmp_path)
+    assert (
+        "| 1 | It helps | **undecided** | undecided in 1 of 1 checks; 1 not run | It does. |"
+        in capsys.readouterr().out
+    )
+
+
+def test_from_a_start_to_the_page_on_a_tiny_case(tmp_path, monkeypatch, capsys):
+    import ladder
+    import prepared
+    import pretrained
+    import results
+    import run
+    import tuned
+    import verdicts
+
+    monkeypatch.setattr(tuned, "ATTENTION_TEXTS", 4)
+    monkeypatch.setattr(ladder, "POOLINGS", ("cls",))
+    monkeypatch.setattr(ladder, "RATES", (1e-3,))
+    monkeypatch.setattr("methods.LEAST_STEPS", 2)
+    out, data = tmp_path / "out", tmp_path / "data"
+    for name in ("wiki", "novels", "win32"):
+        (data / name).mkdir(parents=True)
+        rows = [
+            {"_id": f"{name}-{i}", "title": "", "text": f"Rivers of {name} run to the sea. " * 12}
+            for i in range(6)
+        ]
+        (data / name / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {
+        "model.layers": 2, "model.width": 16, "model.heads": 2, "batch_tokens": 128, "loop.steps": 2, "max_length": 32,
+        "schedule.warmup_steps": 1, "loop.workers": 0, "evaluation.share": 0.2,
+    }  # fmt: skip
+    given = Namespace(
+        data=data,
+        out=out,
+        stages=[*run.STORES, "start"],
+        set=[f"stages.start.{k}={v}" for k, v in changes.items()],
+    )
+    run.stages(given)
+
+    places = pretrained.Places(out, {"30M": 200.0, "100M": 300.0}, batch=0.001, length=32)
+    sizes = {"scifact": 4}
+    found = ladder.read(
+        little(
+            tmp_path,
+            "condenser > mlm | scifact | 0 all | RR@10",
+            "mlm/entropy > condenser/entropy | scifact | all | movement",
+        ),
+        all=sizes,
+    )
+    runs = ladder.Runs(out, found)
+    for name in runs.models(found.rows(["1"]), places.rungs):
+        pretrained.train(name, places)
+
+    tokenizer = Tokenizer.from_folder(encoders.folder())
+    texts = prepared.tokenised([f"river {i} runs to sea {i}" for i in range(8)], tokenizer, 32)
+    none = np.zeros((4, 0))
+    asked = prepared.Asked(texts.take(np.arange(4)), Ragged.from_lists([[0], [1], [2], [3]]), none, none)
+    hits = np.array([[4, 5], [5, 6], [6, 7], [7, 4]])
+    train = prepared.Asked(asked.bare, asked.relevant, hits, hits.astype(np.float32))
+    whole = prepared.Prepared(
+        "scifact",
+        texts,
+        np.arange(8),
+        train,
+        asked,
+        {"scifact": asked},
+        np.arange(8),
+        prepared.digest(tokenizer),
+    )
+    prepared.save(tmp_path / "prepared" / "scifact", whole, {})
+    worker = tuned.Worker(places, tmp_path / "prepared", torch.device("cpu"), 1, 4)
+    there = {path.name for path in (out / "models").iterdir()}
+    while jobs := runs.open(found.rows(["1"]), there, ()):
+        for line in jobs:
+            done = worker.do(tuned.Job.of(line))
+            results.store(
+                runs.path(tuned.Job.of(line)), done.tests, {"job": line, "dev": done.dev, **done.about}
+            )
+
+    made = verdicts.page(found, runs, tmp_path / "prepared", tmp_path)
+    assert [line.questions for line in made["1"]] == [4, 4, 4]
+    assert [line.seeds for line in made["1"]] == [1, 2, 2]
+    assert (tmp_path / "claims.html").read_text().count("<svg") == 1
+    assert "It helps" in capsys.readouterr().out
+    assert any("scifact (4)" in line for line in verdicts.table(runs))
