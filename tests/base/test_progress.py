@@ -17,6 +17,7 @@ from liebig.base.progress import (
     Whole,
     announce,
     complain,
+    counted,
     duration,
     quantity,
     say,
@@ -201,3 +202,18 @@ def test_numbers_are_short():
         "3 min 5 s",
         "2 h 10 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "units", "words"),
+    [
+        (1, "documents", "1 document"),
+        (0, "documents", "0 documents"),
+        (12_042, "passages", "12,042 passages"),
+        (1, "queries", "1 query"),
+        (1, "batches", "1 batch"),
+        (1, "MB", "1 MB"),
+    ],
+)
+def test_one_is_singular(count: int, units: str, words: str) -> None:
+    assert counted(count, units) == words

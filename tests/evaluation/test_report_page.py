@@ -15,16 +15,10 @@ import pytest
 from liebig.base.config import Config, load
 from liebig.base.errors import CorruptError, DataError
 from liebig.evaluation.plots import Axes, intervals
-from liebig.evaluation.report import (
-    _few_losses,
-    _plots,
-    _single_evaluation,
-    _word,
-    against_untrained,
-    find_stages,
-    inline_svg,
-    mark,
-)
+from liebig.evaluation.report import inline_svg, mark
+from liebig.evaluation.stage_runs import find_stages
+from liebig.evaluation.training_log import _few_losses, _plots, _single_evaluation
+from liebig.evaluation.verdicts import _word, against_untrained
 from tests.worlds.report import NASTY, make_report, make_stage, make_world
 
 

@@ -134,10 +134,11 @@ class Progress:
         return self.label if self._whole is None else f"{self._whole.place} {self.label}".strip()
 
     def _state(self) -> str:
-        count = f"{self._done:,.0f}" + (f"/{self.total:,.0f}" if self.total else "")
+        done = f"{self._done:,.0f}/" if self.total else ""
+        count = done + counted(round(self.total or self._done), self.unit)
         elapsed = time.monotonic() - self._began
         rate = (self._done - self._start) / elapsed if elapsed > 0 else 0.0
-        return f"{count} {self.unit}, {quantity(rate)}/s" + (f", {self._note}" if self._note else "")
+        return f"{count}, {quantity(rate)}/s" + (f", {self._note}" if self._note else "")
 
     def _seconds_left(self) -> float | None:
         done = self._done - self._start
@@ -289,6 +290,12 @@ def track(items: Iterable[T], label: str, total: float | None = None, unit: str 
         for item in items:
             yield item
             bar.advance()
+
+
+def counted(count: int, units: str) -> str:
+    """`1 query`, `12,042 queries`: a number with its units, which are given in the plural."""
+    one = re.sub("ies$", "y", re.sub("(?<=ch)es$", "", units)).removesuffix("s")
+    return f"{count:,} {one if count == 1 else units}"
 
 
 def quantity(value: float) -> str:

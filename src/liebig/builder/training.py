@@ -26,6 +26,7 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
+from liebig.base.progress import counted
 from liebig.base.workspace import Folder
 from liebig.builder import check, judge, lessons, listwise, questions, user_questions
 from liebig.builder.build_config import BuildConfig
@@ -90,7 +91,7 @@ def why_not(start: Start, store: Path) -> str | None:
     """Why the encoder cannot be trained on this store; None if it can."""
     opened = TokenStore.open(store)
     if len(opened.tokens) < FEWEST_TOKENS or _blocks(opened, start) < FEWEST_EXAMPLES:
-        return f"{len(opened):,} documents with {len(opened.tokens):,} tokens are too little to train on"
+        return f"{counted(len(opened), 'documents')} with {len(opened.tokens):,} tokens are too little to train on"
     return _pooled_otherwise(start)
 
 

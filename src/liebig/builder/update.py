@@ -22,7 +22,7 @@ from pydantic import Field
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Whole
+from liebig.base.progress import Whole, counted
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection
@@ -251,7 +251,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
     description.remove_old(out, now)
     say(
         f"{counts.new:,} new, {counts.changed:,} changed and {counts.deleted:,} deleted documents: "
-        f"{counts.passages:,} passages indexed and {counts.gone:,} deleted. Generation {now.generation}."
+        f"{counted(counts.passages, 'passages')} indexed and {counts.gone:,} deleted. Generation {now.generation}."
     )
     return counts
 

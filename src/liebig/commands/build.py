@@ -68,7 +68,8 @@ def command(
 
 def write_report(out: Path) -> Path:
     """The page that shows what was built, what answers, and why."""
-    from liebig.evaluation.report import assemble, find_stages, render
+    from liebig.evaluation.report import assemble, render
+    from liebig.evaluation.stage_runs import find_stages
 
     report = out / "report.html"
     page = assemble(find_stages([out]), title=f"The retriever {out.name}", about="", samples=SAMPLES, seed=0)

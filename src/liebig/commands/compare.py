@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
+from liebig.base.progress import counted
 from liebig.base.workspace import Folder
 from liebig.evaluation.comparison import (
     CompareConfig,
@@ -46,7 +47,8 @@ def run(config: CompareConfig, folder: Folder) -> None:
     show(rich_table("", header, rows, left=1))
     show(rich_table("", pair_header, pairs, left=3))
     show(
-        f"{queries} queries; {config.test} test, Holm over the pairs of a measure; letters: p (Holm) <= {config.alpha}"
+        f"{counted(queries, 'queries')}; {config.test} test, Holm over the pairs of a measure; "
+        f"letters: p (Holm) <= {config.alpha}"
     )
 
 

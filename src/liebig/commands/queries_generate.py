@@ -23,11 +23,11 @@ from pydantic import Field, model_validator
 from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Stage
-from liebig.base.progress import Progress
+from liebig.base.progress import Progress, counted
 from liebig.base.records import Passage, Title
 from liebig.base.workspace import Folder, atomic_write
 from liebig.bm25.index import GENERATED, GeneratedQueries
-from liebig.collection import GENERATED as GENERATED_SPLIT, Collection
+from liebig.collection import GENERATED as GENERATED_SPLIT, Collection, is_collection
 from liebig.collection.lookup import hash_all
 from liebig.formats.output import json_line, tab_line
 from liebig.queries import endpoint
@@ -213,7 +213,7 @@ class SourceConfig(Config):
 
     def estimate(self, config: QueriesGenerateConfig) -> str:
         """What it will take, for `--plan`."""
-        return f"{_total(config):,} passages, up to {_total(config) * config.count:,} queries"
+        return f"{counted(_total(config), 'passages')}, up to {counted(_total(config) * config.count, 'queries')}"
 
 
 class ModelSource(SourceConfig):
@@ -438,7 +438,9 @@ def run(config: QueriesGenerateConfig, folder: Folder) -> None:
 
 
 def plan(config: QueriesGenerateConfig) -> str:
-    """What `--plan` prints."""
+    """What `--plan` prints; a collection of an earlier stage is counted when it is there."""
+    if not is_collection(config.collection):
+        return f"passages are counted when {config.collection} is there, up to {counted(config.count, 'queries')} each"
     return config.source.estimate(config)
 
 
@@ -516,7 +518,7 @@ def _finish(config: QueriesGenerateConfig, folder: Folder, shards: Shards, about
         )
     folder.write_json(GENERATION, {**dict(sorted(counts.items())), "source": config.source.kind, **about})
     Progress("generate").say(
-        f"{counts['kept']:,} queries for {counts['passages']:,} passages"
+        f"{counted(counts['kept'], 'queries')} for {counted(counts['passages'], 'passages')}"
         + (f"; left out: {said}" if said else "")
     )
     shutil.rmtree(path / SHARDS)

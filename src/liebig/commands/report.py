@@ -6,9 +6,11 @@ from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
+from liebig.base.progress import counted
 from liebig.base.workspace import Folder
 from liebig.evaluation.plots import write_svg
-from liebig.evaluation.report import all_plots, assemble, find_stages, render
+from liebig.evaluation.report import all_plots, assemble, render
+from liebig.evaluation.stage_runs import find_stages
 from liebig.evaluation.tables import show
 
 
@@ -31,7 +33,9 @@ def run(config: ReportConfig, folder: Folder) -> None:
     folder.write_text("report.html", render(page))
     for plot in all_plots(page):
         write_svg(folder.path / "plots" / f"{plot.name}.svg", plot.svg)
-    show(f"{len(stages)} stages, {len(page.tables)} tasks: {folder.out / 'report.html'}")
+    show(
+        f"{counted(len(stages), 'stages')}, {counted(len(page.tables), 'tasks')}: {folder.out / 'report.html'}"
+    )
 
 
 STAGE = Stage(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import name_of
+from liebig.base.progress import counted
 from liebig.base.records import Passage, Query
 from liebig.base.statistics import Interval, bootstrap, bootstrap_of
 from liebig.base.workspace import MANIFEST, read_manifest
@@ -317,7 +318,7 @@ def missing_note(missing: int, queries: int) -> list[str]:
     which = (
         "none has hits" if missing == queries else f"{missing} {'has' if missing == 1 else 'have'} no hits"
     )
-    return [f"Of {queries} queries {which} in the run: they count as 0."]
+    return [f"Of {counted(queries, 'queries')} {which} in the run: they count as 0."]
 
 
 def curve_measures(measures: Sequence[Measure]) -> tuple[Measure, ...]:
@@ -428,14 +429,16 @@ def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matchin
 def _notes(task: Task, scores: Scores) -> list[str]:
     notes = [*_suite_note(task), *missing_note(int(scores.missing.sum()), len(scores.queries))]
     if task.unanswered:
-        notes.append(f"{task.unanswered} questions have no answer to match and are left out.")
+        notes.append(
+            f"Left out, because they have no answer to match: {counted(task.unanswered, 'questions')}."
+        )
     found = int(scores.found_self.sum())
     if scores.excluded_self:
         notes.append("A query's own id is taken out of its hits.")
     elif found:
         notes.append(
-            f"{found} queries have their own id among their hits. If ids of queries and passages name the same texts, "
-            "evaluate with exclude_self=true."
+            f"Queries with their own id among their hits: {found:,}. If ids of queries and passages name "
+            "the same texts, evaluate with exclude_self=true."
         )
     deepest = int(scores.hits.max(initial=0))
     too_deep = [str(measure) for measure in scores.measures if measure.cut and measure.cut > deepest]

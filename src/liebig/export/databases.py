@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
 
 from liebig.base.errors import DataError, LiebigError, MissingDependency
-from liebig.base.progress import track
+from liebig.base.progress import counted, track
 from liebig.export import Row, Target
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import arrow_package
@@ -32,13 +33,20 @@ MOST_INDEXED = 2000  # numbers of a vector that pgvector's HNSW takes
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": None})
 
 
+LOAD = Template("""\\copy $table (id, passage, title, body, doc, metadata, embedding) FROM 'rows.copy'
+${approximate}CREATE INDEX ON $table USING gin (to_tsvector('simple', title || ' ' || body));
+ANALYZE $table;
+-- SELECT passage, title, -(embedding <#> '[...]') AS score FROM $table ORDER BY embedding <#> '[...]' LIMIT 10;
+""")
+
+
 def to_pgvector(target: Target, path: Path, table: str) -> str:
     """Write schema.sql, rows.copy and load.sql."""
     width = target.vectors.width
     (path / "schema.sql").write_text(pgvector_schema(table, width), encoding="utf-8")
     (path / "load.sql").write_text(pgvector_load(table, width), encoding="utf-8")
     count = write_lines(path / "rows.copy", copy_lines(target))
-    return f"{count:,} rows; psql -f schema.sql && psql -f load.sql"
+    return f"{counted(count, 'rows')}; psql -f schema.sql && psql -f load.sql"
 
 
 def pgvector_schema(table: str, width: int) -> str:
@@ -61,11 +69,7 @@ def pgvector_load(table: str, width: int) -> str:
     approximate = (
         f"CREATE INDEX ON {table} USING hnsw (embedding vector_ip_ops);\n" if width <= MOST_INDEXED else ""
     )
-    return f"""\\copy {table} (id, passage, title, body, doc, metadata, embedding) FROM 'rows.copy'
-{approximate}CREATE INDEX ON {table} USING gin (to_tsvector('simple', title || ' ' || body));
-ANALYZE {table};
--- SELECT passage, title, -(embedding <#> '[...]') AS score FROM {table} ORDER BY embedding <#> '[...]' LIMIT 10;
-"""  # nosec B608: the table's name is checked, and nothing is executed here
+    return LOAD.substitute(table=table, approximate=approximate)
 
 
 def copy_lines(target: Target) -> Iterator[str]:
@@ -93,7 +97,7 @@ def to_opensearch(target: Target, path: Path, index: str) -> str:
     (path / "mapping.json").write_text(text, encoding="utf-8")
     (path / "load.sh").write_text(opensearch_load(index), encoding="utf-8")
     count = _write_bulk(path, index, track(target.rows(), "export", unit="rows"))
-    return f"{count:,} rows; sh load.sh http://localhost:9200"
+    return f"{counted(count, 'rows')}; sh load.sh http://localhost:9200"
 
 
 def opensearch_mapping(width: int) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def to_milvus(target: Target, path: Path, collection: str, uri: str | None) -> s
     where = uri or EMBEDDED
     settings = {"uri": uri or EMBEDDED, "collection": collection, "metric_type": "IP", "rows": count}
     (path / "milvus.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return f"{count:,} rows in the collection {collection!r} of {where}"
+    return f"{counted(count, 'rows')} in the collection {collection!r} of {where}"
 
 
 @contextmanager
@@ -275,7 +279,7 @@ def to_parquet(target: Target, path: Path, name: str) -> str:
         while rows := list(islice(rest, ROW_GROUP)):
             writer.write_table(_table(arrow, schema, rows, width))
             count += len(rows)
-    return f"{count:,} rows in {file}, which pandas, DuckDB, Polars and LanceDB read as it is"
+    return f"{counted(count, 'rows')} in {file}, which pandas, DuckDB, Polars and LanceDB read as it is"
 
 
 def _table(arrow: Any, schema: Any, rows: Sequence[Row], width: int) -> Any:

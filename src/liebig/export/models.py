@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
+from liebig.base.progress import counted
 from liebig.builder.check import sentences
 from liebig.collection import Collection
 from liebig.evaluation.scoring import Results, read_results
@@ -173,8 +174,9 @@ def _data(target: Target) -> str:
     documents, passages = collection.count("documents"), collection.count("passages")
     trained = "was trained on" if _trained(target) else "has not been trained on"
     return (
-        f"The corpus has {documents:,} documents in {passages:,} passages. The encoder {trained} it; no questions, "
-        "clicks or relevance labels were used. What the starting encoder had read is said in its own card.\n"
+        f"The corpus has {counted(documents, 'documents')} in {counted(passages, 'passages')}. "
+        f"The encoder {trained} it; no questions, clicks or relevance labels were used. "
+        "What the starting encoder had read is said in its own card.\n"
     )
 
 

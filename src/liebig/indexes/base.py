@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from liebig import encoders
 from liebig.base import config
+from liebig.base.progress import counted
 from liebig.formats.inputs import DiskSource
 from liebig.formats.rows import text_lines
 from liebig.indexes import exact_cpu
@@ -122,7 +123,7 @@ def tune(index: Index, sample: Sample, goal: RecallGoal, say: Callable[[str], No
             index.set_effort(effort)
         value = measure(index, sample)
         knob = f"{index.knob} {effort}, " if index.knob else ""
-        say(f"{index.kind}: {knob}recall@{sample.k} {value:.4f} on {len(sample.queries):,} queries")
+        say(f"{index.kind}: {knob}recall@{sample.k} {value:.4f} on {counted(len(sample.queries), 'queries')}")
         done = value >= goal.recall or index.knob is None or effort >= index.most_effort
         if done or goal.effort is not None:
             break

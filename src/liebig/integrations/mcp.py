@@ -21,6 +21,7 @@ from liebig import __version__
 from liebig.base import config
 from liebig.base.config import Config
 from liebig.base.errors import DataError, LiebigError, MissingDependency, RecipeError
+from liebig.base.progress import counted
 from liebig.base.records import Document, Passage
 from liebig.search.explain import locate
 from liebig.search.retriever import Result, Retriever, by_document
@@ -228,7 +229,8 @@ def make_server(retriever: Retriever) -> Server:
     return Server(
         f"liebig-{name}",
         version=__version__,
-        instructions=f"Searches {name}: {counts['passages']:,} passages of {counts['documents']:,} documents. "
+        instructions=f"Searches {name}: {counted(counts['passages'], 'passages')} "
+        f"of {counted(counts['documents'], 'documents')}. "
         "Use `search` to find passages, `open` to read the document of one, `similar` to find more like it.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,

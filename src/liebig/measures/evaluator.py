@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
+from liebig.base.progress import counted
 from liebig.base.records import Judgement
 from liebig.measures import Measure
 from liebig.measures.ranking import (
@@ -230,7 +231,7 @@ class Scores:
         """`6980 queries, 3 missing, tied across the cut: 2 (nDCG@10), 0 (R@1000)`."""
         cut = [i for i, measure in enumerate(self.measures) if measure.cut and measure.order == "score"]
         ties = ", ".join(f"{int(self.tied[:, i].sum())} ({self.measures[i]})" for i in cut)
-        parts = [f"{len(self.queries)} queries", f"{int(self.missing.sum())} missing"]
+        parts = [counted(len(self.queries), "queries"), f"{int(self.missing.sum())} missing"]
         parts += [f"tied across the cut: {ties}"] if ties else []
         parts += (
             [f"{self.unjudged_queries} queries of the run are not judged"] if self.unjudged_queries else []

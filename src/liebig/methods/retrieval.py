@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
+from liebig.base.progress import counted
 from liebig.collection import Collection
 from liebig.methods.base import QUERY, FinetuneObjective, Run
 from liebig.methods.dev_evaluation import too_small
@@ -339,7 +340,7 @@ class Retriever(FinetuneObjective):
         )
         examples = labelled.examples
         run.say(
-            f"{len(examples):,} queries, {len(examples.passages):,} passages, "
+            f"{counted(len(examples), 'queries')}, {counted(len(examples.passages), 'passages')}, "
             f"{len(examples.negatives.values) / len(examples):.1f} negatives per query"
         )
         layouts = self.tower("query").layout_for("query"), self.tower("query").layout_for("passage")

@@ -30,6 +30,7 @@ from liebig.base import workspace
 from liebig.base.config import nearest
 from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.machine import checked
+from liebig.base.progress import counted
 from liebig.base.records import Document, Passage, Query
 from liebig.bm25.search import BM25
 from liebig.collection import KINDS, Collection
@@ -338,7 +339,7 @@ class Retriever:
         return retriever
 
     def __repr__(self) -> str:
-        return f"Retriever({str(self.folder)!r}, {len(self):,} passages, {self.system})"
+        return f"Retriever({str(self.folder)!r}, {counted(len(self), 'passages')}, {self.system})"
 
     def __len__(self) -> int:
         return self._current.collection.count("passages")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.base.progress import counted
 from liebig.serve.middleware import Limits, is_loopback
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _engine(
     _ = retriever.reranker
     if "dense" in retriever.systems:
         _ = retriever.current.embedder
-    say(f"Opened {len(retriever):,} passages ({', '.join(retriever.systems)}).")
+    say(f"Opened {counted(len(retriever), 'passages')} ({', '.join(retriever.systems)}).")
     return Engine(retriever, limits, workers=workers)
 
 

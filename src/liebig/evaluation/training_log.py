@@ -1,0 +1,110 @@
+"""Training as the report shows it: loss and evaluation by step, events, speed and memory, from a stage's logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liebig.base.progress import quantity
+from liebig.evaluation.plots import Axes, Series, lines
+from liebig.evaluation.stage_runs import StageRun
+
+POINTS = 400  # most points of a training curve
+FEWEST = 3  # with fewer, a curve is a sentence
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training run: its plots by title, the events of its log, and its speed."""
+
+    name: str
+    plots: Sequence[tuple[str, str]]
+    events: Sequence[str]
+    speed: Sequence[tuple[str, str]]
+
+
+def training_of(stage: StageRun) -> Training | None:
+    """The training run of a stage; None if it has no log."""
+    log = stage.lines("log.jsonl")
+    if not log:
+        return None
+    events = _few_losses(log)
+    events += [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
+    events += _single_evaluation(log)
+    return Training(stage.name, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
+
+
+def _few_losses(log: Sequence[dict[str, Any]]) -> list[str]:
+    """One or two logged losses as sentences, because they make no curve."""
+    steps = [line for line in log if "loss" in line]
+    return [f"step {line['step']}: loss {line['loss']:.4g}" for line in steps] if len(steps) < FEWEST else []
+
+
+def _single_evaluation(log: Sequence[dict[str, Any]]) -> list[str]:
+    """A single evaluation as a sentence, because one point makes no plot."""
+    measured = [line for line in log if "evaluation" in line]
+    if len(measured) != 1:
+        return []
+    values = ", ".join(f"{term} {value:.4g}" for term, value in measured[0]["evaluation"].items())
+    return [f"step {measured[0]['step']}: evaluation {values}"]
+
+
+def _plots(name: str, log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    steps = [line for line in log if "loss" in line]
+    measured = [line for line in log if "evaluation" in line]
+    found = []
+    if len(steps) >= FEWEST:
+        terms = _columns(steps, "losses")
+        series = [_thin("loss", [line["step"] for line in steps], [line["loss"] for line in steps])]
+        series += [_thin(term, x, y) for term, (x, y) in terms.items() if len(terms) > 1]
+        found.append(("Loss", lines(f"loss-{name}", series, Axes("step", "loss"), markers=False)))
+    if len(measured) > 1:
+        series = [Series(term, x, y) for term, (x, y) in _columns(measured, "evaluation").items()]
+        found.append(("Evaluation while training", lines(f"dev-{name}", series, Axes("step", "value"))))
+    return found
+
+
+def _columns(log: Sequence[dict[str, Any]], key: str) -> dict[str, tuple[list[int], list[float]]]:
+    """The series under a key: steps and values by name."""
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for line in log:
+        for name, value in line.get(key, {}).items():
+            steps, values = found.setdefault(name, ([], []))
+            steps.append(line["step"])
+            values.append(value)
+    return found
+
+
+def _thin(name: str, steps: Sequence[float], values: Sequence[float]) -> Series:
+    """A series of at most POINTS points; neighbours are averaged."""
+    x, y = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if len(x) > POINTS:
+        bins = np.array_split(np.arange(len(x)), POINTS)
+        x, y = (np.array([column[part].mean() for part in bins]) for column in (x, y))
+    return Series(name, x, y)
+
+
+def speed_of(timing: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Median rates and peak memory."""
+    found: list[tuple[str, str]] = []
+    rate = _values(timing, "tokens_per_second")
+    if rate.size:
+        found.append(("tokens per second (median)", quantity(float(np.median(rate)))))
+    seconds = _values(timing, "seconds_per_step")
+    if seconds.size:
+        found.append(("seconds per step (median)", f"{np.median(seconds):.3g}"))
+    waiting = _values(timing, "waiting")
+    if waiting.size:
+        found.append(("share of time waiting for data", f"{waiting.mean():.1%}"))
+    peak = _values(timing, "peak_gib")
+    if peak.size:
+        found.append(("peak memory of the device", f"{peak.max():.1f} GiB"))
+    return found
+
+
+def _values(timing: Sequence[dict[str, Any]], key: str) -> NDArray[np.float64]:
+    return np.array([line[key] for line in timing if key in line], dtype=np.float64)
