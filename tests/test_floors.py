@@ -26,7 +26,7 @@ FLOORS = [
     {"evaluation"},
     {"builder"},
     {"serve", "export", "integrations", "demo"},
-    {"commands"},
+    {"commands", "planner"},
     {"api", "stage_command"},
     {"cli", "__main__"},
 ]

@@ -13,16 +13,18 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from liebig import __version__
 from liebig.base import machine
 from liebig.base.errors import LiebigError, MissingDependency
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
-from liebig.commands import GROUPS, Command, commands
+from liebig.commands import GROUPS, METAVARS, Command, commands
 
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
@@ -119,6 +121,8 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
         for volume, (letter, help) in VOLUMES.items()
     ]
     parameters = [*signature.parameters.values(), *volumes]
+    for parameter in parameters:
+        name_value(parameter.annotation)
     wrapper.__doc__ = function.__doc__
     wrapper.__name__ = function.__name__
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -126,7 +130,40 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-class LazyGroup(TyperGroup):
+def name_value(annotation: Any) -> None:
+    """Give an option that has no metavar the one of its type, such as INTEGER."""
+    kind, info = get_args(annotation)[:2]
+    while parts := [part for part in get_args(kind) if part is not NoneType]:
+        kind = parts[0]
+    if isinstance(info, OptionInfo) and info.metavar is None:
+        info.metavar = METAVARS.get(getattr(kind, "__name__", ""))
+
+
+class PlainHelp:
+    """Help for people: metavars as they are written, and neither Python's types nor a type behind a flag."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]  # of typer's command or group
+        for param in params:
+            if isinstance(param, TyperArgument):
+                many = "..." if param.nargs != 1 and param.metavar is None else ""
+                param.metavar = param.metavar or f"{(param.name or '').upper()}{many}"
+                param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+            elif getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command whose usage has the metavars of its arguments, and no braces around them."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [param for param in self.get_params(ctx) if isinstance(param, TyperArgument)]
+        names = [f"[{a.metavar}]" if not a.required and a.nargs == 1 else str(a.metavar) for a in arguments]
+        return ["[OPTIONS]", *names]
+
+
+class LazyGroup(PlainHelp, TyperGroup):
     """Commands of the table whose names begin with `prefix`, imported when they are asked for by name.
 
     Its own help needs names, one line each and panels only, which the table has: nothing is imported for it.
@@ -207,9 +244,9 @@ def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
 
         text = f"{command.help}\n\nExample:\n\n    {module.STAGE.example}"
         epilog = EPILOG.format(name=command.name)
-        app.command(name, help=text, epilog=epilog)(guarded(stage_command(module.STAGE)))
+        app.command(name, cls=PlainCommand, help=text, epilog=epilog)(guarded(stage_command(module.STAGE)))
     else:
-        app.command(name, help=inspect.getdoc(module.command))(guarded(module.command))
+        app.command(name, cls=PlainCommand, help=inspect.getdoc(module.command))(guarded(module.command))
     made = typer.main.get_command(app)
     made.name = name
     made.rich_help_panel = command.panel  # type: ignore[attr-defined]  # typer's own commands have it

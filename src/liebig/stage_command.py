@@ -17,6 +17,7 @@ from liebig.base import config as recipes
 from liebig.base.errors import RecipeError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
+from liebig.commands import METAVARS
 
 OVERRIDE = re.compile(r"^[A-Za-z_][\w-]*(\.[\w@-]+)*=")
 
@@ -46,12 +47,17 @@ def stage_command(stage: Stage) -> Callable[..., None]:
             if as_json:
                 print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 
-    words_help = "A recipe (.toml), KEY=VALUE overrides" + (
-        f", {stage.positional}" if stage.positional else ""
-    )
+    metavar, words_help = "[RECIPE] [KEY=VALUE]...", "a recipe (.toml), KEY=VALUE overrides"
+    if stage.positional is not None:
+        many = "..." * _many(stage.config.model_fields[stage.positional].annotation)
+        metavar = f"[{stage.positional.upper()}]{many} {metavar}"
+        words_help = f"{stage.positional}, {words_help}, in any order"
     parameters = [
         _parameter(
-            "words", list[str], typer.Argument(help=words_help, metavar="[RECIPE] [KEY=VALUE]..."), []
+            "words",
+            list[str],
+            typer.Argument(help=words_help[0].upper() + words_help[1:], metavar=metavar),
+            [],
         ),
         _parameter(
             "out", Path | None, typer.Option("--out", help="The folder to write.", metavar="DIR"), None
@@ -158,9 +164,7 @@ def _type_names(annotation: Any) -> list[str]:
         )
     if origin is Literal:
         return [_shown(part) for part in parts]
-    return {str: ["TEXT"], int: ["INTEGER"], float: ["FLOAT"], Path: ["PATH"], bool: ["true", "false"]}[
-        annotation
-    ]
+    return ["true", "false"] if annotation is bool else [METAVARS[annotation.__name__]]
 
 
 def _many(annotation: Any) -> bool:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -191,3 +192,12 @@ def test_two_runs_of_a_recipe_are_compared(tmp_path, monkeypatch, same):
     assert invoke("run", str(recipe), "--out", str(out), "--twice").exit_code == 2, (
         "nothing is run anew in place"
     )
+
+
+def test_help_has_no_types_of_python_and_no_type_behind_a_flag():
+    """In both forms: the plain one of docs/cli.md, and the one of a terminal."""
+    for markup in (None, "markdown"):
+        for command in ("search", "bm25", "update"):
+            text = CliRunner().invoke(make_app(markup), [command, "--help"]).output
+            assert not re.findall(r"<(?:bool|str|int|float|path|list)\b", text)
+            assert "{" not in text

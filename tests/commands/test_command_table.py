@@ -84,8 +84,11 @@ def test_a_list_of_commands_needs_only_the_table():
     assert loaded("queries", "--help") & HEAVY <= {"pydantic"}  # typer reads the word `queries` with it
 
 
-@pytest.mark.parametrize("command", [command.name for command in BUILT_IN if command.panel == PANELS[0]])
-def test_the_help_of_the_first_commands_needs_no_torch(command):
+LIGHT = [command.name for command in BUILT_IN if command.panel == PANELS[0]]
+
+
+@pytest.mark.parametrize("command", [*LIGHT, "plan", "doctor"])
+def test_the_help_of_commands_for_everyone_needs_no_torch(command):
     assert loaded(command, "--help") & {"torch", "transformers", "sentence_transformers"} == set()
 
 

@@ -15,8 +15,7 @@ from liebig.builder.runner import Builder
 from liebig.cli import make_app
 from liebig.collection import Collection
 from liebig.commands import STAGES
-from liebig.commands.plan import (
-    ESTIMATORS,
+from liebig.methods.machines import (
     MACHINES,
     Corpus,
     Shape,
@@ -24,11 +23,8 @@ from liebig.commands.plan import (
     encoding,
     find_machine as machine,
     lexical,
-    measure,
-    plan_recipe,
-    plan_table,
-    size,
 )
+from liebig.planner import ESTIMATORS, measure, plan_recipe, plan_table, size
 
 H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
 
@@ -162,7 +158,7 @@ def test_a_large_folder_is_planned_from_a_sample(tmp_path, monkeypatch):
     write_articles(tmp_path, 20)
     config = BuildConfig(sources=(str(tmp_path),), minutes=0)
     whole = measure(config)
-    monkeypatch.setattr("liebig.commands.plan.SAMPLE", 10)
+    monkeypatch.setattr("liebig.planner.SAMPLE", 10)
     sample = measure(config)
     assert "from the first 10 records" in sample.basis
     # Ten files alike stand for twenty; what is counted of the last one is its text without the heading.

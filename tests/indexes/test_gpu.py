@@ -107,7 +107,7 @@ def test_the_kernel_is_launched_on_the_device_of_the_vectors(monkeypatch):
         yield
         inside.clear()
 
-    def group_maxima(queries, vectors, alive):
+    def group_maxima(queries, vectors, alive, group):
         assert inside
         assert inside[0] is vectors
         return queries

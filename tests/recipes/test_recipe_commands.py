@@ -17,7 +17,7 @@ from liebig.methods import cost as plans
 from tests.worlds.models import small_encoder
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
+RECIPES = sorted(path for folder in ("recipes", "experiments") for path in (ROOT / folder).rglob("*.toml"))
 STARTS = ("liebig ", "python ")
 SMOKE = "recipes/smoke/texts"
 FEW = 24

@@ -321,6 +321,7 @@ BUILT_IN = (
         "doctor", "liebig.commands.doctor", "Check this installation and a retriever's folder.", "Operate"
     ),
 )
+METAVARS = {"str": "TEXT", "int": "INTEGER", "float": "FLOAT", "Path": "PATH"}  # the help's words for types
 GROUPS = {
     "analyse": "Look into models, vectors and results.",
     "queries": "Train query generators, generate queries and inspect them.",

@@ -319,7 +319,7 @@ def run_stages(whole: Whole, planned: Sequence[Planned]) -> None:
 
 def _seconds(planned: Sequence[Planned]) -> Callable[[str], float | None]:
     """How long the stages up to the rankings take; those after them take seconds."""
-    from liebig.commands.plan import known_seconds
+    from liebig.planner import known_seconds
 
     known, by_name = known_seconds(), {item.name: item for item in planned}
     short = {"found", "found-before"}

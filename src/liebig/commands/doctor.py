@@ -1,4 +1,7 @@
-"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a folder, if one is given."""
+"""`liebig doctor`: checks of this machine (versions, GPUs, attention) and of a folder, if one is given.
+
+Without torch everything is checked but the vectors, which cannot be made again.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
-import torch
 import typer
 from numpy.typing import NDArray
 
@@ -20,18 +22,22 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.json_output import print_json
 from liebig.base.machine import cores
+from liebig.base.progress import counted
 from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
 from liebig.indexes import open_index
 from liebig.indexes.base import Index
-from liebig.model.attention import varlen_kernel, varlen_runs
-from liebig.model.encoder import Encoder
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import NAME, PARTS, RetrieverDescription, read
 from liebig.search.systems import layouts_of
 from liebig.vectors import Shard, starts
+
+if TYPE_CHECKING:
+    import torch
+
+    from liebig.model.encoder import Encoder
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Finding:
 
 
 GIB = 2**30
+TRAIN = "pip install 'liebig[train]'"
 HEAD = 64  # width of a usual attention head
 EXTRAS = {
     "pypdf": "reading PDF", "pymilvus": "Milvus", "onnxruntime": "ONNX", "fastapi": "liebig serve",
@@ -78,6 +85,13 @@ def _memory() -> str:
 
 
 def _gpus() -> Iterator[Finding]:
+    if find_spec("torch") is None:
+        yield Finding(
+            "torch", f"not installed: this machine searches and serves, and does not build ({TRAIN})"
+        )
+        return
+    import torch
+
     if not torch.cuda.is_available():
         yield Finding("GPU", "torch finds none")
         yield Finding("attention", attention(torch.device("cpu"), torch.float32))
@@ -90,6 +104,8 @@ def _gpus() -> Iterator[Finding]:
 
 def attention(device: torch.device, dtype: torch.dtype) -> str:
     """The path that attention takes on a device, in words."""
+    from liebig.model.attention import varlen_kernel, varlen_runs
+
     if varlen_runs(device, dtype, HEAD):
         return f"{device.type} in {dtype}: torch's variable-length kernel, without padding"
     if device.type == "cpu":
@@ -134,7 +150,9 @@ def _hashes(path: Path) -> Finding:
     except WorkspaceError as error:
         return Finding(path.name, error.what, False, error.fix or "build again")
     size = sum(manifest.sizes.values())
-    return Finding(path.name, f"{len(manifest.outputs)} files, {size / 1e6:,.1f} MB, all hashes match")
+    return Finding(
+        path.name, f"{counted(len(manifest.outputs), 'files')}, {size / 1e6:,.1f} MB, all hashes match"
+    )
 
 
 def _contents(folder: Path, description: RetrieverDescription, broken: Sequence[str]) -> Iterator[Finding]:
@@ -161,7 +179,7 @@ def _told(name: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 def _words(path: Path, collection: Collection) -> Iterator[Finding]:
     found, count = len(BM25.open(path, hashes=False)), collection.count("passages")
     good = found == count
-    yield Finding("BM25", f"{found:,} of {count:,} passages", good, "" if good else "liebig update")
+    yield Finding("BM25", f"{found:,} of {counted(count, 'passages')}", good, "" if good else "liebig update")
 
 
 def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[Finding]:
@@ -175,14 +193,18 @@ def _dense(path: Path, collection: Collection, model: Path | None) -> Iterator[F
 def _counted(name: str, index: Index, count: int) -> Finding:
     pieces = bool(index.about.get("pieces"))
     good = len(index) >= count if pieces else len(index) == count
-    of = f"of pieces of {count:,} passages" if pieces else f"of {count:,} passages"
-    return Finding(name, f"{len(index):,} vectors {of}", good, "" if good else "liebig update")
+    of = f"of {'pieces of ' * pieces}{counted(count, 'passages')}"
+    return Finding(name, f"{counted(len(index), 'vectors')} {of}", good, "" if good else "liebig update")
 
 
 def _compared(index: Index, collection: Collection, model: Path) -> Finding:
     shards = index.stored()
     if shards is None:
         return Finding("vectors", f"kept by {index.kind}, not on disk; not compared with the model")
+    if find_spec("torch") is None:
+        return Finding("vectors", f"not compared with the model, which needs torch ({TRAIN})")
+    from liebig.model.encoder import Encoder
+
     try:
         encoder = Encoder.load(model)
     except ModelError as error:

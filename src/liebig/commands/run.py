@@ -73,7 +73,7 @@ def command(
     folder = out if out is not None else Path("runs") / recipe.stem
     planned = pipeline.plan(STAGES, recipe, overrides or [], folder)
     if not only_plan:
-        from liebig.commands.plan import known_seconds
+        from liebig.planner import known_seconds
 
         if twice and folder.exists():
             raise RecipeError(

@@ -350,26 +350,14 @@ def command(
     """
     indexes, question = split_question(words)
     paths = [Path(index) for index in indexes]
-    whole = next((path for path in paths if is_retriever(path)), None)
-    if whole is None:
-        if system is not None or filter or reranker is not None:
-            raise RecipeError(
-                "only a retriever has systems, filters and a reranker",
-                fix="leave out --system, --filter and --reranker",
-            )
+    of_retriever = system is not None or bool(filter) or reranker is not None
+    folder = retriever_of(paths, of_retriever=of_retriever, of_index=model is not None or texts is not None)
+    if folder is None:
         ask = ask_indexes(paths, k=k, model=model, texts=texts, json=json)
-    elif len(paths) > 1:
-        raise RecipeError(
-            "a retriever is asked alone", file=whole, fix="name indexes to see them side by side"
-        )
-    elif model is not None or texts is not None:
-        raise RecipeError(
-            "a retriever has a model and texts of its own", file=whole, fix="leave out --model and --texts"
-        )
     else:
         filters = filters_of(filter or [])
         ask = ask_retriever(
-            whole, k=k, system=system, filters=filters, group=group, reranker=reranker, json=json
+            folder, k=k, system=system, filters=filters, group=group, reranker=reranker, json=json
         )
     asked = False
     for one in questions_from(sys.stdin) if question is None else [question]:
@@ -377,6 +365,25 @@ def command(
         asked = True
     if not asked and not sys.stdin.isatty():
         raise RecipeError("there is no question on standard input", fix=f"liebig search {words[0]} QUESTION")
+
+
+def retriever_of(paths: Sequence[Path], *, of_retriever: bool, of_index: bool) -> Path | None:
+    """The retriever's folder, None for indexes; refused with the other's options, or with an index beside it."""
+    folder = next((path for path in paths if is_retriever(path)), None)
+    if folder is None and of_retriever:
+        raise RecipeError(
+            "only a retriever has systems, filters and a reranker",
+            fix="leave out --system, --filter and --reranker",
+        )
+    if folder is not None and len(paths) > 1:
+        raise RecipeError(
+            "a retriever is asked alone", file=folder, fix="name indexes to see them side by side"
+        )
+    if folder is not None and of_index:
+        raise RecipeError(
+            "a retriever has a model and texts of its own", file=folder, fix="leave out --model and --texts"
+        )
+    return folder
 
 
 def split_question(words: Sequence[str]) -> tuple[Sequence[str], str | None]:

@@ -24,7 +24,7 @@ from liebig.vectors.quantise import Floats, VectorCodes
 from liebig.vectors.ranked import Ranked, best, merge, stack
 from liebig.vectors.topk import tile_topk
 
-GROUP = 16
+GROUP = 16  # neighbours whose best rough score is kept; a power of two
 QUERIES = 1024
 SCORES = 16 << 20  # scores of a tile: 32 MB of fp16, which stays in the cache
 LARGEST = 3e4  # the most a rough score may be; fp16 ends at 65,504
@@ -141,7 +141,7 @@ class Scorer:
             from liebig.model.kernels.group_maxima import group_maxima
 
             with torch.cuda.device_of(self._block.vectors_ND):  # Triton launches on the current device
-                return group_maxima(self._rough_QD, self._block.vectors_ND, self._alive())
+                return group_maxima(self._rough_QD, self._block.vectors_ND, self._alive(), GROUP)
         parts = []
         for start in range(0, len(self._block), self._rows):
             tile = self._block.vectors_ND[start : start + self._rows]

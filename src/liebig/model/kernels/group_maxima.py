@@ -1,6 +1,6 @@
 """The best rough score of every group of vectors, in one kernel: scores never leave the chip.
 
-A block of threads makes a tile of scores in registers, queries by vectors, takes the maximum of every GROUP
+A block of threads makes a tile of scores in registers, queries by vectors, takes the maximum of every `group`
 neighbours and writes only those. Blocks that share vectors run together, so each vector is read from memory once.
 Imported only where Triton is, that is on CUDA.
 
@@ -14,14 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-GROUP = 16
 
-
-def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None) -> Tensor:
-    """Maxima of queries @ vectors.T over GROUP neighbours, Q x G in fp16; the last group may be short."""
+def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None, group: int) -> Tensor:
+    """Maxima of queries @ vectors.T over `group` neighbours (a power of two), Q x G in fp16; the last may be short."""
     queries, width = queries_QD.shape
     count = len(vectors_ND)
-    out = torch.empty(queries, -(-count // GROUP), dtype=torch.float16, device=queries_QD.device)
+    out = torch.empty(queries, -(-count // group), dtype=torch.float16, device=queries_QD.device)
     rows, columns, warps, stages = shape(queries)
     across = triton.cdiv(queries, rows)
     grid = (across * triton.cdiv(count, columns),)  # one axis: the others end at 65,535 blocks
@@ -38,7 +36,7 @@ def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None)
         ROWS=rows,
         COLUMNS=columns,
         STEP=64,
-        GROUP=GROUP,
+        GROUP=group,
         SOME_GONE=alive_N is not None,
         num_warps=warps,
         num_stages=stages,
