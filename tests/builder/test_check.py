@@ -257,7 +257,7 @@ def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of
     checks = check.judged(judge)
     assert checks["chosen"] == "BM25 + encoder before training and its sentences"
     assert checks["rows"][-1]["per_second"] == pytest.approx(1 / 3)
-    assert "Sentences take part" in checks["why"][0]
+    assert "Vectors of sentences are used" in checks["why"][0]
 
 
 def test_sentences_are_a_third_part_of_a_hybrid():
@@ -285,7 +285,7 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert same.choose(same.every) == Choice("trained", sentences=True).leaned
     checks = check.judged(same)
     assert "it gained on people's questions about other corpora, and does no harm here" in checks["why"][0]
-    assert "they gained on people's questions about other corpora, and do no harm here" in checks["why"][1]
+    assert "they helped with people's questions about other corpora and do no harm here" in checks["why"][1]
     untrained = judge(0.5, trusted=("start",))
     assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
     by_sentences = judge(0.6, trusted=("start",))

@@ -73,6 +73,9 @@ def test_every_paper_has_a_figure_with_a_title_for_light_and_dark(name):
     assert "prefers-color-scheme:dark" in figure
 
 
+PALETTES = {"light": "default", "dark": "slate"}
+
+
 @pytest.fixture(scope="module")
 def page():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -82,6 +85,7 @@ def page():
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         blank = browser.new_page()
         watch(blank)
+        blank.add_init_script("localStorage.clear()")  # or the palette of the first view would stay
         yield blank
         browser.close()
 
@@ -105,6 +109,7 @@ def test_search_works_on_files_and_commands_wrap(site, page):
 def test_it_has_what_a_page_should_have(site, page, name, width, scheme):
     with opened(page, (site / f"{name}.html").as_uri(), width, scheme) as (requests, _):
         keep(page, f"docs-{name.rpartition('/')[2]}", width, scheme)
+        assert page.evaluate("document.body.dataset.mdColorScheme") == PALETTES[scheme]
         assert faults(page) == []
         assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
         if name == "methods/cocondenser":  # it has figures, equations, commands, tables of contents

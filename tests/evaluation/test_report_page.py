@@ -254,17 +254,27 @@ def test_a_build_says_what_answers_and_why(tmp_path: Path) -> None:
          "kinds": {"title": value}}
         for name, value in (("BM25", 0.5), ("BM25 + encoder", 0.6))
     ]  # fmt: skip
+    case = {
+        "text": f"Which field? {NASTY}", "kind": "title", "value_a": 1.0, "value_b": 0.0, "relevant": "The far field.",
+        "found_a": "The far field.", "found_b": "", "words": ["field"],
+    }  # fmt: skip
     checks = {
         "questions": {"title": 40}, "measure": "nDCG@10", "chosen": "BM25 + encoder", "baseline": "BM25",
         "rows": rows, "predicted": rows[1], "why": [f"It is better. {NASTY}"],
+        "cases": {"names": ["BM25 + encoder", "BM25"], "wins": [case], "losses": [], "better": 1, "worse": 0},
     }  # fmt: skip
     make_stage(tmp_path / "in" / "checks-1", "check", {"checks.json": checks})
     report = make_report([tmp_path / "in"], tmp_path / "out")
     page = (report / "report.html").read_text(encoding="utf-8")
-    assert "BM25 + encoder answers. On questions of this corpus it has nDCG@10 0.600 (0.500 to 0.700)" in page
+    verdict = "The retriever answers with BM25 + encoder. On questions of this corpus it has nDCG@10 0.600"
+    assert f"{verdict} (0.500 to 0.700)" in page
     assert "better than the untrained hybrid by 0.020 (+0.010 to +0.030)" in page
     assert "BM25 + encoder (chosen)" in page
     assert "It is better. &lt;script&gt;" in page
+    assert "1 question better, 0 worse" in page
+    assert "The far <mark>field</mark>." in page
+    answers = ['class="verdict"', "<table>", "<svg", "<h3>Why</h3>", 'class="case"', 'id="costs"']
+    assert [page.index(mark) for mark in answers] == sorted(page.index(mark) for mark in answers)
     assert (report / "plots" / "check.svg").is_file()
 
 

@@ -113,6 +113,10 @@ def test_mistakes_are_one_sentence(retriever):
     mistakes = {
         "'serch'": ("serch", {}),
         "question is missing": ("search", {}),
+        "'query' is not an argument; question is missing. To fix it: search takes question,": (
+            "search",
+            {"query": "x"},
+        ),
         "the question is empty": ("search", {"question": " "}),
         "k = ": ("search", {"question": "x", "k": 0}),
         "filter by": ("search", {"question": "x", "filter": {"colour": "red"}}),

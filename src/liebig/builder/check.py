@@ -8,15 +8,17 @@ to the baseline, its speed and its value by kind of question, and the reasons. `
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
+from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.judge import (
     BASELINE,
@@ -34,6 +36,7 @@ from liebig.collection import Collection
 from liebig.indexes import open_index
 from liebig.methods.reranker import scorer
 from liebig.model.cross_encoder import CrossEncoder
+from liebig.queries.consistency import words as words_of
 from liebig.search.retriever_folder import DEPTH as RERANKED
 from liebig.search.systems import (
     SENTENCES,
@@ -45,6 +48,7 @@ from liebig.search.systems import (
 )
 
 CHECKS = "checks.json"
+CASES = 3  # questions shown that are won and lost
 FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
 
@@ -100,7 +104,12 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         if config.reranker is not None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
-    folder.write_json(CHECKS, judged(judge) if judge.questions else undecided(config))
+    if not judge.questions:
+        folder.write_json(CHECKS, undecided(config))
+        return
+    found = judged(judge)
+    examples = cases(judge, Choice(**found["choice"]), Collection(config.questions).passage)
+    folder.write_json(CHECKS, {**found, "cases": examples})
 
 
 class EncodedOnce:
@@ -181,6 +190,40 @@ def judged(judge: Judge) -> dict[str, Any]:
     }
 
 
+def cases(judge: Judge, choice: Choice, passage: Callable[[str], Passage]) -> dict[str, Any]:
+    """The questions that the choice wins and loses by most against BM25 (or the baseline), with their texts."""
+    other = BASELINE if choice.system == "bm25" else Choice(system="bm25")
+    a, b = (judge.values(system) for system in (choice, other))
+    hits_a, hits_b = (judge.answers(system) for system in (choice, other))
+
+    def case(number: int) -> dict[str, Any]:
+        question = judge.questions[number]
+        return {
+            "text": question.text,
+            "kind": question.kind,
+            "value_a": float(a[number]),
+            "value_b": float(b[number]),
+            "relevant": _shown_text(question.passages[:1], passage),
+            "found_a": _shown_text([id for id, _ in hits_a[number][:1]], passage),
+            "found_b": _shown_text([id for id, _ in hits_b[number][:1]], passage),
+            "words": [word for word in dict.fromkeys(words_of(question.text)) if len(word) > 3],
+        }
+
+    order = np.argsort(b - a, kind="stable")
+    return {
+        "names": ["The chosen system", other.name],
+        "wins": [case(number) for number in order[:CASES] if a[number] > b[number]],
+        "losses": [case(number) for number in order[::-1][:CASES] if a[number] < b[number]],
+        "better": int((a > b).sum()),
+        "worse": int((a < b).sum()),
+    }
+
+
+def _shown_text(ids: Sequence[str], passage: Callable[[str], Passage]) -> str:
+    """Title and text of the first passage; nothing where there is none."""
+    return " | ".join(filter(None, (passage(ids[0]).title, passage(ids[0]).text))) if ids else ""
+
+
 def row(judge: Judge, name: str, values: Values, baseline: Values) -> dict[str, Any]:
     """A line of the table: a system with its interval, its difference to the baseline, and its value by kind."""
     interval = judge.interval(values, judge.every)
@@ -249,12 +292,15 @@ def _why_sentences(judge: Judge, choice: Choice) -> str:
         judge.values(judge.alike(Choice(choice.encoder, sentences=sentences))) for sentences in (False, True)
     )
     found = judge.difference(with_them, without, judge.every)
-    says = f"a vector of each beside those of passages has {shown(found)}, {_fusion(judge)}"
+    says = f"beside those of passages they change {MEASURE} by {shown(found)}, {_fusion(judge)}"
     if not choice.sentences:
-        return f"Sentences take no part: {says}."
+        return f"Vectors of sentences are not used: {says}."
     if judge.better(with_them, judge.values(judge.alike(BASELINE)), judge.every):
-        return f"Sentences take part: {says}."
-    return f"Sentences take part: they gained on people's questions about other corpora, and do no harm here: {says}."
+        return f"Vectors of sentences are used: {says}."
+    return (
+        "Vectors of sentences are used: they helped with people's questions about other corpora and do no harm here; "
+        f"{says}."
+    )
 
 
 def _why_system(judge: Judge, choice: Choice) -> str:
@@ -263,7 +309,7 @@ def _why_system(judge: Judge, choice: Choice) -> str:
     if choice.system != "hybrid":
         found = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
         return (
-            f"{choice.name} answers: it has {shown(found)} to {hybrid.name}, which chance does not explain."
+            f"{choice.name} is chosen: it has {shown(found)} to {hybrid.name}, which chance does not explain."
         )
     if choice != hybrid:
         found = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
@@ -271,7 +317,8 @@ def _why_system(judge: Judge, choice: Choice) -> str:
             f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
             f"{shown(found)} to the weight {hybrid.weight:g}, which chance does not explain."
         )
-    return f"{choice.name} answers, with the weight {choice.weight:g} of BM25: no part of it is better beyond chance."
+    why = "no part of it alone is better beyond chance"
+    return f"{choice.name} is chosen, with the weight {choice.weight:g} for BM25: {why}."
 
 
 def shown(difference: Difference) -> str:

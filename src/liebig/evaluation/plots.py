@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ INK = "#1a2b3c"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#7f7f7f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH, HEIGHT = 6.4, 3.6
-LABEL = 44  # characters of a row's name that are drawn
+LABEL = 30  # characters of a line of a row's name
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,9 @@ def bars(name: str, labels: Sequence[str], values: Sequence[float], axes: Axes) 
 
 def intervals(name: str, rows: Sequence[tuple[str, float, float, float]], axes: Axes) -> str:
     """Means with their intervals, one row each, the first on top: `rows` are name, mean, low and high."""
-    figure, plot = _figure(height=max(1.6, 0.36 * len(rows) + 0.9))
+    names = [textwrap.fill(label, LABEL) for label, *_ in rows]
+    most = max((name.count("\n") for name in names), default=0)
+    figure, plot = _figure(height=max(1.6, (0.36 + 0.14 * most) * len(rows) + 0.9))
     places = np.arange(len(rows))[::-1]
     for place, (_, mean, low, high) in zip(places, rows):
         plot.plot([low, high], [place, place], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
@@ -92,9 +95,7 @@ def intervals(name: str, rows: Sequence[tuple[str, float, float, float]], axes: 
             f"{mean:.3f}", (mean, place), xytext=(0, 7), textcoords="offset points", ha="center", color=INK,
             fontsize=8.5,
         )  # fmt: skip
-    plot.set_yticks(
-        places, [label if len(label) <= LABEL else f"{label[: LABEL - 1]}…" for label, *_ in rows]
-    )
+    plot.set_yticks(places, names)
     plot.set_ylim(-0.6, len(rows) - 0.3)
     return _finish(name, figure, plot, axes, legend=False)
 

@@ -232,7 +232,9 @@ class Check:
     kinds: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
     chosen: str
+    baseline: str
     plot: str
+    cases: Mapping[str, Any] | None
 
 
 def against_untrained(change: Mapping[str, float]) -> str:
@@ -254,7 +256,7 @@ def check_of(stages: Sequence[StageRun]) -> Check | None:
     kinds = [f"{count:,} by {kind}" for kind, count in tree["questions"].items()]
     told = tree.get("predicted") or next(row for row in rows if row["name"] == chosen)
     said = (
-        f"{chosen} answers. On questions of this corpus it has {measure} {told['value']:.3f} "
+        f"The retriever answers with {chosen}. On questions of this corpus it has {measure} {told['value']:.3f} "
         f"({told['low']:.3f} to {told['high']:.3f})"
     )
     change = told.get("difference")
@@ -270,5 +272,7 @@ def check_of(stages: Sequence[StageRun]) -> Check | None:
         list(rows[0].get("kinds", {})),
         rows,
         chosen,
+        tree.get("baseline", ""),
         svg,
+        tree.get("cases"),
     )

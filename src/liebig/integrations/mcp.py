@@ -240,9 +240,22 @@ def make_server(retriever: Retriever) -> Server:
 def _call(retriever: Retriever, name: str, arguments: Mapping[str, object]) -> BaseModel:
     if name not in TOOLS:
         raise RecipeError(f"there is no tool {name!r}", fix=config.nearest(name, list(TOOLS)))
+    _check_names(TOOLS[name], arguments)
     request = config.parse(TOOLS[name], arguments)
     retriever.reload()
     return request.run(retriever)
+
+
+def _check_names(tool: Tool, arguments: Mapping[str, object]) -> None:
+    """Refuse unknown and missing arguments in one sentence that names all there are: clients guess, such as `query`."""
+    needed = [name for name, field in tool.model_fields.items() if field.is_required()]
+    more = [name for name in tool.model_fields if name not in needed]
+    wrong = [f"{name!r} is not an argument" for name in arguments if name not in tool.model_fields]
+    wrong += [f"{name} is missing" for name in needed if name not in arguments]
+    if wrong:
+        raise RecipeError(
+            "; ".join(wrong), fix=f"{tool.name} takes {', '.join(needed)}, and may take {', '.join(more)}"
+        )
 
 
 def _description(tool: Tool) -> types.Tool:
