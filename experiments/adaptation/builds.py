@@ -1,13 +1,15 @@
 """What `liebig build` gives on corpora with judged questions, over the untrained hybrid: one build per set and seed.
 
     python experiments/adaptation/builds.py DATA OUT --sets medquad scifact squad --split dev --seeds 0 1 2
+    python experiments/adaptation/builds.py DATA OUT --sets medquad --minutes 3      # trains on the corpus
     python experiments/adaptation/builds.py DATA OUT --sets medquad --labels 100     # questions of the train split
     python experiments/adaptation/builds.py DATA OUT --sets medquad --teacher MODEL  # a larger encoder
 
 DATA holds BEIR folders. A build sees the corpus alone (and the labels or the teacher it is given); its folder is then
 asked the questions of the split: as it answers (what the build chose), and every other system that it compared. Where a
 set's train split is asked, or there is none, labels are some of its questions, and the others are asked. Each build is
-a line of OUT/builds.jsonl; OUT/NAME.npz has the values of every question.
+a line of OUT/builds.jsonl; OUT/NAME.npz has the values of every question. With --one-folder the builds of a set follow
+each other in OUT/SET, so that its passages are encoded once: a build skips what is up to date.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ import liebig
 from liebig import encoders as bundled
 from liebig.base.records import Query
 from liebig.builder import judge as judging
+from liebig.builder.check import EncodedOnce
 from liebig.builder.judge import BASELINE, Choice, Judge
 from liebig.builder.questions import OWN, Question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
-from liebig.search.systems import open_system
+from liebig.search.systems import SENTENCES, open_system
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]
@@ -70,27 +73,37 @@ def labels_of(
 def values_of(retriever: Retriever, asked: list[Question]) -> Values:
     """nDCG@10 of the system that the folder answers with."""
     judge = Judge(asked)
-    generation = retriever._current
+    generation = retriever.current
     system = generation.systems()[generation.name_of(None)]
     queries = [Query(str(i), question.text) for i, question in enumerate(asked)]
     return judge.measure(system.search(queries, judging.DEPTH))
 
 
-def others_of(out: Path, collection: Path, asked: list[Question], encoders: dict[str, Path]) -> Judge:
-    """Every system that the build compared, asked the same questions against the whole corpus."""
+def others_of(
+    out: Path, retriever: Retriever, chosen: str, asked: list[Question], encoders: dict[str, Path]
+) -> Judge:
+    """Every system that the build compared, asked the same questions against the whole corpus.
+
+    The vectors of the encoder that was chosen are in the retriever's folder, the others are made here.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    builder = Builder(STAGES, out, lambda line: None)
+    builder, encoded = Builder(STAGES, out, lambda line: None), EncodedOnce()
+    folder, now = retriever.folder, retriever.current.description
+    collection = folder / now.collection
     judge = Judge(asked)
-    judge.ask("bm25", open_system(builder.work("all-bm25", {"kind": "bm25", "collection": str(collection)})))
+    judge.ask("bm25", open_system(folder / str(now.bm25)))
     for name, model in encoders.items():
-        judge.ask(name, open_system(encode_passages(builder, f"all-{name}", collection, model)))
-        there = open_system(encode_sentences(builder, f"all-{name}-sentences", collection, model))
-        judge.ask_sentences(name, there)
+        there = (now.index, now.sentences) if name == chosen and now.query is None else (None, None)
+        passages, sentences = (None if part is None else folder / part for part in there)
+        passages = passages or encode_passages(builder, f"all-{name}", collection, model)
+        sentences = sentences or encode_sentences(builder, f"all-{name}-sentences", collection, model)
+        judge.ask(name, encoded.system(passages, model))
+        judge.ask_sentences(name, encoded.system(sentences, model, SENTENCES))
     if judging.TEACHER in encoders and (student := encoders.get("student-100")) is not None:
         work = out / "work"
         judge.ask(judging.ASYMMETRIC, open_system(work / f"all-{judging.TEACHER}", model=student))
-        there = open_system(work / f"all-{judging.TEACHER}-sentences", model=student)
-        judge.ask_sentences(judging.ASYMMETRIC, there)
+        of_sentences = open_system(work / f"all-{judging.TEACHER}-sentences", model=student)
+        judge.ask_sentences(judging.ASYMMETRIC, of_sentences)
     return judge
 
 
@@ -111,7 +124,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     folder = data / name
     split = given.split if given.split != "dev" else DEV[name]
     labels, asked = labels_of(folder, judged(folder, split), given.labels, seed)
-    place = out / f"{name}-{given.name}-{seed}"
+    place = out / (name if given.one_folder else f"{name}-{given.name}-{seed}")
     place.parent.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"minutes": given.minutes, "seed": seed}
     if labels:
@@ -129,9 +142,8 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     retriever = result.retriever
     choice = Choice(**result.checks["choice"])
     chosen = values_of(retriever, asked)
-    description = retriever._current.description
     compared = compared_by(place / "retriever" / "work", given)
-    judge = others_of(place / "all", place / "retriever" / description.collection, asked, compared)
+    judge = others_of(place / "all", retriever, choice.encoder, asked, compared)
     systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
     systems += [BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
@@ -142,6 +154,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         "set": name, "arm": given.name, "seed": seed, "questions": len(asked), "labels": len(labels),
         "chosen": choice.name, "weight": choice.weight, "value": float(chosen.mean()), "baseline": float(base.mean()),
         "gain": float(gain.mean()), "error": float(gain.std() / len(gain) ** 0.5), "seconds": round(took),
+        "spread": retriever.current.description.spread, "spread_of_asked": judge.spread(choice.encoder),
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
             {"system": name, "taken": decided["taken"], "predicted": decided["difference"],
@@ -150,7 +163,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         ],
     }  # fmt: skip
     shutil.rmtree(place / "all", ignore_errors=True)
-    if not given.keep:
+    if not (given.keep or given.one_folder):
         shutil.rmtree(place, ignore_errors=True)
     return row
 
@@ -167,9 +180,10 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
     parser.add_argument("--teacher", default=None, help="a model's folder")
     parser.add_argument("--model", default=None, help="the start [default: the bundled encoder]")
-    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--minutes", type=float, help="of training on the corpus [default: as liebig build]")
     parser.add_argument("--name", default="plain", help="of this arm, for its files")
     parser.add_argument("--keep", action="store_true", help="keep the folders of the builds")
+    parser.add_argument("--one-folder", action="store_true", help="build a set's arms in one folder, kept")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.sets:

@@ -12,10 +12,11 @@ import torch
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
-from liebig.base.records import Passage
+from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
-from liebig.builder.questions import bare
+from liebig.builder.judge import Judge
+from liebig.builder.questions import bare, read as read_questions
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
@@ -110,6 +111,34 @@ def test_an_interrupted_build_goes_on(made, tmp_path, monkeypatch):
     lines = made(source, tmp_path / "out")
     assert "[2/5] Index the words (BM25): up to date" in lines
     assert len(Retriever.from_folder(tmp_path / "out")) == 6
+
+
+def unit_on_index(out):
+    """The unit of the scores of the whole index, for the questions of the check."""
+    description, questions = read(out), check.enough(read_questions(out / read(out).checks))
+    system = Retriever.from_folder(out).current.systems()["dense"]
+    hits = system.search([Query(str(n), question.text) for n, question in enumerate(questions)], 10)
+    assert description.norm == "spread"
+    return Judge(questions).unit(hits)
+
+
+def test_the_unit_of_scores_is_that_of_the_whole_index(made, tmp_path):
+    out = tmp_path / "out"
+    made(write_documents(tmp_path / "source", TOPICS), out, model=None)
+    assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)  # batches round otherwise
+    pool = check.read(out / read(out).checks)["spread"]
+    assert read(out).spread != pytest.approx(pool, rel=1e-3)
+
+
+def test_an_update_measures_the_unit_of_scores_again(made, tmp_path):
+    source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
+    made(source, out, model=None)
+    before = read(out).spread
+    shutil.rmtree(out / "work")  # the questions are in the folder of the check
+    write_documents(source, ["quince", "pear", "lamp", "mill", "ferry", "wheel", "tower", "bridge"])
+    refresh(out)
+    assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)
+    assert read(out).spread != pytest.approx(before, rel=1e-3)
 
 
 @pytest.mark.parametrize("system", ["bm25", "dense"])

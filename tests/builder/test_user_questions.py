@@ -118,6 +118,16 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
     assert pool.passage("barley.md-0").title == "The book of barley"
 
 
+def test_more_questions_encode_no_passage_again(made, tmp_path):
+    source, out = write_documents(tmp_path / "source"), tmp_path / "out"
+    made(source, out, questions=str(write_questions(tmp_path / "q.jsonl", source, 24)))
+    pools = [out / "work" / name / "manifest.json" for name in ("pool-start", "pool-start-sentences")]
+    before = [pool.read_bytes() for pool in pools]
+    made(source, out, questions=str(write_questions(tmp_path / "more.jsonl", source, 30)))
+    assert check.read(out / read(out).checks)["questions"] == {"yours": 30}
+    assert [pool.read_bytes() for pool in pools] == before
+
+
 def test_few_judged_questions_do_not_decide(made, tmp_path):
     source = write_documents(tmp_path / "source")
     lines = made(source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))

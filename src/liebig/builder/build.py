@@ -7,7 +7,7 @@
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
                                                            sentences-1      vectors of all sentences, if taken
-                                                           reranker-1       a cross-encoder, if one is named
+    work/spread      the unit of the vectors' scores       reranker-1       a cross-encoder, if one is named
     work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
@@ -39,7 +39,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, judge, lessons, listwise, questions, training, user_questions
+from liebig.builder import check, judge, lessons, listwise, questions, spread, training, user_questions
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.cutting import LENGTH
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
@@ -94,6 +94,7 @@ STAGES = (
     training.MEAN,
     *lessons.STAGES,
     *listwise.STAGES,
+    spread.STAGE,
     Stage("model", ModelConfig, copy_model, part_of="build"),
     Stage("reranker", RerankerConfig, copy_reranker, part_of="build"),
 )
@@ -201,12 +202,15 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         )
         index = index_vectors(builder, collection, model, chosen.vectors)
         sentences = index_sentences(builder, collection, model) if choice["sentences"] else None
+        unit = checks.get("spread", 1.0)  # those of earlier versions have none, and do not need it
+        if choice["norm"] == "spread":
+            unit = spread.measure_spread(builder, checked, index, query or model) or unit
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
         weight=choice["weight"],
         norm=choice["norm"],
-        spread=checks.get("spread", 1.0),  # those of earlier versions have none, and do not need it
+        spread=unit,
         collection=collection.name,
         bm25=bm25.name,
         index=index.name,
@@ -286,18 +290,22 @@ def _check(
     Of an encoder that is a good retriever already, the mean of before and after is what training gives.
     """
     builder.whole.begin("questions")
+    count = Collection(collection).count("passages")
     made = builder.work("questions", {"collection": str(collection), "seed": config.seed})
     given = _given(builder, config, collection)
     asked = made if given is None else given
-    bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(asked), "language": config.language})
+    # Where a user's questions are asked of all passages, the pool is encoded once, however the questions change.
+    everything = given is not None and Collection(given).count("passages") == count
+    pool = collection if everything else asked
+    bm25 = builder.work("pool-bm25", {"kind": "bm25", "collection": str(pool), "language": config.language})
     bundled = config.model is None  # with other encoders nothing was measured
     models = {judge.START: training.Encoders(start, measured=bundled)}
-    vectors = {judge.START: str(encode_passages(builder, "pool-start", asked, start))}
+    vectors = {judge.START: str(encode_passages(builder, "pool-start", pool, start))}
     _expect(builder, config, collection, asked)
     fields: dict[str, Any] = {
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
-    by_sentences = Collection(collection).count("passages") <= BY_SENTENCES
+    by_sentences = count <= BY_SENTENCES
     if training.may_train(config):
         builder.whole.begin("train")
     if config.teacher is not None:
@@ -306,15 +314,15 @@ def _check(
         )
         for name, one in models.items():
             if name not in vectors:
-                pool = "pool-teacher" if one.vectors is not None else f"pool-{name}"
-                vectors[name] = str(encode_passages(builder, pool, asked, one.model))
+                stage = "pool-teacher" if one.vectors is not None else f"pool-{name}"
+                vectors[name] = str(encode_passages(builder, stage, pool, one.model))
         fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
         fields["shown"] = [name for name in models if name == judge.TEACHER]
     else:
         trained = training.train_on_corpus(builder, config, start, collection, made, fields)
         if trained is not None:
             models["trained"] = trained
-            vectors["trained"] = str(encode_passages(builder, "pool-trained", asked, trained.model))
+            vectors["trained"] = str(encode_passages(builder, "pool-trained", pool, trained.model))
     if given is not None and config.limit > 0:
         builder.whole.begin("own")
         best = "trained" if "trained" in models else judge.START
@@ -329,8 +337,8 @@ def _check(
         fields["sentences"] = {}
         for name in vectors:  # one that encodes questions only has the passages of the teacher
             owner = name if models[name].query is None else judge.TEACHER
-            pool = f"pool-{owner}-sentences"
-            fields["sentences"][name] = str(encode_sentences(builder, pool, asked, models[owner].model))
+            stage = f"pool-{owner}-sentences"
+            fields["sentences"][name] = str(encode_sentences(builder, stage, pool, models[owner].model))
     if reranker is not None:
         fields |= {"reranker": str(reranker), "depth": config.rerank_depth}
     return builder.part("checks", fields), models

@@ -2,12 +2,14 @@
 
 `write_check` is the stage: it loads each model once, lets BM25, the encoders, their sentences and the reranker answer
 the questions of the pool, and writes `checks.json`: the choice, a row for each system with its interval, its difference
-to the baseline, its speed and its value by kind of question, and the reasons. `sentences` is the same for people.
+to the baseline, its speed and its value by kind of question, and the reasons; the questions are kept beside it.
+`sentences` is the same for people.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,7 +33,7 @@ from liebig.builder.judge import (
     Reranking,
     Values,
 )
-from liebig.builder.questions import OWN, Question, kinds, read as read_questions
+from liebig.builder.questions import OWN, QUESTIONS, Question, kinds, read as read_questions
 from liebig.collection import Collection
 from liebig.indexes import open_index
 from liebig.methods.reranker import scorer
@@ -104,6 +106,8 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         if config.reranker is not None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
+    # Updates ask the questions again (`spread.py`), also where the work folder was deleted.
+    shutil.copyfile(config.questions / QUESTIONS, folder.path / QUESTIONS)
     if not judge.questions:
         folder.write_json(CHECKS, undecided(config))
         return

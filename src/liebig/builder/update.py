@@ -2,8 +2,9 @@
 
 The sources are read again and cut as before; passages whose id and contents are the same stay where they are. What
 changed becomes a segment of BM25 and a shard of vectors beside the old ones, by the same model, so that searches find
-what they would find after a rebuild. The next generation stands beside the one in use until `retriever.json` names it.
-Cost: reading and cutting everything, encoding what changed; memory: 16 bytes per passage.
+what they would find after a rebuild. The unit of the vectors' scores is measured again (`spread.py`). The next
+generation stands beside the one in use until `retriever.json` names it. Cost: reading and cutting everything, encoding
+what changed and the questions of the check; memory: 16 bytes per passage.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.runner import Builder, encode_fields, sentence_fields
+from liebig.builder.spread import STAGE as SPREAD, measure_spread
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -199,6 +201,7 @@ def _shards(vectors: Vectors) -> Iterator[tuple[list[str], Floats]]:
 STAGES = (
     Stage("changes", ChangesConfig, write_changes, part_of="update"),
     Stage("compact", CompactConfig, compact, part_of="update"),
+    SPREAD,
 )
 
 
@@ -247,6 +250,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             sentences=_update_sentences(builder, before, changes, counts),
             more={**before.more, "sources": list(config.sources)},
         )
+        now = replace(now, spread=_update_spread(builder, before, now))
     description.write(out, now)
     description.remove_old(out, now)
     say(
@@ -293,6 +297,14 @@ def _update_sentences(
     recipe = sentence_fields(changes, builder.out / str(before.model))
     base = builder.out / before.sentences
     return _extended(builder, "sentences", base, recipe, changes / STALE_SENTENCES, counts)
+
+
+def _update_spread(builder: Builder, before: RetrieverDescription, now: RetrieverDescription) -> float:
+    """The unit of the vectors' scores, measured again where they changed and it matters."""
+    if now.index == before.index or now.norm != "spread" or now.checks is None:
+        return before.spread
+    index, model = builder.out / str(now.index), builder.out / str(now.query or now.model)
+    return measure_spread(builder, builder.out / now.checks, index, model) or before.spread
 
 
 def _extended(
