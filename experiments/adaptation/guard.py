@@ -6,6 +6,10 @@ Reads what `builds.py` wrote: for every build, each system that its check compar
 the check would take it, and its true difference on judged questions, with the fusion that a build uses for both. The
 guard is right where it takes what is better and leaves what is worse. Written: `guard.md` (tables) and `guard.svg`
 (predicted and true differences).
+
+Builds of earlier versions took encoders that were trained on the corpus unless they did harm, and those trained on a
+user's questions only where they were better beyond chance. --present decides these comparisons anew by the rules of
+today, as far as a row tells: whether one kind of question loses beyond chance is not in it.
 """
 
 from __future__ import annotations
@@ -13,14 +17,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from liebig.builder.check import shown
-from liebig.builder.judge import Difference
+from liebig.builder.judge import LABELS, Difference
+from liebig.builder.questions import OWN
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
 
 POINT = 0.01  # true differences below this are not worth a dispute
@@ -35,6 +40,20 @@ class Comparison:
     taken: bool
     predicted: Difference
     true: Difference
+
+    @property
+    def by_present_rules(self) -> Comparison:
+        """The same comparison as a build decides it today."""
+        if self.system.startswith(f"BM25 + {LABELS['trained']}"):
+            return replace(self, taken=self.predicted.sure)
+        if self.system == f"BM25 + {LABELS[OWN]} and its sentences":
+            return replace(self, taken=self.predicted.high >= 0)
+        return self
+
+    @property
+    def between_hybrids(self) -> bool:
+        """Whether both systems have BM25 and vectors."""
+        return self.system.startswith("BM25 + ")
 
     @property
     def agrees(self) -> bool:
@@ -56,12 +75,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("builds", nargs="+", type=Path, help="files written by builds.py")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--present", action="store_true", help="decide by the rules of today")
     given = parser.parse_args()
     rows = [
         json.loads(line) for file in given.builds for line in file.read_text(encoding="utf-8").splitlines()
     ]
     given.out.mkdir(parents=True, exist_ok=True)
     compared = [one for row in rows for one in comparisons(row)]
+    compared = [one.by_present_rules for one in compared] if given.present else compared
     text = table(compared, rows)
     (given.out / "guard.md").write_text(text, encoding="utf-8")
     write_svg(given.out / "guard.svg", figure(compared))
@@ -82,6 +103,7 @@ def comparisons(row: Mapping[str, Any]) -> list[Comparison]:
 def summary(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Agreement over comparisons that count, costs, and what the choices are worth."""
     counted = [one for one in compared if one.counts]
+    hybrids = [one for one in counted if one.between_hybrids]
     kept = [one for one in compared if one.taken]
     gains = [build["gain"] for build in builds]
     short = [max(build["systems"].values()) - build["value"] for build in builds]
@@ -89,6 +111,8 @@ def summary(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]])
         "comparisons": len(compared),
         "beyond_a_point": len(counted),
         "agreement": float(np.mean([one.agrees for one in counted])) if counted else float("nan"),
+        "hybrids": len(hybrids),
+        "agreement_of_hybrids": float(np.mean([one.agrees for one in hybrids])) if hybrids else float("nan"),
         "mean_cost": float(np.mean([one.cost for one in counted])) if counted else 0.0,
         "worst_cost": max((one.cost for one in counted), default=0.0),
         "taken": len(kept),
@@ -106,7 +130,8 @@ def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -
         f"The guard agrees with judged questions in {told['agreement']:.0%} of the {told['beyond_a_point']} "
         f"comparisons whose true difference exceeds one point (of {told['comparisons']}). A wrong decision costs "
         f"{told['mean_cost']:.4f} nDCG@10 on average over them, {told['worst_cost']:.4f} at worst. Of {told['taken']} "
-        f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid.",
+        f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid. Between hybrids "
+        f"it agrees in {told['agreement_of_hybrids']:.0%} of {told['hybrids']}.",
         "",
         f"What the {len(builds)} builds chose gains {told['gain_over_baseline']:+.4f} over the untrained hybrid on "
         f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} below the best system.",

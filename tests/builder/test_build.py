@@ -15,8 +15,8 @@ from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceErro
 from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
-from liebig.builder.judge import Judge
-from liebig.builder.questions import bare, read as read_questions
+from liebig.builder.questions import OWN, Question, bare, read as read_questions
+from liebig.builder.spread import unit_of
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
@@ -24,6 +24,7 @@ from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
+from liebig.search.systems import SPREAD_TIMES
 from liebig.train.log import read_log
 from liebig.train.stopping import FEW
 from tests.worlds import books
@@ -119,7 +120,7 @@ def unit_on_index(out):
     system = Retriever.from_folder(out).current.systems()["dense"]
     hits = system.search([Query(str(n), question.text) for n, question in enumerate(questions)], 10)
     assert description.norm == "spread"
-    return Judge(questions).unit(hits)
+    return unit_of(questions, hits)
 
 
 def test_the_unit_of_scores_is_that_of_the_whole_index(made, tmp_path):
@@ -128,6 +129,19 @@ def test_the_unit_of_scores_is_that_of_the_whole_index(made, tmp_path):
     assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)  # batches round otherwise
     pool = check.read(out / read(out).checks)["spread"]
     assert read(out).spread != pytest.approx(pool, rel=1e-3)
+
+
+def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_yours():
+    def hits(difference):
+        return [("a", 1.0), *((str(rank), 1 - difference) for rank in range(9))]
+
+    lists = [hits(difference) for difference in (0.1, 0.2, 0.6, 0.4)]
+    made_up = [Question("q", ("a",), kind) for kind in ("title", "title", "title", "keywords")]
+    yours = [Question("q", ("a",), OWN) for _ in lists]
+    times = SPREAD_TIMES
+    assert unit_of(made_up, lists) == pytest.approx(times * (0.2 + 0.4) / 2)
+    assert unit_of(yours, lists) == pytest.approx(times * (0.1 + 0.2 + 0.6 + 0.4) / 4)
+    assert unit_of([], []) == 1.0
 
 
 def test_an_update_measures_the_unit_of_scores_again(made, tmp_path):

@@ -274,12 +274,8 @@ class Judge:
                 assert_never(choice.system)
 
     def spread(self, encoder: str) -> float:
-        """The unit of an encoder's scores on the pool."""
-        return self.unit(self.hits[encoder])
-
-    def unit(self, lists: Sequence[Hits]) -> float:
-        """The unit of the scores of hits for all questions, every kind of question with the same weight."""
-        found = self.mean(np.array([spread_at(hits) for hits in lists]), self.every) if lists else 0.0
+        """The unit of an encoder's scores on the pool, every kind of question with the same weight."""
+        found = self.mean(np.array([spread_at(hits) for hits in self.hits[encoder]]), self.every)
         return found if found > 0 else 1.0
 
     def measure(self, answers: Iterable[Hits]) -> Values:
