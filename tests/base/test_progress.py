@@ -213,7 +213,8 @@ def test_numbers_are_short():
         (1, "queries", "1 query"),
         (1, "batches", "1 batch"),
         (1, "MB", "1 MB"),
+        (0.16, "MB", "0.2 MB"),
     ],
 )
-def test_one_is_singular(count: int, units: str, words: str) -> None:
+def test_one_is_singular(count: float, units: str, words: str) -> None:
     assert counted(count, units) == words

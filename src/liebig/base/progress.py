@@ -134,8 +134,8 @@ class Progress:
         return self.label if self._whole is None else f"{self._whole.place} {self.label}".strip()
 
     def _state(self) -> str:
-        done = f"{self._done:,.0f}/" if self.total else ""
-        count = done + counted(round(self.total or self._done), self.unit)
+        done = f"{_plain(self._done)}/" if self.total else ""
+        count = done + counted(self.total or self._done, self.unit)
         elapsed = time.monotonic() - self._began
         rate = (self._done - self._start) / elapsed if elapsed > 0 else 0.0
         return f"{count}, {quantity(rate)}/s" + (f", {self._note}" if self._note else "")
@@ -292,10 +292,15 @@ def track(items: Iterable[T], label: str, total: float | None = None, unit: str 
             bar.advance()
 
 
-def counted(count: int, units: str) -> str:
+def _plain(value: float) -> str:
+    """A whole number, or a small one with a digit behind the point."""
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.1f}"
+
+
+def counted(count: float, units: str) -> str:
     """`1 query`, `12,042 queries`: a number with its units, which are given in the plural."""
     one = re.sub("ies$", "y", re.sub("(?<=ch)es$", "", units)).removesuffix("s")
-    return f"{count:,} {one if count == 1 else units}"
+    return f"{_plain(count)} {one if count == 1 else units}"
 
 
 def quantity(value: float) -> str:

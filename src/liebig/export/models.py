@@ -172,6 +172,11 @@ def _data(target: Target) -> str:
         return "Not recorded: this is a model's folder without the corpus it was trained on.\n"
     collection = Collection(target.folder / target.description.collection)
     documents, passages = collection.count("documents"), collection.count("passages")
+    if _asked(target):
+        return (
+            f"The corpus has {counted(documents, 'documents')} in {counted(passages, 'passages')}. The encoder was "
+            "trained on judged questions about it. What the starting encoder had read is said in its own card.\n"
+        )
     trained = "was trained on" if _trained(target) else "has not been trained on"
     return (
         f"The corpus has {counted(documents, 'documents')} in {counted(passages, 'passages')}. "
@@ -181,10 +186,26 @@ def _data(target: Target) -> str:
 
 
 def _recipe(target: Target) -> str:
+    if _asked(target):
+        finetuned = _settings(workspace.read_manifest(target.folder / WORK / "finetuned").recipe)
+        return (
+            f"`liebig finetune` with\n\n```json\n{json.dumps(finetuned, indent=2, ensure_ascii=False)}\n```\n"
+        )
     recipe = _trained(target)
     if recipe is None:
         return "The encoder was not trained further: no training on this corpus is recorded.\n"
     return f"`liebig pretrain` with\n\n```json\n{json.dumps(recipe, indent=2, ensure_ascii=False)}\n```\n"
+
+
+def _asked(target: Target) -> bool:
+    """Whether the model in use is the one that a build trained on the user's own questions."""
+    name = "model.safetensors"
+    try:
+        ours = workspace.read_manifest(target.model).outputs.get(name)
+        made = workspace.read_manifest(target.folder / WORK / "finetuned-whole").outputs.get(f"model/{name}")
+    except LiebigError:
+        return False
+    return ours is not None and ours == made
 
 
 def _trained(target: Target) -> dict[str, Any] | None:
