@@ -358,10 +358,12 @@ def _table(checks: Mapping[str, Any]) -> list[str]:
     rows = checks["rows"]
     of_kinds = list(rows[0].get("kinds", {}))
     width = max(len(row["name"]) for row in rows)
+    head = "  ".join(f"{kind:>9}" for kind in of_kinds) if len(of_kinds) > 1 else ""
     lines = []
-    if len(of_kinds) > 1:
-        head = "  ".join(f"{kind:>9}" for kind in of_kinds)
-        lines.append(f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}")
+    if "per_second" in rows[0]:  # folders of earlier versions have fewer columns
+        lines.append(
+            f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}".rstrip()
+        )
     for row in rows:
         line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
         if "difference" in row:

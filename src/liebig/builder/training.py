@@ -61,8 +61,8 @@ DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are div
 DISTILL_QUERY = 64  # tokens of a query at most
 
 LEFT_OUT = (
-    "training: left out, because without questions of your own it did harm on some corpora and good on others; "
-    "--questions FILE decides and trains, --minutes N trains on the corpus alone"
+    "training on the documents: left out, because it did good on some corpora and harm on others; "
+    f"{user_questions.TRAINABLE} or more judged --questions train and decide, --minutes N trains on the documents alone"
 )
 SHARES = (0.5, 1.0)  # how far the student goes from its start to what training made of it: the check decides
 
@@ -255,6 +255,10 @@ def train_on_corpus(
         if config.limit > 0:
             builder.say(LEFT_OUT)
         return None
+    if config.minutes is None and config.model is None and _judged(fields) < user_questions.TRAINABLE:
+        builder.say(LEFT_OUT)  # the bundled encoder retrieves already
+        builder.whole.drop("train")
+        return None
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
     traits = Start.of(start)
@@ -358,6 +362,7 @@ def train_on_questions(
             f"training on your questions: skipped, {judged} judged ones are too few "
             f"({user_questions.TRAINABLE} are enough)"
         )
+        builder.whole.drop("own")
         return None
 
     def trained(name: str, **without: int) -> Path:
