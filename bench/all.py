@@ -20,9 +20,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from page import read_table, write_table
+
 ROOT = Path(__file__).resolve().parent
 README = ROOT / "README.md"
-BEGIN, END = "<!-- written by bench/all.py -->", "<!-- end of what bench/all.py wrote -->"
 HEAD = "| command | peer | ratio | goal | machine | bound |\n| --- | --- | ---: | ---: | --- | --- |\n"
 
 
@@ -196,7 +197,7 @@ def main() -> None:
             continue
         rows[benchmark.command] = row(benchmark, ratio)
         print(f"{benchmark.command}: ratio {ratio:.2f}, goal {benchmark.goal:g}", flush=True)
-    README.write_text(with_rows(README.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    write_table(README, "bench/all.py", with_rows(read_table(README, "bench/all.py"), rows))
     sys.exit(failed)
 
 
@@ -261,13 +262,10 @@ def machine(gpu: bool) -> str:
     return " ".join((platform.machine(), *present))
 
 
-def with_rows(text: str, rows: dict[str, str]) -> str:
-    """The page with these rows in its table; other rows stay, in the order of `BENCHMARKS`."""
-    before, rest = text.split(BEGIN)
-    old, after = rest.split(END)
-    lines = {line.split("`")[1]: line for line in old.splitlines() if line.startswith("| `")} | rows
-    ordered = [lines[b.command] for b in BENCHMARKS if b.command in lines]
-    return f"{before}{BEGIN}\n\n{HEAD}{chr(10).join(ordered)}\n\n{END}{after}"
+def with_rows(table: str, rows: dict[str, str]) -> str:
+    """The table with these rows in it; other rows stay, in the order of `BENCHMARKS`."""
+    lines = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | rows
+    return HEAD + "\n".join(lines[b.command] for b in BENCHMARKS if b.command in lines)
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ from typing import Any
 
 import numpy as np
 
+from page import write_table
 from prepare import family, processor
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "growth.json"
 PAGE = ROOT / "docs" / "scaling.md"
 IMAGES = ROOT / "docs" / "images"
-BEGIN, END = "<!-- written by bench/growth.py -->", "<!-- end of what bench/growth.py wrote -->"
 Work = Callable[[], object]
 Point = dict[str, float]
 
@@ -109,9 +109,7 @@ def main() -> None:
                     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     results = recorded()
     draw_figures(results)
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    write_table(PAGE, "bench/growth.py", table(results))
 
 
 def measure(curve: Curve, size: int, args: argparse.Namespace) -> Point:
