@@ -110,7 +110,8 @@ BENCHMARKS = (
         ("sentence_transformers", "onnxruntime", "openvino"),
         "torch fp32 at its best batch size; ONNX Runtime and OpenVINO, fp32 and int8, run the same graphs beside it, "
         "because the peer's own export needs optimum, which does not go with current transformers",
-        "matrix products: without VNNI an int8 product is at most twice as fast as fp32 (LABNOTES)",
+        "matrix products: fp32 alone is about 1.35, the rest is an int8 export; our own int8 forward is faster and "
+        "loses .004 to .008 nDCG@10 (LABNOTES)",
     ),
     Benchmark(
         "evaluate",
