@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from transformers.activations import GELUActivation
 
 from liebig.model.attention import attend_qkv
 from liebig.model.kernels import plain
@@ -87,6 +86,10 @@ def lean_form(family: str, layer: Any) -> Lean | None:
         activation = feed.activation
     else:
         return None
+    from transformers.activations import (
+        GELUActivation,
+    )  # loaded already where there is a layer; else it takes seconds
+
     known = isinstance(activation, GELUActivation) and activation.act is nn.functional.gelu
     plainly = known and all(type(one) is nn.Linear for one in products)
     return form if plainly and not any(map(hooked, (layer, *products))) else None
