@@ -126,12 +126,13 @@ def summary(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]])
 def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -> str:
     """The result, then every build and every comparison."""
     told = summary(compared, builds)
+    agreement = f" Between hybrids it agrees in {told['agreement_of_hybrids']:.0%} of {told['hybrids']}."
+    between = agreement if told["hybrids"] else ""
     rows = [
         f"The guard agrees with judged questions in {told['agreement']:.0%} of the {told['beyond_a_point']} "
         f"comparisons whose true difference exceeds one point (of {told['comparisons']}). A wrong decision costs "
         f"{told['mean_cost']:.4f} nDCG@10 on average over them, {told['worst_cost']:.4f} at worst. Of {told['taken']} "
-        f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid. Between hybrids "
-        f"it agrees in {told['agreement_of_hybrids']:.0%} of {told['hybrids']}.",
+        f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid.{between}",
         "",
         f"What the {len(builds)} builds chose gains {told['gain_over_baseline']:+.4f} over the untrained hybrid on "
         f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} below the best system.",

@@ -66,3 +66,17 @@ def test_a_wrong_choice_costs_what_it_loses(taken, true, agrees, counts, cost):
     comparison = runpy.run_path(str(GUARD))["Comparison"]
     one = comparison("c", "s", taken, Difference(0.0, 0.0, 0.0, 1.0), Difference(true, 0.0, 0.0, 1.0))
     assert (one.agrees, one.counts, one.cost) == (agrees, counts, cost)
+
+
+@pytest.mark.parametrize(
+    ("system", "predicted", "before", "now"),
+    [("BM25 + encoder after training and its sentences", Difference(0.0, -0.01, 0.01, 0.9), True, False),
+     ("BM25 + encoder after training", Difference(0.02, 0.01, 0.03, 0.001), False, True),
+     ("BM25 + encoder trained on your questions and its sentences", Difference(-0.01, -0.03, 0.01, 0.4), False, True),
+     ("BM25 + encoder trained on your questions and its sentences", Difference(-0.02, -0.03, -0.01, 0.01), True, False),
+     ("BM25", Difference(0.02, 0.01, 0.03, 0.001), True, True)],
+)  # fmt: skip
+def test_older_builds_are_decided_by_the_rules_of_today(system, predicted, before, now):
+    comparison = runpy.run_path(str(GUARD))["Comparison"]
+    one = comparison("c", system, before, predicted, Difference(0.0, 0.0, 0.0, 1.0))
+    assert one.by_present_rules.taken == now
