@@ -1,8 +1,9 @@
 """GPU minutes of what is left for claims, from counted work and rates seen on one H200; a plan, not a measurement.
 
 A token of training takes six FLOP per parameter of the layers it passes, and as many at masked positions for the
-vocabulary; a token that is only encoded takes a third. `USEFUL` is what narrow models reached in `bench/README.md`
-(.31 of 790 TFLOP/s at 6 x 384); rows of fine-tuning are smaller and reach less.
+vocabulary; a token that is only encoded takes a third. `USEFUL` lies between what a Condenser step of 6 x 384 reached
+in `bench/README.md` (.31 of 781 TFLOP/s) and liebig-small's masked words in `experiments/encoders` (1,045 M tokens of
+78 MFLOP in 4.6 minutes, 295 TFLOP/s). Rows of fine-tuning are smaller; `USEFUL_TUNING` is a guess.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ladder import BM25, Row, Runs
 from pretrained import ARMS, START, Places, before, chain, parts
 from tuned import LONG, NEGATIVES, TEXTS, Job
 
-LAYERS, WIDTH, VOCABULARY, MASKED = 12, 384, 16_384, 0.2
-USEFUL, USEFUL_TUNING = 245e12, 120e12
+LAYERS, WIDTH, VOCABULARY, MASKED = 12, 384, 30_528, 0.2
+USEFUL, USEFUL_TUNING = 260e12, 120e12
 BEGIN_PRETRAINING, BEGIN_TUNING = 20.0, 0.5  # seconds: imports, stores, compilation; resetting weights
 QUESTION, PASSAGE = 18, 130  # tokens
 PASSAGES = {"wiki": 52_067, "medquad": 15_809, "scifact": 5_183}

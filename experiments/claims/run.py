@@ -168,7 +168,7 @@ def believe(given: argparse.Namespace) -> None:
     import json
 
     from liebig.base.config import inputs, recorded, resolved
-    from liebig.base.workspace import INTENT, digest
+    from liebig.base.workspace import INTENT, LOCK, digest
 
     item = planned(given)["start"]
     config = resolved(item.config)
@@ -184,6 +184,7 @@ def believe(given: argparse.Namespace) -> None:
         "inputs": {k: digest(p) for k, p in inputs(config).items()},
     }
     left.write_text(json.dumps(intent))
+    (left.parent / LOCK).touch()
 
 
 def limited(command: Sequence[str], minutes: float) -> int:

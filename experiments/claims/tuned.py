@@ -279,18 +279,20 @@ class Worker:
         )  # fmt: skip
         shutil.rmtree(self.folder)
         encoder.eval()
-        found = {name: self._judged(encoder, job.set, splits[name]) for name in ("dev", "test")}
+        found = {name: judged(encoder, job.set, splits[name]) for name in ("dev", "test")}
         scores = splits["dev"].scores
-        dev = float(found["dev"].mean()) if scores is None else spearman(found["dev"][:, 0], scores)
-        return Done({job.set: found["test"]}, dev, {})
+        dev = found["dev"].mean() if scores is None else np.nan_to_num(spearman(found["dev"][:, 0], scores))
+        return Done({job.set: found["test"]}, float(dev), {})
 
-    def _judged(self, encoder: Encoder, name: str, split: TextTuples) -> Values:
-        """Of sections whether each is right; of STS-b the cosines, from 0 to 1."""
-        vectors = [encoder.encode_rows(texts) for texts in split.texts]
-        if name == "stsb":
-            return (cosine(vectors[0], vectors[1])[:, None].astype(np.float64) + 1) / 2
-        near, far = (np.linalg.norm(vectors[0].astype(np.float64) - other, axis=1) for other in vectors[1:])
-        return triplet_accuracy(near, far)[:, None].astype(np.float64)
+
+def judged(encoder: Encoder, name: str, split: TextTuples) -> Values:
+    """Of sections whether each is right; of STS-b the place of each pair's cosine among all, which is kept exactly."""
+    vectors = [encoder.encode_rows(texts) for texts in split.texts]
+    if name == "stsb":
+        near = cosine(vectors[0], vectors[1])
+        return np.unique(near, return_inverse=True)[1][:, None] / len(near)
+    near, far = (np.linalg.norm(vectors[0].astype(np.float64) - other, axis=1) for other in vectors[1:])
+    return triplet_accuracy(near, far)[:, None].astype(np.float64)
 
 
 def seated(bench: Bench, start: Start) -> Bench:

@@ -111,7 +111,8 @@ def correlations(
     """The difference of two correlations, means over seeds."""
 
     def of(values: Values, pairs: NDArray[np.int64], seeds: NDArray[np.int64]) -> float:
-        return float(np.mean([spearman(values[seed, pairs], scores[pairs]) for seed in seeds]))
+        found = [spearman(values[seed, pairs], scores[pairs]) for seed in seeds]
+        return float(np.mean(np.nan_to_num(found)))  # not a number where all vectors are one
 
     draw, n = np.random.default_rng(0), len(scores)
     drawn = []
@@ -203,7 +204,7 @@ def check_rows(claim: Claim, found: Sequence[Line]) -> Iterator[str]:
             )
 
 
-def level_rows(ladder: Ladder, runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
+def level_rows(runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
     """Every run that is there: its job, the test, the questions, and the means of its measures."""
     for path in sorted((runs.runs.out / "results").glob("*.json")):
         job = Job.of(json.loads(path.read_text(encoding="utf-8"))["job"])
@@ -214,7 +215,7 @@ def level_rows(ladder: Ladder, runs: Measured) -> Iterator[tuple[Job, str, int, 
 def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -> list[Series]:
     """Lines of the two figures: the measure over tokens (all labels), or over labels (the ladder's rung)."""
     points: dict[str, dict[float, list[float]]] = {}
-    for job, name, _, means in level_rows(ladder, runs):
+    for job, name, _, means in level_rows(runs):
         row = described(job)
         if name != test or row.method != "random" or job not in runs.runs.jobs(row) or row.arm not in ARMS:
             continue
@@ -324,16 +325,16 @@ def as_table(rows: Sequence[str]) -> str:
 
 
 def table(runs: Runs) -> Iterator[str]:
-    """Every run's means, for a look before there are verdicts."""
-    read = Measured(runs, runs.out)
-    yield "| model | set | labels | method | settings | seed | test | means |"
-    yield "| --- | --- | ---: | --- | --- | ---: | --- | --- |"
-    for job, test, questions, means in level_rows(runs.ladder, read):
-        values = ", ".join(
-            f"{name} {value:.4f}"
-            for name, value in zip(measures(job.set, job.method), means)
-            if name != "Spearman"
-        )
-        settings = f"{job.pooling} {job.lr:g}"
-        what = f"| {job.model} | {job.set} | {job.labels} | {job.method} | {settings} | {job.seed} |"
-        yield f"{what} {test} ({questions}) | {values} |"
+    """The rows that are there, means over seeds, for a look before there are verdicts; trials are left out."""
+    found: dict[tuple[Row, str], list[list[float]]] = {}
+    for job, test, _, means in level_rows(Measured(runs, runs.out)):
+        row = described(job)
+        if job in runs.jobs(row):
+            found.setdefault((row, test), []).append(means)
+    yield "| row | test | labels | settings | seeds | means |"
+    yield "| --- | --- | ---: | --- | ---: | --- |"
+    for (row, test), means in sorted(found.items()):
+        pooling, lr = runs.chosen(row) or ("", 0.0)
+        names = measures(row.set, row.method)
+        values = ", ".join(f"{n} {v:.4f}" for n, v in zip(names, np.mean(means, axis=0)) if n != "Spearman")
+        yield f"| {row} | {test} | {row.labels} | {pooling} {lr:g} | {len(means)} | {values} |"

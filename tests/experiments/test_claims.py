@@ -66,12 +66,11 @@ def test_a_stopped_run_comes_back_from_its_pieces(tmp_path):
     assert (tmp_path / "back.partial" / ".lock").exists()
     one, two = before.tensors["objective"], after.tensors["objective"]
     assert torch.equal(two["in"], two["out"])
-    # fp16 keeps 11 bits, 127ths of a row's largest are off by half of one, 254 steps of 32 octaves by 4.5 %.
+    # fp16 keeps 11 bits; 254 steps of 32 octaves are off by 4.5 % at the most.
     torch.testing.assert_close(two["in"], one["in"], rtol=2**-11, atol=1e-7)
     moments, kept = before.tensors["optimiser"], after.tensors["optimiser"]
     assert torch.equal(kept["0.step"], moments["0.step"])
-    largest = moments["0.exp_avg"].abs().amax(dim=1, keepdim=True)
-    assert ((kept["0.exp_avg"] - moments["0.exp_avg"]).abs() <= largest / 253).all()
+    assert torch.equal(kept["0.exp_avg"], torch.zeros(40, 8)), "it is left out"
     torch.testing.assert_close(
         kept["0.exp_avg_sq"].sqrt(), moments["0.exp_avg_sq"].sqrt(), rtol=0.046, atol=1e-14
     )
@@ -191,6 +190,26 @@ def test_a_verdict_follows_from_the_interval_and_the_margin(tmp_path, sign, gain
     assert verdicts.verdict(found.claims[0], lines) == said
 
 
+def test_correlations_are_compared_over_pairs_and_seeds(monkeypatch):
+    import verdicts
+
+    monkeypatch.setattr(verdicts, "DRAWS", 100)
+    scores = np.linspace(0, 1, 80).astype(np.float32)
+    right, none = np.tile(scores, (2, 1)), np.zeros((2, 80))
+    difference, p, means = verdicts.correlations(right, none, scores)
+    assert means == pytest.approx((1, 0))
+    assert difference["low"] > 0.9
+    assert p <= 0.05
+    assert verdicts.correlations(none, none, scores)[0]["mean"] == 0
+
+
+def test_a_training_is_told_to_stop_when_its_minutes_are_over():
+    import run
+
+    assert run.limited([sys.executable, "-c", "pass"], 1) == 0
+    assert run.limited([sys.executable, "-c", "import time; time.sleep(60)"], 0.005) != 0
+
+
 def test_a_claim_whose_runs_are_missing_is_undecided(tmp_path, capsys):
     import ladder
     import verdicts
@@ -281,4 +300,6 @@ def test_from_a_start_to_the_page_on_a_tiny_case(tmp_path, monkeypatch, capsys):
     assert [line.seeds for line in made["1"]] == [1, 2, 2]
     assert (tmp_path / "claims.html").read_text().count("<svg") == 1
     assert "It helps" in capsys.readouterr().out
-    assert any("scifact (4)" in line for line in verdicts.table(runs))
+    assert any(
+        line.startswith("| condenser@30M | scifact | 4 | cls 0.001 | 2 |") for line in verdicts.table(runs)
+    )
