@@ -218,8 +218,12 @@ class Runs:
     def open(self, rows: Sequence[Row], there: Collection[str], failed: Collection[str]) -> list[str]:
         """Jobs that could begin now: their models are there and their results are not."""
         wanted = dict.fromkeys(self.needed(rows))
-        ready = (job for job in wanted if job.model in there and not self.done(job))
-        return [str(job) for job in ready if str(job) not in failed]
+        waiting = {job for job in wanted if not self.done(job) and str(job) not in failed}
+        return [
+            str(job)
+            for job in wanted
+            if job in waiting and job.model in there and waiting.isdisjoint(earlier(job))
+        ]
 
     def models(self, rows: Sequence[Row], rungs: Mapping[str, float]) -> list[str]:
         """The models that rows need, each after what it is trained from."""
@@ -237,6 +241,20 @@ class Runs:
             for name in chain(f"{r.method.partition(':')[2]}@{r.rung}-1", rungs)
         ]
         return list(dict.fromkeys((*names, *miners)))
+
+
+def earlier(job: Job) -> list[Job]:
+    """Runs that leave what a job would otherwise make for itself: weights, or a teacher's scores."""
+    if job.method == "soft":
+        return [replace(job, seed=1)] if job.seed > 1 else []
+    methods = {"mined": ("random",), "entropy": ("random",), "neighbours": ("random", "mined")}.get(
+        job.method, ()
+    )
+    first = [replace(job, method=method) for method in methods]
+    if job.method.startswith("mined-by:"):
+        _, model, pooling, lr = job.method.split(":")
+        first.append(replace(job, model=model, method="random", pooling=pooling, lr=float(lr)))
+    return first
 
 
 def described(job: Job) -> Row:

@@ -204,7 +204,7 @@ def pretrain(given: argparse.Namespace) -> None:
     names = list(given.models) or runs.models(runs.ladder.rows(given.claims), places.rungs)
     names = [name for one in names for name in chain_of(one, places)]
     names = [name for name in dict.fromkeys(names) if not (places.model(name) / "config.json").exists()]
-    end, lock, taken = time.monotonic() + 60 * given.minutes, Lock(), set[str]()
+    end, lock, taken, running = time.monotonic() + 60 * given.minutes, Lock(), set[str](), set[str]()
 
     def next_one() -> str | None:
         """The first whose start is there; nothing while it is still being made."""
@@ -214,6 +214,7 @@ def pretrain(given: argparse.Namespace) -> None:
             for name in names:
                 if name not in taken and (places.model(before(name, places.rungs)) / "config.json").exists():
                     taken.add(name)
+                    running.add(name)
                     return name
             return None
 
@@ -221,11 +222,14 @@ def pretrain(given: argparse.Namespace) -> None:
         while (left := end - time.monotonic()) > 5 and len(taken) < len(names):
             name = next_one()
             if name is None:
+                if not running:  # what the others begin with failed
+                    return
                 time.sleep(1)
                 continue
             began = time.monotonic()
             words = [sys.executable, __file__, "arm", *given.words, "--models", name]
             code = limited(words, left / 60)
+            running.discard(name)
             print(
                 f"{name}: {'done' if code == 0 else f'left with {code}'}, {time.monotonic() - began:.0f} s",
                 flush=True,

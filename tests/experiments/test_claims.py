@@ -161,6 +161,18 @@ def test_settings_are_chosen_on_dev_before_other_seeds_begin(tmp_path):
     assert runs.models(rows, {"30M": 1.0}) == ["crops@30M-1", "mlm@30M-1"]
 
 
+def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
+    import ladder
+
+    found = ladder.read(little(tmp_path, "crops/mined > crops | scifact | all | RR@10"))
+    runs, rows = ladder.Runs(tmp_path, found), found.rows(["1"])
+    for job in runs.trials(rows[0])[1:]:
+        result(runs, job, np.zeros((5, 3)), 0.1)
+    result(runs, runs.trials(rows[0])[0], np.zeros((5, 3)), 0.2)
+    ready = runs.open(rows, {"crops@30M-1"}, ())
+    assert [line.split(" ")[3::3] for line in ready] == [["mined", "1"], ["random", "2"]]
+
+
 @pytest.mark.parametrize(
     ("sign", "gain", "said"),
     [
