@@ -1,6 +1,6 @@
 """From a model and a collection to measures, against sentence-transformers' InformationRetrievalEvaluator, in one run.
 
-    python bench/evaluate.py --data DATA --passages 100 --queries 10      a part of SciFact on a CPU, in CPU time
+    python bench/evaluate.py --data DATA --passages 800 --queries 100     a part of SciFact on a CPU, in CPU time
     python bench/evaluate.py --data DATA --gpu --model FOLDER --wiki 100000      all of it among wiki passages
 
 Both sides get the same model folder and the same BEIR folder: reading files, loading the model, encoding, searching and
