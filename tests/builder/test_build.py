@@ -155,6 +155,18 @@ def test_an_update_measures_the_unit_of_scores_again(made, tmp_path):
     assert read(out).spread != pytest.approx(before, rel=1e-3)
 
 
+def test_an_update_refuses_damaged_questions_and_changes_nothing(made, tmp_path):
+    source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
+    made(source, out, model=None)
+    before = read(out)
+    questions = out / before.checks / "questions.jsonl"
+    questions.write_bytes(questions.read_bytes()[:-9])
+    write_documents(source, ["quince"])
+    with pytest.raises(LiebigError, match="questions.jsonl"):
+        refresh(out)
+    assert read(out) == before
+
+
 @pytest.mark.parametrize("system", ["bm25", "dense"])
 def test_an_update_finds_what_a_rebuild_finds(made, tmp_path, system):
     source = write_documents(tmp_path / "source", TOPICS[:6])

@@ -1,40 +1,45 @@
 """The table that bench/all.py writes: rows of a run replace older ones, others stay."""
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def all_benchmarks():
-    spec = importlib.util.spec_from_file_location("bench_all", ROOT / "bench" / "all.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_all"] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module("all")
 
 
-def test_every_benchmark_of_the_table_is_there_and_ends_with_a_ratio():
-    for benchmark in all_benchmarks().BENCHMARKS:
+def test_every_benchmark_of_the_table_is_there_and_ends_with_a_ratio(benchmarks):
+    for benchmark in benchmarks.BENCHMARKS:
         assert "ratio: " in (ROOT / "bench" / f"{benchmark.name}.py").read_text(encoding="utf-8")
 
 
-def test_rows_of_a_run_replace_older_ones_and_others_stay():
-    module = all_benchmarks()
-    first, second = module.BENCHMARKS[:2]
-    page = f"before\n{module.BEGIN}\n{module.END}\nafter\n"
-    page = module.with_rows(page, {b.command: module.row(b, 1.5) for b in (second, first)})
-    again = module.with_rows(page, {second.command: module.row(second, 9.25)})
+def test_rows_of_a_run_replace_older_ones_and_others_stay(benchmarks):
+    first, second = benchmarks.BENCHMARKS[:2]
+    table = benchmarks.with_rows("", {b.command: benchmarks.row(b, 1.5) for b in (second, first)})
+    again = benchmarks.with_rows(table, {second.command: benchmarks.row(second, 9.25)})
     rows = [line for line in again.splitlines() if line.startswith("| `")]
-    assert rows == [module.row(first, 1.5), module.row(second, 9.25)]
-    assert again.startswith("before\n")
-    assert again.endswith("after\n")
+    assert rows == [benchmarks.row(first, 1.5), benchmarks.row(second, 9.25)]
 
 
-def test_a_missing_folder_or_package_is_named():
-    module = all_benchmarks()
-    benchmark = module.Benchmark("bm25", "--data DATA/wiki", 1.0, ("no_such_package",), "")
+def test_a_table_takes_the_place_of_the_last_one_on_its_page(benchmarks, tmp_path):
+    page = importlib.import_module("page")
+    file = tmp_path / "page.md"
+    file.write_text("before\n<!-- written by x.py -->\nold\n<!-- end of what x.py wrote -->\nafter\n")
+    page.write_table(file, "x.py", "new")
+    assert page.read_table(file, "x.py") == "new"
+    assert file.read_text().startswith("before\n")
+    assert file.read_text().endswith("after\n")
+    assert "old" not in file.read_text()
+
+
+def test_a_missing_folder_or_package_is_named(benchmarks):
+    benchmark = benchmarks.Benchmark("bm25", "--data DATA/wiki", 1.0, ("no_such_package",), "")
     assert benchmark.missing({"DATA": None, "MODEL": None}) == "needs --data"
     assert benchmark.missing({"DATA": Path("x"), "MODEL": None}) == "needs the package no_such_package"
     assert benchmark.words({"DATA": Path("x"), "MODEL": None})[-1] == "x/wiki"

@@ -89,7 +89,7 @@ def test_a_question_without_an_answer_is_left_out_of_files_and_collections_alike
         values = {"collections": [run, name], "passages": passages, "data": "answers"}
         task = read_results(run_evaluate(tmp_path / f"out-{name.name}", **values)).tasks[0]
         assert (task.queries, task.measures["Answer@1"].mean) == (1, 1.0)
-        assert "1 questions have no answer to match and are left out." in task.notes
+        assert "Left out, because they have no answer to match: 1 question." in task.notes
 
 
 def test_papers_figures_stand_beside_judgements_of_the_same_number(

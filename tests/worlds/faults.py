@@ -31,7 +31,7 @@ from tests.worlds.smoke import ROOT
 TOPICS = ["barley", "steam", "comet", "violin", "glacier", "harbour"]
 QUESTIONS = ["the origin of the comet", "violin strings"]
 # What answers do not depend on: its damage may go unnoticed, as long as the answers stay the same.
-UNREAD = (workspace.MANIFEST, "README.md", "checks.json", "summary.json")
+UNREAD = (workspace.MANIFEST, "README.md", "checks.json", "questions.jsonl", "summary.json")
 
 
 def write_documents(folder: Path, topics: list[str]) -> Path:
