@@ -123,6 +123,17 @@ def test_the_time_of_a_whole_is_not_said_while_a_phase_is_unknown(clock, capsys)
     assert said == ["[1/3] Read the documents", "[2/2] Train (about 1.0 s left in all)"]
 
 
+def test_an_estimate_that_is_used_up_is_not_said(clock, capsys):
+    said: list[str] = []
+    with Whole(PHASES, said.append, {"read": 5.0, "train": 0.0, "encode": 0.0}.get, ["read"]) as whole:
+        for name in PHASES:
+            whole.begin(name)
+            whole.works()
+            clock.now += 9
+    assert said[0] == "[1/3] Read the documents (about 5.0 s left in all)"
+    assert said[1:] == ["[2/3] Train", "[3/3] Encode all passages"]
+
+
 ON_A_TERMINAL = """
 import sys
 from liebig.base.json_output import without_text

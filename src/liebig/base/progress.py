@@ -237,7 +237,8 @@ class Whole:
             return None
         mine = self._corrected(self._now, self._expected or 0.0) - (time.monotonic() - self._began)
         rest = sum(self._corrected(name, seconds or 0.0) for name, seconds in later)
-        return max(mine, of_this or 0.0, 0.0) + rest
+        seconds = max(mine, of_this or 0.0, 0.0) + rest
+        return seconds if seconds >= 1 else None  # an estimate that is used up says nothing
 
     def _corrected(self, name: str, seconds: float) -> float:
         expected = sum(expected for expected, _ in self._pace)
