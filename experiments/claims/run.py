@@ -193,7 +193,7 @@ def limited(command: Sequence[str], minutes: float) -> int:
     try:
         return process.wait(timeout=60 * minutes)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # not SIGINT, which a process in the background of a script ignores
         process.wait(timeout=LAST_STEP)
         return process.returncode or STOPPED
 
