@@ -7,7 +7,7 @@ difference excludes 0, a paired randomisation test agrees, and no kind of questi
 1. another encoder (trained, taught, a teacher) and the vectors of sentences beside those of passages are taken where
    the *hybrid* with them beats the untrained hybrid, fused alike (`Judge.alike`);
 2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
-   from a corpus repeat its words, which favours BM25;
+   from a corpus repeat its words, which favours BM25.
    Questions made from a text do not see all of it, though: a sentence that answers a question is taken out before it
    is asked. What gained a point on people's questions about other corpora (`trusted`: the bundled encoder with its
    sentences) is therefore taken where these questions show no harm, and is what others then have to beat;
