@@ -51,7 +51,7 @@ def judged(folder: Path, split: str) -> list[Question]:
         query, passage, grade = line.split("\t")[:3]
         if int(grade) > 0 and passage in there:
             relevant.setdefault(query, []).append(passage)
-    return [Question(texts[id], tuple(passages), "judged") for id, passages in relevant.items()]
+    return [Question(texts[id], tuple(passages), OWN) for id, passages in relevant.items()]
 
 
 def labels_of(

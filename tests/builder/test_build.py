@@ -15,8 +15,8 @@ from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceErro
 from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
+from liebig.builder.judge import unit_of
 from liebig.builder.questions import OWN, Question, bare, read as read_questions
-from liebig.builder.spread import unit_of
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES

@@ -318,3 +318,10 @@ def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm(
     assert "does no harm here" in check.judged(same)["why"][0]
     harm = judge(0.3)
     assert harm.choose(harm.every) == Choice(sentences=True).leaned
+
+
+@pytest.mark.parametrize("kind", ["title", OWN])
+def test_the_check_has_the_unit_of_scores_that_the_folder_would_have_on_its_pool(kind):
+    lists = [[("a", 1.0), *((str(rank), 1 - gap) for rank in range(9))] for gap in (0.1, 0.2, 0.6)]
+    judge = Judge([Question("q", ("a",), kind) for _ in lists], {"start": lists})
+    assert judge.spread("start") == judging.unit_of(judge.questions, lists)

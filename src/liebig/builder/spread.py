@@ -5,19 +5,13 @@ nearer to the first, so the unit of the pool would be too large there, and the v
 stage asks the questions of the check again, of the index that will answer, and writes the unit to `spread.json`; builds
 run it after the index is made, updates after it has changed. The questions are those in the folder of the check, which
 stays when `work/` is deleted. Cost: a few hundred questions, encoded and searched once.
-
-In the index, unlike in the pool, a passage has the title or the sentence that a made-up question is, and stands far
-ahead of all others. So of each kind of made-up questions the median counts. On three corpora it was 3, 7 and 17 % above
-the mean of people's questions, the mean 13 to 28 % (`experiments/adaptation`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
@@ -25,10 +19,10 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Query
 from liebig.base.workspace import Folder
 from liebig.builder.check import EncodedOnce, enough
-from liebig.builder.judge import Judge
-from liebig.builder.questions import QUESTIONS, Question, read as read_questions
+from liebig.builder.judge import unit_of
+from liebig.builder.questions import QUESTIONS, read as read_questions
 from liebig.builder.runner import Builder
-from liebig.search.systems import SPREAD_RANK, Hits, spread_at
+from liebig.search.systems import SPREAD_RANK
 
 SPREAD = "spread.json"
 
@@ -48,16 +42,6 @@ def write_spread(config: SpreadConfig, folder: Folder) -> None:
     system = EncodedOnce().system(config.index, config.model)
     hits = system.search(queries, SPREAD_RANK) if queries else []
     folder.write_json(SPREAD, {"spread": unit_of(questions, hits), "questions": len(questions)})
-
-
-def unit_of(questions: Sequence[Question], lists: Sequence[Hits]) -> float:
-    """The unit of scores by the hits of every question, each kind of question with the same weight; 1 without any."""
-    judge = Judge(questions)
-    spreads = np.array([spread_at(hits) for hits in lists])
-    typical = np.mean if judge.real else np.median
-    by_kind = [float(typical(of_kind)) for of_kind in judge.by_kind(spreads, judge.every).values()]
-    found = float(np.mean(by_kind)) if by_kind else 0.0
-    return found if found > 0 else 1.0
 
 
 STAGE = Stage("spread", SpreadConfig, write_spread, part_of="build")
