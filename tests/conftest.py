@@ -26,19 +26,22 @@ settings.load_profile("liebig")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
-SLOW_TO_START = ("tests.worlds.processes", "tests.worlds.docs_pages", "sentence_transformers")
+SLOW_TO_START = (
+    "tests.worlds.processes",
+    "worlds import faults",
+    "sentence_transformers",
+    "tests.worlds.docs_pages",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need the same slow thing come first, so that one worker starts it and the others never.
+    """Files that need the same slow thing come first, thing after thing, so that one worker starts it and no other.
 
     Each worker begins with its part of the list, in this order; one that is done takes over the end of another's part.
     """
-    slow = {
-        path: any(name in path.read_text(encoding="utf-8") for name in SLOW_TO_START)
-        for path in {item.path for item in items}
-    }
-    items.sort(key=lambda item: not slow[item.path])
+    texts = {path: path.read_text(encoding="utf-8") for path in {item.path for item in items}}
+    needed = {path: [name not in text for name in SLOW_TO_START] for path, text in texts.items()}
+    items.sort(key=lambda item: needed[item.path])
 
 
 def pytest_collection_finish() -> None:
@@ -53,6 +56,25 @@ def disk_is_not_waited_for() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def weights_to_come_are_not_drawn() -> Iterator[None]:
+    """A model that is loaded is made without memory first; to draw its weights takes as long as to read them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "torch" in sys.modules:
+            from torch.nn import Embedding, LayerNorm, Linear
+
+            for kind in (Embedding, LayerNorm, Linear):
+                patch.setattr(
+                    kind, "reset_parameters", functools.partialmethod(_reset, kind.reset_parameters)
+                )
+        yield
+
+
+def _reset(module: Any, reset: Any) -> None:
+    if module.weight is None or not module.weight.is_meta:
+        reset(module)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -65,8 +65,8 @@ def test_documents_in_memory_become_a_retriever(tmp_path):
     assert retriever.search("steel", k=1)[0].metadata == {"kind": "metal"}
 
 
-def test_a_temporary_folder_goes_with_the_retriever():
-    retriever = liebig.Retriever.build([TOPICS["barley"]], minutes=0)
+def test_a_temporary_folder_goes_with_the_retriever(small_model):
+    retriever = liebig.Retriever.build([TOPICS["barley"]], minutes=0, model=str(small_model))
     folder = retriever.folder
     assert folder.is_dir()
     del retriever
@@ -84,11 +84,11 @@ def test_what_is_not_a_document_is_one_sentence(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_build_prints_its_check_and_opens_its_retriever(tmp_path):
+def test_a_build_prints_its_check_and_opens_its_retriever(small_model, tmp_path):
     (tmp_path / "in").mkdir()
     for name, text in TOPICS.items():
         (tmp_path / "in" / f"{name}.txt").write_text(text)
-    built = liebig.build(tmp_path / "in", tmp_path / "out", minutes=0)
+    built = liebig.build(tmp_path / "in", tmp_path / "out", minutes=0, model=str(small_model))
     assert len(built.retriever) == len(TOPICS)
     assert f"Retriever in {tmp_path / 'out'}" in repr(built)
     assert "Known-item questions" in repr(built)

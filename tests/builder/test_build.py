@@ -123,9 +123,8 @@ def unit_on_index(out):
     return unit_of(questions, hits)
 
 
-def test_the_unit_of_scores_is_that_of_the_whole_index(made, tmp_path):
-    out = tmp_path / "out"
-    made(write_documents(tmp_path / "source", TOPICS), out, model=None)
+def test_the_unit_of_scores_is_that_of_the_whole_index(built):
+    out, _ = built
     assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)  # batches round otherwise
     pool = check.read(out / read(out).checks)["spread"]
     assert read(out).spread != pytest.approx(pool, rel=1e-3)
@@ -144,26 +143,26 @@ def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_y
     assert unit_of([], []) == 1.0
 
 
-def test_an_update_measures_the_unit_of_scores_again(made, tmp_path):
+def test_an_update_measures_the_unit_of_scores_again(built, tmp_path):
     source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
-    made(source, out, model=None)
+    shutil.copytree(built[0], out)
     before = read(out).spread
     shutil.rmtree(out / "work")  # the questions are in the folder of the check
     write_documents(source, ["quince", "pear", "lamp", "mill", "ferry", "wheel", "tower", "bridge"])
-    refresh(out)
+    refresh(out, source)
     assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)
     assert read(out).spread != pytest.approx(before, rel=1e-3)
 
 
-def test_an_update_refuses_damaged_questions_and_changes_nothing(made, tmp_path):
+def test_an_update_refuses_damaged_questions_and_changes_nothing(built, tmp_path):
     source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
-    made(source, out, model=None)
+    shutil.copytree(built[0], out)
     before = read(out)
     questions = out / before.checks / "questions.jsonl"
     questions.write_bytes(questions.read_bytes()[:-9])
     write_documents(source, ["quince"])
     with pytest.raises(LiebigError, match=r"questions\.jsonl"):
-        refresh(out)
+        refresh(out, source)
     assert read(out) == before
 
 
@@ -370,7 +369,7 @@ def test_a_build_with_the_bundled_encoder_advises_another(made, built, tmp_path)
 def test_training_is_kept_only_where_it_helped(made, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
-    lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
+    lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.002)
     steps = max(line["step"] for line in read_log(tmp_path / "out" / "work" / "trained"))
     assert any(line.startswith("WARNING: only") for line in lines) == (steps < FEW), "said again at the end"
     description = read(tmp_path / "out")
@@ -390,7 +389,7 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
     monkeypatch.setattr(check, "FAIR", fair)
-    made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
+    made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.002)
     work = tmp_path / "out" / "work"
     assert (work / "mean").is_dir() == (fair == 0.0)
     encoded = workspace.read_manifest(work / "pool-trained").recipe["model"]
@@ -437,7 +436,7 @@ def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     monkeypatch.setattr(check, "FAIR", 2.0)  # an encoder that is no retriever yet
     monkeypatch.setattr(training, "FEWEST_TOKENS", 100)
     monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
-    made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.02)
+    made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=0.002)
     asked = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/questions.jsonl").open()}
     rest = {json.loads(line)["text"] for line in (tmp_path / "out/work/questions/pairs/queries.jsonl").open()}
     assert asked

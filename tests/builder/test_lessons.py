@@ -186,7 +186,7 @@ def built(world, tmp_path_factory):
         sources=(str(out / "source.jsonl"),),
         model=str(home / "start"),
         teacher=str(home / "master"),
-        minutes=0.01,
+        minutes=0.002,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "FEWEST", 2)

@@ -149,7 +149,7 @@ def built(world, tmp_path, monkeypatch):
 
 
 def test_a_build_can_train_on_the_rankings_of_its_hybrid(built, tmp_path):
-    built(minutes=0.01)
+    built(minutes=0.002)
     manifest = json.loads((tmp_path / "out" / "work" / "trained" / "manifest.json").read_text())
     assert manifest["recipe"]["objective"]["kind"] == "distill"
     assert (tmp_path / "out" / "work" / "mean" / "model").is_dir()
@@ -198,7 +198,7 @@ def test_training_asks_for_titles_that_several_passages_share(titles, expected):
 
 
 def test_a_build_without_shared_titles_is_not_trained(built, tmp_path):
-    lines = built(own_titles=True, minutes=0.01)
+    lines = built(own_titles=True, minutes=0.002)
     assert any(line.startswith("training: skipped, because most documents are one passage") for line in lines)
     assert not (tmp_path / "out" / "work" / "trained").exists()
     assert Retriever.from_folder(tmp_path / "out").search("violin", 1)

@@ -155,7 +155,7 @@ def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_s
         monkeypatch.setattr(user_questions, name, value)
     source = write_documents(tmp_path / "source")
     file = write_questions(tmp_path / "q.jsonl", source, 24)
-    lines = made(source, tmp_path / "out", questions=str(file), minutes=0.01)
+    lines = made(source, tmp_path / "out", questions=str(file), minutes=0.002)
     work = tmp_path / "out" / "work"
     questions = read_questions(work / "given")
     for part in range(user_questions.PARTS):

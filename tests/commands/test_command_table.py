@@ -67,33 +67,38 @@ HEAVY = {
 }
 
 
-def loaded(*words: str) -> set[str]:
-    """The modules that a process has loaded after `liebig WORDS`."""
+def loaded(*commands: str) -> list[set[str]]:
+    """The modules that a process has loaded after `liebig COMMAND`, for commands that it runs one after another."""
     code = (
-        f"import sys\nfrom liebig.cli import main\nsys.argv = {['liebig', *words]!r}\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
-        "print(*sys.modules, file=sys.stderr)"
+        f"import sys\nfrom liebig.cli import main\nfor command in {commands!r}:\n"
+        "    sys.argv = ['liebig', *command.split()]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        assert not end.code\n"
+        "    print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "liebig" in done.stdout
-    return set(done.stderr.split())
+    assert all(f"liebig {command}".partition(" -")[0] in done.stdout for command in commands)
+    return [set(line.split()) for line in done.stderr.splitlines()]
 
 
 def test_a_list_of_commands_needs_only_the_table():
-    assert loaded("--help") & HEAVY == set()
-    assert loaded("queries", "--help") & HEAVY <= {"pydantic"}  # typer reads the word `queries` with it
+    table, group = loaded("--help", "queries --help")
+    assert table & HEAVY == set()
+    assert group & HEAVY <= {"pydantic"}  # typer reads the word `queries` with it
 
 
 LIGHT = [command.name for command in BUILT_IN if command.panel == PANELS[0]]
 
 
-@pytest.mark.parametrize("command", [*LIGHT, "plan", "doctor"])
-def test_the_help_of_commands_for_everyone_needs_no_torch(command):
-    assert loaded(command, "--help") & {"torch", "transformers", "sentence_transformers"} == set()
+def test_the_help_of_commands_for_everyone_needs_no_torch():
+    commands = [*LIGHT, "plan", "doctor"]
+    modules = loaded(*(f"{command} --help" for command in commands))
+    heavy = {"torch", "transformers", "sentence_transformers"}
+    assert not next((name for name, after in zip(commands, modules, strict=True) if after & heavy), None)
 
 
 def test_the_version_needs_no_help_pages():
-    assert loaded("--version") & {*HEAVY, "rich", "importlib.metadata"} == set()
+    (modules,) = loaded("--version")
+    assert modules & {*HEAVY, "rich", "importlib.metadata"} == set()
 
 
 def config_defaults(module: Any) -> dict[str, Any]:

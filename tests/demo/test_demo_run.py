@@ -16,8 +16,10 @@ from liebig.export.models import card
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import read, write
 from tests.worlds.report_commands import understood_commands
+from tests.worlds.shared import made_once
 
 FEW = "stdlib:heapq,shlex,statistics,bisect"
+MINUTES = 0.002  # a few steps
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,9 +32,16 @@ def bundled(small_model):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    out, said = tmp_path_factory.mktemp("demo") / "demo", []
-    demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
-    return out, said
+    """The folder of a demo, and what it said."""
+
+    def make(folder):
+        folder.mkdir()
+        said = []
+        demo.run(STAGES, folder / "demo", said.append, tell=said.append, source=FEW, minutes=MINUTES)
+        (folder / "said.json").write_text(json.dumps(said))
+
+    folder = made_once(tmp_path_factory, "demo", make)
+    return folder / "demo", json.loads((folder / "said.json").read_text())
 
 
 def pair(mean, adjusted, wins=3, losses=1):
@@ -129,13 +138,13 @@ def test_the_card_of_a_trained_encoder_says_that_it_was_trained(ran, tmp_path):
     target = Target.of(tmp_path / "demo")
     text = card(target, Encoder.load(target.model))
     assert "The encoder was trained on it" in text
-    assert '"minutes": 0.01' in text
+    assert f'"minutes": {MINUTES}' in text
 
 
 def test_a_second_run_makes_nothing_again(ran):
     out, _ = ran
     said = []
-    demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=0.01)
+    demo.run(STAGES, out, said.append, tell=said.append, source=FEW, minutes=MINUTES)
     stages = [line for line in said if line.startswith("[")]
     assert len(stages) == len(demo.LINES)
     assert all(line.endswith("up to date") for line in stages)

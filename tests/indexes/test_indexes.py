@@ -1,6 +1,8 @@
 """One behaviour for every kind of index: exact, FAISS and Milvus find the same, and folders are safe."""
 
+import time
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,6 +46,16 @@ def index_of(out, **values):
     with workspace.stage(out, kind="index", recipe={}, inputs={}, resume=False) as folder:
         run(config, folder)
     return open_index(out)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def milvus_is_asked_more_often():
+    """Its client sleeps for half a second before it asks whether an index is made."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("pymilvus"):
+            clock = SimpleNamespace(**{**vars(time), "sleep": lambda _: time.sleep(0.01)})
+            patch.setattr("pymilvus.client.grpc_handler.time", clock)
+        yield
 
 
 def milvus(**config):

@@ -117,37 +117,28 @@ def test_json_sent_as_a_form_is_told_what_to_do(small):
     assert "Content-Type: application/json" in answer.json()["error"]
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(small):
-    where = urlsplit(small)
-    with socket.create_connection((where.hostname, where.port), timeout=10) as line:
-        head = f"POST /embed HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 100\r\n\r\n"
-        line.sendall(head.encode() + b'{"inp')
-        assert line.recv(65536).startswith(b"HTTP/1.1 408")
-
-
 def connected(address):
     where = urlsplit(address)
     return socket.create_connection((where.hostname, where.port), timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("sent", "answer"), [(b"", b""), (b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"HTTP/1.1 408")]
-)
-def test_headers_that_do_not_arrive_close_the_connection(small, sent, answer):
-    with connected(small) as line:
-        line.sendall(sent)
-        assert line.recv(65536).startswith(answer)
-        assert line.recv(65536) == b""
-
-
-def test_a_connection_that_is_kept_alive_has_the_whole_time_for_its_next_request(small):
-    request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    with connected(small) as line:
-        for _ in range(3):
-            line.sendall(request + b"\r\n")
-            assert line.recv(65536).startswith(b"HTTP/1.1 200")
-        line.sendall(request)
+def test_what_does_not_arrive_is_not_waited_for(small):
+    """Headers, a body, and the next request of a connection that is kept alive: all wait at the same time."""
+    get = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    post = b"POST /embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
+    nothing, headers, body, kept_alive = lines = [connected(small) for _ in range(4)]
+    headers.sendall(get)
+    body.sendall(post + b'{"inp')
+    for _ in range(3):
+        kept_alive.sendall(get + b"\r\n")
+        assert kept_alive.recv(65536).startswith(b"HTTP/1.1 200")
+    kept_alive.sendall(get)  # and has the whole time for it
+    for line in (headers, body, kept_alive):
         assert line.recv(65536).startswith(b"HTTP/1.1 408")
+    assert nothing.recv(65536) == b""
+    assert headers.recv(65536) == b""
+    for line in lines:
+        line.close()
 
 
 def test_headers_without_an_end_are_refused(small):

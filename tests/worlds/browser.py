@@ -25,6 +25,9 @@ new PerformanceObserver((list) => {
   }
 }).observe({type: 'layout-shift', buffered: true});
 """
+FRAMES = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))
+)"""
 LOOK = """() => {
   const content = (name) => document.querySelector(`meta[name=${name}]`)?.content ?? '';
   const shown = [...document.images].filter((image) => image.offsetParent !== null);
@@ -76,7 +79,7 @@ def watch(page: Any) -> None:
 
 def faults(page: Any) -> list[Any]:
     """What Lighthouse would say against a page that has been loaded after `watch`."""
-    page.wait_for_timeout(100)  # an observer hears of a shift one frame later
+    page.evaluate(FRAMES)  # an observer hears of a shift one frame later
     found: list[Any] = page.evaluate(LOOK)
     moved = page.evaluate("window.moved")
     return [*found, *([("moved while loading", moved)] if moved["by"] > MOVED else [])]

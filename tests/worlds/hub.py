@@ -133,7 +133,7 @@ def _hash(content: bytes) -> str:
 def serving(models: Path) -> Iterator[FakeHub]:
     """The hub, while the block runs."""
     hub = FakeHub(models)
-    thread = threading.Thread(target=hub.server.serve_forever)
+    thread = threading.Thread(target=hub.server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield hub
