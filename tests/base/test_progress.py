@@ -123,6 +123,30 @@ def test_the_time_of_a_whole_is_not_said_while_a_phase_is_unknown(clock, capsys)
     assert said == ["[1/3] Read the documents", "[2/2] Train (about 1.0 s left in all)"]
 
 
+def test_a_short_phase_says_nothing_of_the_pace(clock, capsys):
+    said: list[str] = []
+    with Whole(PHASES, said.append, {"read": 0.5, "train": 60.0, "encode": 20.0}.get) as whole:
+        whole.begin("read")
+        whole.works()
+        clock.now += 20  # forty times as slow, because something was compiled
+        whole.begin("train")
+        whole.works()
+    assert said[1] == "[2/3] Train (about 1 min 20 s left in all)"
+
+
+def test_a_bar_that_counts_the_whole_phase_corrects_the_estimate(clock, capsys):
+    expected = {"read": 1000.0, "train": 60.0, "encode": 500.0}
+    with Whole(PHASES, announce, expected.get, ["train"], one_bar=True) as whole:
+        whole.begin("read")
+        with Progress("read", 10, "files") as bar:
+            clock.now += 10
+            bar.advance(1)  # 90 s are left, a tenth of what was expected, and so will be the encoding
+    assert (
+        capsys.readouterr().err.splitlines()[0]
+        == "[1/3] Read the documents: 1/10 files, 0.1/s, 1 min 30 s left, about 3 min 20 s left in all"
+    )
+
+
 def test_an_estimate_that_is_used_up_is_not_said(clock, capsys):
     said: list[str] = []
     with Whole(PHASES, said.append, {"read": 5.0, "train": 0.0, "encode": 0.0}.get, ["read"]) as whole:

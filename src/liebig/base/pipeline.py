@@ -187,7 +187,7 @@ def run(
     by_name = {item.name: item for item in planned}
     lines = {name: words(item) for name, item in by_name.items()}
     fixed = [item.name for item in planned if item.minutes is not None]
-    with Whole(lines, say, lambda name: seconds(by_name[name]), fixed) as whole:
+    with Whole(lines, say, lambda name: seconds(by_name[name]), fixed, one_bar=True) as whole:
         run_within(whole, planned)
 
 

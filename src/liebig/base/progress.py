@@ -13,7 +13,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PLAIN_SECONDS, PLAIN_LONGEST = 5.0, 300.0  # between lines of a log, at first and at last
 NOTEBOOK_SECONDS = 0.5  # between changes of a line in a notebook
+TELLING_SECONDS = 5.0  # a phase expected to be shorter says nothing of how fast the others will be
 
 Volume = Literal["quiet", "normal", "verbose"]
 
@@ -171,7 +172,8 @@ class Whole:
 
     `phases` has a sentence for each name, in order. `seconds` says how long one may take; None, where nothing
     is known yet, leaves the time for the whole unsaid. Those of `fixed` take as long as they are given; all others are
-    corrected by how fast the finished ones were. A phase of which nothing had to be done is up to date.
+    corrected by how fast the finished ones were. With `one_bar` the bar of a phase counts all of its work, so that it
+    knows better than `seconds` how long the phase takes. A phase of which nothing had to be done is up to date.
     """
 
     def __init__(
@@ -180,8 +182,10 @@ class Whole:
         say: Callable[[str], None],
         seconds: Callable[[str], float | None] = lambda name: None,
         fixed: Iterable[str] = (),
+        one_bar: bool = False,
     ) -> None:
         self._phases, self._say, self._seconds, self._fixed = dict(phases), say, seconds, frozenset(fixed)
+        self._one_bar = one_bar
         self._now, self._worked, self._began = "", False, time.monotonic()
         self._expected: float | None = None
         self._pace: list[tuple[float, float]] = []  # expected and true seconds of finished phases
@@ -235,16 +239,25 @@ class Whole:
         later = [(name, self._seconds(name)) for name in names[names.index(self._now) + 1 :]]
         if any(seconds is None for _, seconds in later) or (self._expected is None and of_this is None):
             return None
-        mine = self._corrected(self._now, self._expected or 0.0) - (time.monotonic() - self._began)
-        rest = sum(self._corrected(name, seconds or 0.0) for name, seconds in later)
-        seconds = max(mine, of_this or 0.0, 0.0) + rest
+        elapsed, pace = time.monotonic() - self._began, self._pace
+        if self._one_bar and of_this is not None:
+            mine = of_this
+            if self._expected and self._now not in self._fixed:
+                pace = [*pace, (self._expected, elapsed + of_this)]
+        else:
+            mine = max(self._corrected(self._now, self._expected or 0.0, pace) - elapsed, of_this or 0.0, 0.0)
+        seconds = mine + sum(self._corrected(name, seconds or 0.0, pace) for name, seconds in later)
         return seconds if seconds >= 1 else None  # an estimate that is used up says nothing
 
-    def _corrected(self, name: str, seconds: float) -> float:
-        expected = sum(expected for expected, _ in self._pace)
-        if name in self._fixed or expected < 1:
+    def _corrected(self, name: str, seconds: float, pace: Sequence[tuple[float, float]]) -> float:
+        """Seconds of a phase by the pace so far.
+
+        Short phases say little of it, because most of what they take is loading and compiling.
+        """
+        long = [(expected, true) for expected, true in pace if expected >= TELLING_SECONDS]
+        if name in self._fixed or not long:
             return seconds
-        return seconds * sum(true for _, true in self._pace) / expected
+        return seconds * sum(true for _, true in long) / sum(expected for expected, _ in long)
 
     def _finish(self) -> None:
         if self._worked and self._expected and self._now not in self._fixed:

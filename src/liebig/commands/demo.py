@@ -296,7 +296,8 @@ def run(
 
     began, stages = time.monotonic(), {**table, **{stage.name: stage for stage in own}}
     first = first_half(source, minutes)
-    with Whole(LINES, say, _seconds(pipeline.plan_stages(stages, first, out)), ["model"]) as whole:
+    seconds = _seconds(pipeline.plan_stages(stages, first, out))
+    with Whole(LINES, say, seconds, ["model"], one_bar=True) as whole:
         run_stages(whole, pipeline.plan_stages(stages, first, out))
         choice = choose(out)
         second = second_half(choice.found)
