@@ -29,6 +29,7 @@ from liebig.evaluation.verdicts import (
     Matrix,
     TaskTable,
     check_of,
+    claims_of,
     matrices_of,
     stored_matrices,
     task_tables,
@@ -109,11 +110,12 @@ def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int
         matrices = [matrix for table in tables for matrix in matrices_of(table, samples, seed)]
     check = check_of(stages)
     tested = {table.label: [m for m in matrices if m.label == table.label] or matrices for table in tables}
-    verdicts = [check.verdict] if check else []
+    claims = claims_of(stages)
+    verdicts = [*([check.verdict] if check else []), *(claim.sentence for claim in claims)]
     return Page(
         title=title,
         about=about,
-        verdicts=[*verdicts, *(verdict(table, tested[table.label]) for table in tables)],
+        verdicts=[*verdicts, *(verdict(table, tested[table.label], claims) for table in tables)],
         check=check,
         costs=[_cost(stage) for stage in sorted(stages, key=lambda stage: -stage.seconds)],
         total=duration(sum(stage.seconds for stage in stages)),

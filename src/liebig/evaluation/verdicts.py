@@ -185,8 +185,35 @@ def _word(difference: float, p: float) -> str:
     return "better" if difference > 0 else "worse"
 
 
-def verdict(table: TaskTable, matrices: Sequence[Matrix]) -> str:
-    """Which system of a task is best by its first measure, and whom it beats beyond chance, as a sentence."""
+@dataclass(frozen=True)
+class Claim:
+    """A system against the one baseline that it was compared with, as a sentence."""
+
+    systems: frozenset[str]
+    sentence: str
+
+
+def claims_of(stages: Sequence[StageRun]) -> list[Claim]:
+    """What comparisons of one system with a baseline found, by their first measure."""
+    trees = [(stage, stage.json("compare.json")) for stage in stages]
+    found = []
+    for stage, tree in trees:
+        if tree is None or not stage.manifest.recipe.get("baseline") or len(tree["systems"]) != 2:
+            continue
+        pair = tree["pairs"][0]
+        change, a, b = pair["comparison"]["difference"], pair["a"], pair["b"]
+        how = "no measurable difference" if change["low"] <= 0 <= change["high"] else "better"
+        how = "worse" if change["high"] < 0 else how
+        said = f"{a} against {b}: {how}, {pair['measure']} {_interval(change)} on {counted(tree['queries'], 'queries')}"
+        found.append(Claim(frozenset((a, b)), f"{said[0].upper()}{said[1:]}."))
+    return found
+
+
+def verdict(table: TaskTable, matrices: Sequence[Matrix], claims: Sequence[Claim] = ()) -> str:
+    """Which system of a task is best by its first measure, and whom it beats beyond chance, as a sentence.
+
+    What a claim says already is not repeated.
+    """
     measure = table.measures[0]
     ranked = [entry for entry in table.entries if measure in entry.task.measures]
     ranked.sort(key=lambda entry: -entry.task.measures[measure].mean)
@@ -200,7 +227,8 @@ def verdict(table: TaskTable, matrices: Sequence[Matrix]) -> str:
     words: dict[str, list[str]] = {"better": [], "no significant difference": []}
     for entry in ranked[1:]:
         cell = tested.cells.get((first.system, entry.system)) if tested else None
-        if cell is not None:
+        claimed = {first.system, entry.system} in [claim.systems for claim in claims]
+        if cell is not None and not claimed:
             words.setdefault(cell.word, []).append(f"{entry.system} ({cell.difference:+.3f})")
     beaten, equal = words["better"], words["no significant difference"]
     if beaten:
@@ -212,7 +240,8 @@ def verdict(table: TaskTable, matrices: Sequence[Matrix]) -> str:
             else f". Its lead over {_listed(equal)} may be chance"
         )
     if not beaten and not equal:
-        said += f", the highest of {len(ranked)}; the differences were not tested"
+        said += f", the highest of {len(ranked)}"
+        said += "" if tested else "; the differences were not tested"
     return said + "."
 
 
@@ -239,11 +268,15 @@ class Check:
 
 def against_untrained(change: Mapping[str, float]) -> str:
     """The difference to the untrained hybrid in words, with its interval."""
-    interval = f"({change['low']:+.3f} to {change['high']:+.3f})"
     if change["low"] <= 0 <= change["high"]:
-        return f"not measurably different from the untrained hybrid: {change['mean']:+.3f} {interval}"
+        return f"not measurably different from the untrained hybrid: {_interval(change)}"
     which = "better" if change["mean"] > 0 else "worse"
-    return f"{which} than the untrained hybrid by {abs(change['mean']):.3f} {interval}"
+    return f"{which} than the untrained hybrid by {_interval(change, sign='')}"
+
+
+def _interval(change: Mapping[str, float], sign: str = "+") -> str:
+    mean = change["mean"] if sign else abs(change["mean"])
+    return f"{mean:{sign}.3f} ({change['low']:+.3f} to {change['high']:+.3f})"
 
 
 def check_of(stages: Sequence[StageRun]) -> Check | None:
