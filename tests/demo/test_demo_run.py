@@ -1,6 +1,7 @@
 """`liebig demo` on a few modules: its stages, what it says, and what it leaves; a second run makes nothing again."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -10,7 +11,9 @@ from liebig import encoders
 from liebig.base import pipeline
 from liebig.builder.build import BuildConfig, build
 from liebig.commands import STAGES, demo
+from liebig.commands.report import BUILT, in_words as in_report
 from liebig.demo import in_words
+from liebig.evaluation.stage_runs import find_stages
 from liebig.export import Target
 from liebig.export.models import card
 from liebig.model.encoder import Encoder
@@ -114,6 +117,11 @@ def test_every_command_of_the_report_of_a_build_is_understood(tmp_path, monkeypa
     commands = {"init", "passages", "bm25", "encode", "index"}
     assert understood_commands(page, tmp_path / "out", monkeypatch) == commands
     assert "Written by <code>liebig build</code>" in page
+    said = [in_report(stage, {}) for stage in find_stages([tmp_path / "out"])]
+    assert set(said) <= set(BUILT.values())
+    costs = page.partition('<h2 id="costs">')[2].partition("</section>")[0]
+    assert re.findall('<th scope="row">([^<]*)', costs)
+    assert set(re.findall('<th scope="row">([^<]*)', costs)) <= set(said)
 
 
 def test_the_report_says_which_labels_are_behind_a_system(ran):

@@ -13,6 +13,7 @@ value the module, and the first line of the module's docstring the help.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +34,12 @@ class Command:
     help: str
     panel: str
     stage: bool = False
+
+    @property
+    def does(self) -> str:
+        """What it does in a few words: the help up to its first stop, in lower case."""
+        words = re.split(r"[,;:.]", self.help)[0]
+        return f"{words[0].lower()}{words[1:]}"
 
     def load(self) -> ModuleType:
         """Import the command's module."""

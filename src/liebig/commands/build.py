@@ -68,10 +68,18 @@ def command(
 
 def write_report(out: Path) -> Path:
     """The page that shows what was built, what answers, and why."""
+    from liebig.commands.report import in_words
     from liebig.evaluation.report import assemble, render
     from liebig.evaluation.stage_runs import find_stages
 
     report = out / "report.html"
-    page = assemble(find_stages([out]), title=f"The retriever {out.name}", about="", samples=SAMPLES, seed=0)
+    page = assemble(
+        find_stages([out]),
+        title=f"The retriever {out.name}",
+        about="",
+        samples=SAMPLES,
+        seed=0,
+        words=lambda stage: in_words(stage, {}),
+    )
     report.write_text(render(page), encoding="utf-8")
     return report

@@ -40,7 +40,7 @@ UNTRAINED, HYBRID = "untrained hybrid", "trained hybrid"
 
 LINES = {
     "documents": "read the documentation of your Python",
-    "collection": f"cut it into passages of {LENGTH} tokens, with 300 judged questions",
+    "collection": f"cut it into passages of {LENGTH} tokens, beside judged questions",
     "pairs": "pair every name, in words, with its text",
     "bm25": "index the words (BM25)",
     "vectors-before": "encode all passages with the bundled encoder",
@@ -50,9 +50,9 @@ LINES = {
     "found-before": "ask all questions: BM25, the encoder, both",
     "found": "ask all questions: BM25, the trained encoder, both",
     "judged-bm25": "judge BM25",
-    "judged-before": "judge the encoder before training",
+    "judged-before": "judge the untrained encoder",
     "judged-after": "judge the trained encoder",
-    "judged-untrained": "judge BM25 and the encoder before training together",
+    "judged-untrained": "judge BM25 and the untrained encoder together",
     "judged-hybrid": "judge BM25 and the trained encoder together",
     "training": "test what training adds to the hybrid",
     "against-untrained": "test the differences to the untrained hybrid",
@@ -96,7 +96,7 @@ def second_half() -> dict[str, Any]:
     hybrids = {name: judged[name] for name in ("judged-untrained", "judged-hybrid")}
     compared = {"training": _compare(hybrids), "against-untrained": _compare(judged), "errors": _errors()}
     shown = [f"@{name}" for name in (*first_half(), *judged, *compared)]
-    page = {"folders": shown, "title": "Liebig: the demo", "about": ABOUT}
+    page = {"folders": shown, "title": "Liebig: the demo", "about": ABOUT, "words": LINES}
     return {**judged, **compared, "report": page}
 
 

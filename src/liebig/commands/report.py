@@ -1,6 +1,12 @@
-"""`liebig report`: reads the folders of finished stages, writes `report.html` and its plots."""
+"""`liebig report`: reads the folders of finished stages, writes `report.html` and its plots.
+
+The page says what a stage did in words: those of its command, or those of `BUILT` for the folders of a retriever.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -8,10 +14,67 @@ from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
 from liebig.base.workspace import Folder
+from liebig.commands import commands
 from liebig.evaluation.plots import write_svg
 from liebig.evaluation.report import all_plots, assemble, render
-from liebig.evaluation.stage_runs import find_stages
+from liebig.evaluation.stage_runs import StageRun, find_stages
 from liebig.evaluation.tables import show
+from liebig.search import retriever_folder
+from liebig.search.retriever_folder import WORK
+
+BUILT = {  # by the name of the folder below a retriever or its work folder; the first that fits
+    "read": "read the documents",
+    "collection": "cut the documents into passages",
+    "bm25": "index the words of all passages (BM25)",
+    "reranker": "copy the reranker",
+    "model|query": "copy the encoder that was chosen",
+    "index": "index the vectors of all passages",
+    "sentences": "index the vectors of all sentences",
+    "vectors": "encode all passages",
+    "vectors-teacher": "encode all passages with the teacher",
+    "sentence-vectors": "encode all sentences",
+    "spread": "measure the unit of the cosines",
+    "questions": "make questions about the documents",
+    "given": "read your questions",
+    "checks": "answer the questions with every system, and choose",
+    "check-start": "check the encoder before training",
+    "pool-bm25": "index the words of the passages that the check searches",
+    "pool-.*-sentences": "encode the sentences that the check searches",
+    "pool-.*": "encode the passages that the check searches",
+    "rest": "set aside the passages that no question is about",
+    "store|lessons-store": "tokenize the texts to train on",
+    "drills": "cut training queries from the passages",
+    "drills-bm25": "index the words of the training passages",
+    "drills-vectors": "encode the training passages",
+    "ranked": "rank passages for the training queries",
+    "trained": "train the encoder on the documents",
+    "mean": "average the encoder before and after training",
+    "phrases": "cut short texts from the documents, for the teacher",
+    "phrases-taught": "encode the short texts with the teacher",
+    "lessons": "put texts and the teacher's vectors together",
+    "student": "fit the student to the teacher's vectors, before training",
+    "student-.*": "average the student before and after training",
+    "taught": "train the student",
+    "examples.*": "find negatives for your questions",
+    "finetuned.*-whole": "save the encoder trained on your questions",
+    "finetuned.*": "train the encoder on your questions",
+    "changes": "find what changed in the documents",
+    "changed-.*": "encode what changed",
+    "compact-.*": "compact the index",
+}
+
+
+def in_words(stage: StageRun, words: Mapping[str, str]) -> str:
+    """What a stage did: by its name in `words`, by its folder in a retriever, or by its command."""
+    parent, known = stage.path.parent, commands()
+    if stage.name in words:
+        return words[stage.name]
+    if parent.name == WORK or retriever_folder.is_retriever(parent):
+        name = re.sub(r"-\d+$", "", stage.path.name) if parent.name != WORK else stage.path.name
+        for pattern, said in BUILT.items():
+            if re.fullmatch(pattern, name):
+                return said
+    return known[stage.manifest.kind].does if stage.manifest.kind in known else stage.manifest.kind
 
 
 class ReportConfig(Config):
@@ -22,6 +85,9 @@ class ReportConfig(Config):
     )
     title: str = Field("Liebig report", description="Title of the page.")
     about: str = Field("", description="A few sentences about the work, shown at the top.")
+    words: dict[str, str] = Field(
+        {}, description="What stages did in words, by their names; without it, what their commands do."
+    )
     samples: int = Field(2000, ge=100, description="Number of samples in the randomisation tests.")
     seed: int = Field(0, ge=0, description="Seed of the randomisation tests.")
 
@@ -29,7 +95,14 @@ class ReportConfig(Config):
 def run(config: ReportConfig, folder: Folder) -> None:
     """Write the page, and every plot as an SVG file."""
     stages = find_stages(config.folders)
-    page = assemble(stages, title=config.title, about=config.about, samples=config.samples, seed=config.seed)
+    page = assemble(
+        stages,
+        title=config.title,
+        about=config.about,
+        samples=config.samples,
+        seed=config.seed,
+        words=lambda stage: in_words(stage, config.words),
+    )
     folder.write_text("report.html", render(page))
     for plot in all_plots(page):
         write_svg(folder.path / "plots" / f"{plot.name}.svg", plot.svg)

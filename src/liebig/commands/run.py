@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ from liebig.commands import STAGES, commands
 
 def in_words(item: Planned) -> str:
     """A stage as it is shown while it runs: its name, and what its command does."""
-    does = re.split(r"[,;:.]", commands()[item.stage.name].help)[0]
-    return f"{item.name}: {does[0].lower()}{does[1:]}"
+    return f"{item.name}: {commands()[item.stage.name].does}"
 
 
 TIMES = ("timing.jsonl", "report.html")  # files that say how long something took

@@ -12,7 +12,7 @@ puts it in order.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -72,7 +72,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Cost:
-    """A stage's share of the time and of the disk."""
+    """A stage's share of the time and of the disk: its folder, and what it did in words."""
 
     name: str
     what: str
@@ -102,8 +102,16 @@ class Page:
     leaks: Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int, seed: int) -> Page:
-    """Read the files of every stage."""
+def assemble(
+    stages: Sequence[StageRun],
+    *,
+    title: str,
+    about: str,
+    samples: int,
+    seed: int,
+    words: Callable[[StageRun], str],
+) -> Page:
+    """Read the files of every stage; `words` says what one did."""
     tables = task_tables(stages)
     matrices = [matrix for stage in stages for matrix in stored_matrices(stage)]
     if not matrices:
@@ -111,17 +119,21 @@ def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int
     check = check_of(stages)
     tested = {table.label: [m for m in matrices if m.label == table.label] or matrices for table in tables}
     claims = claims_of(stages)
+    said = {stage.name: words(stage) for stage in stages}
+    titles = {name: f"{what[0].upper()}{what[1:]} ({name})" for name, what in said.items()}
     verdicts = [*([check.verdict] if check else []), *(claim.sentence for claim in claims)]
     return Page(
         title=title,
         about=about,
         verdicts=[*verdicts, *(verdict(table, tested[table.label], claims) for table in tables)],
         check=check,
-        costs=[_cost(stage) for stage in sorted(stages, key=lambda stage: -stage.seconds)],
+        costs=[_cost(stage, said[stage.name]) for stage in sorted(stages, key=lambda stage: -stage.seconds)],
         total=duration(sum(stage.seconds for stage in stages)),
         stages=stages,
-        data=_json(stages, "summary.json"),
-        training=[found for found in map(training_of, stages) if found is not None],
+        data=[
+            (titles[stage.name], tree) for stage in stages if (tree := stage.json("summary.json")) is not None
+        ],
+        training=[found for stage in stages if (found := training_of(stage, titles[stage.name])) is not None],
         tables=tables,
         matrices=matrices,
         errors=[_errors(name, tree) for name, tree in _json(stages, "errors.json")],
@@ -132,9 +144,9 @@ def assemble(stages: Sequence[StageRun], *, title: str, about: str, samples: int
     )
 
 
-def _cost(stage: StageRun) -> Cost:
+def _cost(stage: StageRun, words: str) -> Cost:
     size = sum(path.stat().st_size for path in stage.path.rglob("*") if path.is_file())
-    return Cost(stage.name, stage.by, stage.took, f"{quantity(size)}{'' if size >= 1000 else ' '}B")
+    return Cost(stage.name, words, stage.took, f"{quantity(size)}{'' if size >= 1000 else ' '}B")
 
 
 def render(page: Page) -> str:

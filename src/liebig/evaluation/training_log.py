@@ -27,15 +27,15 @@ class Training:
     speed: Sequence[tuple[str, str]]
 
 
-def training_of(stage: StageRun) -> Training | None:
-    """The training run of a stage; None if it has no log."""
+def training_of(stage: StageRun, title: str) -> Training | None:
+    """The training run of a stage, under a title; None if it has no log."""
     log = stage.lines("log.jsonl")
     if not log:
         return None
     events = _few_losses(log)
     events += [f"step {line['step']}: {line['event']}" for line in log if "event" in line]
     events += _single_evaluation(log)
-    return Training(stage.name, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
+    return Training(title, _plots(stage.name, log), events, speed_of(stage.lines("timing.jsonl")))
 
 
 def _few_losses(log: Sequence[dict[str, Any]]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
