@@ -16,7 +16,9 @@ from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
 from liebig.builder.judge import unit_of
-from liebig.builder.questions import OWN, Question, bare, read as read_questions
+from liebig.builder.questions import OWN, QUESTIONS, Question, bare, read as read_questions
+from liebig.builder.runner import Builder
+from liebig.builder.spread import measure_spread
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
@@ -140,7 +142,17 @@ def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_y
     times = SPREAD_TIMES
     assert unit_of(made_up, lists) == pytest.approx(times * (0.2 + 0.4) / 2)
     assert unit_of(yours, lists) == pytest.approx(times * (0.1 + 0.2 + 0.6 + 0.4) / 4)
+    weight = 30  # own questions that made-up ones count as much as
+    both = (sum((0.1, 0.2, 0.6, 0.4)) + weight * (0.2 + 0.4) / 2) / (4 + weight)
+    assert unit_of([*yours, *made_up], [*lists, *lists]) == pytest.approx(times * both)
     assert unit_of([], []) == 1.0
+
+
+def test_the_unit_of_scores_is_the_checks_where_the_questions_trained_the_encoder(tmp_path):
+    (tmp_path / check.CHECKS).write_text(json.dumps({"choice": {"encoder": OWN}}))
+    (tmp_path / QUESTIONS).touch()
+    builder = Builder(STAGES, tmp_path, lambda line: None)
+    assert measure_spread(builder, tmp_path, tmp_path / "index-1", tmp_path / "model-1") is None
 
 
 def test_an_update_measures_the_unit_of_scores_again(built, tmp_path):

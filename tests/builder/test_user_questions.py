@@ -107,6 +107,8 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
     lines = made(source, tmp_path / "out", questions=str(file))
     checks = check.read(tmp_path / "out" / read(tmp_path / "out").checks)
     assert checks["questions"] == {"yours": 30}
+    kept = {q.kind for q in read_questions(tmp_path / "out" / read(tmp_path / "out").checks)}
+    assert kept > {"yours"}  # made-up ones too, for the unit of scores
     assert "Your 30 questions; nDCG@10:" in lines
     assert any("1 of the judged ids are not in the corpus" in line and "line 32" in line for line in lines)
     assert any("2 of your questions have no relevant passage yet" in line for line in lines)

@@ -305,6 +305,8 @@ def _check(
     fields: dict[str, Any] = {
         "kind": "check", "questions": str(asked), "bm25": str(bm25), "encoders": vectors
     }  # fmt: skip
+    if given is not None:
+        fields["made"] = str(made)
     by_sentences = count <= BY_SENTENCES
     if training.may_train(config):
         builder.whole.begin("train")

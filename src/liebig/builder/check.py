@@ -9,7 +9,6 @@ to the baseline, its speed and its value by kind of question, and the reasons; t
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from liebig.builder.judge import (
 )
 from liebig.builder.questions import OWN, QUESTIONS, Question, kinds, read as read_questions
 from liebig.collection import Collection
+from liebig.formats.output import json_line, write_lines
 from liebig.indexes import open_index
 from liebig.methods.reranker import scorer
 from liebig.model.cross_encoder import CrossEncoder
@@ -59,6 +59,9 @@ class CheckConfig(Config):
     """Which encoder and which system answer the questions best."""
 
     questions: InputPath = Field(description="Folder written by the questions stage.")
+    made: InputPath | None = Field(
+        None, description="Folder of questions made from the corpus that are kept beside a user's own."
+    )
     bm25: InputPath = Field(description="BM25 index of the pool.")
     encoders: dict[str, InputPath] = Field(
         description="Vectors of the pool by encoder; start is the one before training."
@@ -106,8 +109,9 @@ def write_check(config: CheckConfig, folder: Folder) -> None:
         if config.reranker is not None:
             score = scorer([CrossEncoder.load(config.reranker, device="cpu")])  # where it will run
             judge.rerank_with(Reranking(score, Collection(config.questions).passage, config.depth))
-    # Updates ask the questions again (`spread.py`), also where the work folder was deleted.
-    shutil.copyfile(config.questions / QUESTIONS, folder.path / QUESTIONS)
+    # The unit of scores is measured with them (`spread.py`), by updates too, where the work folder was deleted.
+    asked = [*read_questions(config.questions), *([] if config.made is None else read_questions(config.made))]
+    write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in asked))
     if not judge.questions:
         folder.write_json(CHECKS, undecided(config))
         return
