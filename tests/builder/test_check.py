@@ -301,11 +301,12 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert one_kind.choose(one_kind.every) == Choice("trained", sentences=True).leaned, "all of them count"
 
 
-def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm():
+@pytest.mark.parametrize("sentences", [True, False])
+def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm(sentences):
     def judge(own):
         made = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.5, OWN: 0.3, f"{OWN}+": own})
         made.real, made.trusted = True, ("start", OWN)
-        for name in ("start", OWN):
+        for name in ("start", OWN) if sentences else ():
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
             for weight, norm in product((judging.LEANED, *judging.WEIGHTS), ("minmax", "zscore", "spread")):
@@ -314,10 +315,11 @@ def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm(
         return made
 
     same = judge(0.49)
-    assert same.choose(same.every) == Choice(OWN, sentences=True).leaned, "within chance"
+    assert same.choose(same.every) == Choice(OWN, sentences=sentences).leaned, "within chance"
+    assert same.decision(Choice(OWN, sentences=sentences))[1]
     assert "does no harm here" in check.judged(same)["why"][0]
     harm = judge(0.3)
-    assert harm.choose(harm.every) == Choice(sentences=True).leaned
+    assert harm.choose(harm.every) == Choice(sentences=sentences).leaned
 
 
 @pytest.mark.parametrize("kind", ["title", OWN])

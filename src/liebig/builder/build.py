@@ -333,9 +333,13 @@ def _check(
             own, of_parts = found
             models[questions.OWN] = replace(own, measured=bundled)
             fields |= of_parts
+            if (
+                bundled and best == "trained" and config.minutes is None
+            ):  # made as a start for the questions only
+                del models[best], vectors[best]
     builder.whole.begin("check")
+    fields["trusted"] = [name for name, one in models.items() if one.measured]
     if by_sentences:
-        fields["trusted"] = [name for name, one in models.items() if one.measured]
         fields["sentences"] = {}
         for name in vectors:  # one that encodes questions only has the passages of the teacher
             owner = name if models[name].query is None else judge.TEACHER

@@ -80,7 +80,7 @@ class CheckConfig(Config):
     )
     trusted: tuple[str, ...] = Field(
         (),
-        description="Encoders that gained on people's questions elsewhere, with sentences; the best is last.",
+        description="Encoders that gained on people's questions elsewhere; the best is last.",
     )
     reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
     depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")

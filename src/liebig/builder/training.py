@@ -235,7 +235,7 @@ class Encoders:
     model: Path
     query: Path | None = None
     vectors: Path | None = None
-    measured: bool = False  # whether it gained on people's questions elsewhere, with its sentences
+    measured: bool = False  # whether it gained on people's questions elsewhere
 
 
 def train_on_corpus(
