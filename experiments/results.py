@@ -71,8 +71,13 @@ def against(a: Values, b: Values, documents: Documents) -> Line:
 
 def over_documents(a: Values, b: Values, documents: Documents, seed: int = 0) -> Interval:
     """The difference of means; seeds of each are drawn by themselves, documents for both at once."""
-    low, high = np.quantile(_drawn(a, documents, seed, 1) - _drawn(b, documents, seed, 2), (0.025, 0.975))
+    low, high = np.quantile(differences(a, b, documents, seed), (0.025, 0.975))
     return Interval(float(a.mean() - b.mean()), float(low), float(high))
+
+
+def differences(a: Values, b: Values, documents: Documents, seed: int = 0) -> Values:
+    """Samples of the difference; the same `seed` draws the same documents for whatever else is compared on them."""
+    return _drawn(a, documents, seed, 1) - _drawn(b, documents, seed, 2)
 
 
 def _drawn(values: Values, documents: Documents, seed: int, runs_seed: int = 0) -> Values:

@@ -55,6 +55,7 @@ class Check:
     sign: str  # what is expected: > better, >= not worse, = equal, the last two up to a margin
     test: str
     measure: str
+    line: str = ""  # of the ladder: checks of one line and measure speak together
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -108,7 +109,10 @@ def read(
     at, sizes = rung or tree["rung"], {**ALL, **(all or {})}
     claims = []
     for one in tree["claim"]:
-        checks = tuple(c for text in one["checks"] for c in parse(one["number"], text, at, sizes))
+        # 1,000 labels and all are one check where there are fewer than that.
+        checks = tuple(
+            dict.fromkeys(c for text in one["checks"] for c in parse(one["number"], text, at, sizes))
+        )
         margin, enough = one.get("margin", tree["margin"]), one.get("one_is_enough", False)
         claims.append(Claim(one["number"], one["says"], one["paper"], margin, checks, enough))
     return Ladder(tuple(claims), seeds or tree["seeds"], at, sizes)
@@ -128,7 +132,7 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int]) -> Iterator[
         def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
             return tuple(row(word.strip(), name, number, rung) for word in words.split(" - "))
 
-        yield Check(claim, side(one), side(other), sign, test or name, measure)
+        yield Check(claim, side(one), side(other), sign, test or name, measure, text)
 
 
 def row(word: str, name: str, labels: int, rung: str) -> Row:

@@ -1,10 +1,11 @@
-"""Verdicts from the runs on disk: every check with its interval and test, every claim beside the paper's figure.
+"""Verdicts from the runs on disk: every statement with its interval and test, every claim beside the paper's figure.
 
-Intervals resample seeds and documents, p comes from random signs of documents over the means of seeds and is
-corrected after Holm over all checks of the page (`experiments/results.py`). `>` holds if the interval is above zero
-and p under .05, and does not hold if a gain of the margin can be left out. `=` holds if the whole interval is
-within the margin; `>=` if it is above minus the margin. Spearman's correlation is no mean over pairs: its interval
-resamples pairs and seeds, and p is the share of samples on the other side of zero, twice.
+A statement is a line of ladder.toml with one measure: the mean of its differences over sets and numbers of labels. Its
+interval resamples seeds and documents (those of a test at once for all numbers of labels), p is the share of samples
+on the other side of zero, twice, corrected after Holm over all statements of the page. `>` holds if the interval is
+above zero and p under .05, and does not hold if a gain of the margin can be left out. `=` holds if the whole interval
+is within the margin; `>=` if it is above minus the margin. Spearman's correlation is no mean over pairs: its samples
+are of pairs and seeds.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import html
 import json
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from liebig.measures.similarity import spearman
 
 Values = NDArray[np.float64]
 HOLDS, FAILS, OPEN, PART = "holds", "does not hold here", "undecided", "holds in part"
-DRAWS = 1_000
+DRAWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,36 @@ class Line:
     """A check with what was measured; empty where runs are missing."""
 
     check: Check
-    verdict: str
     one: float = float("nan")
     other: float = float("nan")
+    samples: Values | None = field(default=None, repr=False, compare=False)
+    seeds: int = 0
+    questions: int = 0
+
+    @property
+    def difference(self) -> Mapping[str, float] | None:
+        return None if self.samples is None else interval(self.one - self.other, self.samples)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Checks that speak together, and what the mean of their differences says."""
+
+    lines: Sequence[Line]
     difference: Mapping[str, float] | None = None
     p: float = 1.0
     p_holm: float = 1.0
-    seeds: int = 0
-    questions: int = 0
+    verdict: str = OPEN
+
+    @property
+    def missing(self) -> int:
+        """Checks without a run."""
+        return sum(line.samples is None for line in self.lines)
+
+
+def interval(mean: float, samples: Values) -> Mapping[str, float]:
+    low, high = np.quantile(samples, (0.025, 0.975))
+    return {"mean": mean, "low": float(low), "high": float(high), "level": 0.95}
 
 
 class Measured:
@@ -91,76 +115,94 @@ class Measured:
 
 
 def measured(check: Check, runs: Measured) -> Line:
-    """The difference of a check, before correction."""
+    """The difference of a check, with samples of it."""
     one = runs.side(check.one, check.test, check.measure)
     other = runs.side(check.other, check.test, check.measure)
     if one is None or other is None:
-        return Line(check, OPEN)
+        return Line(check)
+    seeds, questions = min(len(one), len(other)), one.shape[1]
     if check.measure == "Spearman":
-        difference, p, means = correlations(one, other, gold(runs.prepared))
-    else:
-        documents = runs.documents(check.one[0], check.test, one.shape[1])
-        found = results.against(one, other, documents)
-        difference, p, means = found["difference"], found["p"], (float(one.mean()), float(other.mean()))
-    return Line(check, OPEN, *means, difference, p, p, min(len(one), len(other)), one.shape[1])
+        samples, means = correlations(one, other, gold(runs.prepared))
+        return Line(check, *means, samples, seeds, questions)
+    documents = runs.documents(check.one[0], check.test, questions)
+    samples = results.differences(one, other, documents, zlib.crc32(check.test.encode()))
+    return Line(check, float(one.mean()), float(other.mean()), samples, seeds, questions)
 
 
 def correlations(
     one: Values, other: Values, scores: NDArray[np.float32]
-) -> tuple[dict[str, float], float, tuple[float, float]]:
-    """The difference of two correlations, means over seeds."""
+) -> tuple[Values, tuple[float, float]]:
+    """Samples of the difference of two correlations, and both, means over seeds."""
 
     def of(values: Values, pairs: NDArray[np.int64], seeds: NDArray[np.int64]) -> float:
         found = [spearman(values[seed, pairs], scores[pairs]) for seed in seeds]
         return float(np.mean(np.nan_to_num(found)))  # not a number where all vectors are one
 
-    draw, n = np.random.default_rng(0), len(scores)
-    drawn = []
+    n, drawn = len(scores), []
+    draw, draw_seeds = np.random.default_rng(0), np.random.default_rng(1)
     for _ in range(DRAWS):
         pairs = draw.integers(n, size=n)
-        seeds = [draw.integers(len(values), size=len(values)) for values in (one, other)]
+        seeds = [draw_seeds.integers(len(values), size=len(values)) for values in (one, other)]
         drawn.append(of(one, pairs, seeds[0]) - of(other, pairs, seeds[1]))
-    means = tuple(of(values, np.arange(n), np.arange(len(values))) for values in (one, other))
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    below = float(np.mean(np.array(drawn) <= 0))
-    p = min(1.0, 2 * (min(below, 1 - below) + 1 / DRAWS))
-    told = {"mean": means[0] - means[1], "low": float(low), "high": float(high), "level": 0.95}
-    return told, p, (means[0], means[1])
+    first, second = (of(values, np.arange(n), np.arange(len(values))) for values in (one, other))
+    return np.array(drawn), (first, second)
 
 
-def decided(line: Line, margin: float) -> str:
-    """What the interval and the corrected p say of a check."""
-    if line.difference is None:
+def stated(lines: Sequence[Line]) -> Statement:
+    """The mean over checks, before correction; nothing where one of them has no run."""
+    samples = [line.samples for line in lines if line.samples is not None]
+    if len(samples) < len(lines):
+        return Statement(lines)
+    mean, drawn = float(np.mean([line.one - line.other for line in lines])), np.mean(samples, axis=0)
+    beyond = min(float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0)))
+    return Statement(lines, interval(mean, drawn), min(1.0, 2 * (beyond + 1 / len(drawn))))
+
+
+def decided(said: Statement, margin: float) -> str:
+    """What the interval and the corrected p say."""
+    if said.difference is None:
         return OPEN
-    low, high = line.difference["low"], line.difference["high"]
-    beyond = line.p_holm <= ALPHA and (low > 0 or high < 0)
-    if line.check.sign == ">":
+    low, high = said.difference["low"], said.difference["high"]
+    beyond, sign = said.p_holm <= ALPHA and (low > 0 or high < 0), said.lines[0].check.sign
+    if sign == ">":
         return HOLDS if beyond and low > 0 else FAILS if high < margin else OPEN
-    if line.check.sign == ">=":
+    if sign == ">=":
         return HOLDS if low > -margin else FAILS if high < -margin else OPEN
     return HOLDS if -margin < low and high < margin else FAILS if beyond else OPEN
 
 
-def all_lines(ladder: Ladder, runs: Measured) -> dict[str, list[Line]]:
-    """The checks of every claim, decided; a check that two claims share is corrected for once."""
-    found = {check: measured(check, runs) for claim in ladder.claims for check in claim.checks}
-    told = [check for check, line in found.items() if line.difference is not None]
-    names = {str(check): line.p for check, line in ((check, found[check]) for check in told)}
-    corrected = dict(zip(names, holm(list(names.values()))))
-    made: dict[str, list[Line]] = {}
-    for claim in ladder.claims:
-        for check in claim.checks:
-            line = found[check]
-            line = Line(**{**vars(line), "p_holm": corrected.get(str(check), 1.0)})
-            made.setdefault(claim.number, []).append(
-                Line(**{**vars(line), "verdict": decided(line, claim.margin)})
-            )
-    return made
+def groups(claim: Claim) -> list[list[Check]]:
+    """The checks of each statement; where a claim speaks of some sets, every check is one."""
+    found: dict[object, list[Check]] = {}
+    for check in claim.checks:
+        found.setdefault(check if claim.one_is_enough else (check.line, check.measure), []).append(check)
+    return list(found.values())
 
 
-def verdict(claim: Claim, found: Sequence[Line]) -> str:
-    """Of all checks together."""
-    counts = Counter(line.verdict for line in found)
+def all_statements(ladder: Ladder, runs: Measured) -> dict[str, list[Statement]]:
+    """The statements of every claim, decided; one that two claims share is corrected for once."""
+    lines = {check: measured(check, runs) for claim in ladder.claims for check in claim.checks}
+    made = {
+        claim.number: [stated([lines[check] for check in some]) for some in groups(claim)]
+        for claim in ladder.claims
+    }
+    told = {name_of(said): said.p for some in made.values() for said in some if said.difference is not None}
+    corrected = dict(zip(told, holm(list(told.values()))))
+
+    def final(claim: Claim, said: Statement) -> Statement:
+        said = replace(said, p_holm=corrected.get(name_of(said), 1.0))
+        return replace(said, verdict=decided(said, claim.margin))
+
+    return {claim.number: [final(claim, said) for said in made[claim.number]] for claim in ladder.claims}
+
+
+def name_of(said: Statement) -> str:
+    return "; ".join(str(line.check) for line in said.lines)
+
+
+def verdict(claim: Claim, found: Sequence[Statement]) -> str:
+    """Of all statements together."""
+    counts = Counter(said.verdict for said in found)
     if claim.one_is_enough and counts[HOLDS]:
         return HOLDS
     if counts[OPEN]:
@@ -170,16 +212,37 @@ def verdict(claim: Claim, found: Sequence[Line]) -> str:
     return HOLDS if counts[HOLDS] else FAILS
 
 
-def reason(found: Sequence[Line]) -> str:
-    """How many checks say what."""
-    counts, missing = Counter(line.verdict for line in found), sum(line.difference is None for line in found)
-    words = [f"{name} in {counts[name]}" for name in (HOLDS, FAILS, OPEN) if counts[name]]
-    return f"{', '.join(words)} of {len(found)} checks" + (f"; {missing} not run" if missing else "")
+def reason(found: Sequence[Statement]) -> str:
+    """What each statement came to."""
+    return "; ".join(f"{title(said)} {outcome(said)}" for said in found)
 
 
-def claim_rows(ladder: Ladder, found: Mapping[str, Sequence[Line]]) -> Iterator[str]:
+def outcome(said: Statement) -> str:
+    if said.difference is None:
+        return (
+            "was not run"
+            if said.missing == len(said.lines)
+            else f"has {said.missing} checks that were not run"
+        )
+    return results.difference(said.difference)
+
+
+def title(said: Statement) -> str:
+    """The sides, measure and labels of a statement."""
+    check = said.lines[0].check
+    counts = list(dict.fromkeys(line.check.one[0].labels for line in said.lines))
+    tests = list(dict.fromkeys(line.check.test for line in said.lines))
+    labels = "no labels" if counts == [0] else f"{' and '.join(f'{n:,}' for n in counts)} labels"
+    return f"{sides(check)} ({check.measure}, {', '.join(tests)}, {labels})"
+
+
+def sides(check: Check) -> str:
+    return f" {check.sign} ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
+
+
+def claim_rows(ladder: Ladder, found: Mapping[str, Sequence[Statement]]) -> Iterator[str]:
     """One table of all claims."""
-    yield "| | claim | verdict | checks | the paper |"
+    yield "| | claim | verdict | what was measured, difference [95 %] | the paper |"
     yield "| --- | --- | --- | --- | --- |"
     for claim in ladder.claims:
         if claim.paper:
@@ -187,21 +250,26 @@ def claim_rows(ladder: Ladder, found: Mapping[str, Sequence[Line]]) -> Iterator[
             yield f"| {claim.number} | {claim.says} | **{verdict(claim, mine)}** | {reason(mine)} | {claim.paper} |"
 
 
-def check_rows(claim: Claim, found: Sequence[Line]) -> Iterator[str]:
+def statement_rows(found: Sequence[Statement]) -> Iterator[str]:
+    """One table of a claim's statements."""
+    yield "| statement | mean difference [95 %] | p (Holm) | verdict |"
+    yield "| --- | --- | ---: | --- |"
+    for said in found:
+        p = "" if said.difference is None else f"{said.p_holm:.4f}"
+        yield f"| {title(said)} | {outcome(said)} | {p} | {said.verdict} |"
+
+
+def check_rows(found: Sequence[Statement]) -> Iterator[str]:
     """One table of a claim's checks."""
-    yield "| check | test | labels | measure | seeds | one | other | difference [95 %] | p (Holm) | verdict |"
-    yield "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | ---: | --- |"
-    for line in found:
+    yield "| check | test | labels | measure | seeds | one | other | difference [95 %] |"
+    yield "| --- | --- | ---: | --- | ---: | ---: | ---: | --- |"
+    for line in (line for said in found for line in said.lines):
         check, d = line.check, line.difference
-        sides = f" {check.sign} ".join(" less ".join(map(str, side)) for side in (check.one, check.other))
-        start = f"| {sides} | {check.test} | {check.one[0].labels:,} | {check.measure} |"
+        start = f"| {sides(check)} | {check.test} | {check.one[0].labels:,} | {check.measure} |"
         if d is None:
-            yield f"{start} 0 | | | not run | | {line.verdict} |"
+            yield f"{start} 0 | | | not run |"
         else:
-            yield (
-                f"{start} {line.seeds} | {line.one:.4f} | {line.other:.4f} | {results.difference(d)} | "
-                f"{line.p_holm:.4f} | {line.verdict} |"
-            )
+            yield f"{start} {line.seeds} | {line.one:.4f} | {line.other:.4f} | {results.difference(d)} |"
 
 
 def level_rows(runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
@@ -233,12 +301,15 @@ def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -
     ]
 
 
-def figures(ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Line]], out: Path) -> dict[str, str]:
+def figures(
+    ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Statement]], out: Path
+) -> dict[str, str]:
     """Figures by name: the two of the long comparison for each test, and the differences of every claim."""
     made = {}
     for test in ("squad", "medquad", "nq"):
         for over, axis in (("tokens", "G tokens after the start"), ("labels", "labels (none at 10)")):
-            if drawn := series(ladder, runs, test, "RR@10", over):
+            drawn = series(ladder, runs, test, "RR@10", over)
+            if any(np.size(one.x) > 1 for one in drawn):  # one point is no curve
                 made[f"{over}-{test}"] = lines(
                     f"{over}-{test}", drawn, Axes(axis, f"RR@10, {test}", log_x=True)
                 )
@@ -246,7 +317,7 @@ def figures(ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Line]],
         rows = [
             (f"{line.check.one[0]} {line.check.test} {line.check.one[0].labels} {line.check.measure}",
              d["mean"], d["low"], d["high"])
-            for line in found[claim.number] if (d := line.difference)
+            for said in found[claim.number] for line in said.lines if (d := line.difference)
         ]  # fmt: skip
         if rows:
             made[f"claim-{claim.number}"] = intervals(f"claim-{claim.number}", rows, Axes("difference", ""))
@@ -255,28 +326,25 @@ def figures(ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Line]],
     return made
 
 
-def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, list[Line]]:
+def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, list[Statement]]:
     """claims.md, claims.html, claims.json and the figures."""
     read = Measured(runs, prepared)
-    found = all_lines(ladder, read)
+    found = all_statements(ladder, read)
     drawn = figures(ladder, read, found, out)
     table = list(claim_rows(ladder, found))
     text = ["# The papers' claims", "", *table, ""]
     for claim in ladder.claims:
+        mine = found[claim.number]
         text += [f"## {claim.number}. {claim.says}", ""]
-        text += [f"{verdict(claim, found[claim.number]).capitalize()}: {reason(found[claim.number])}.", ""]
-        text += [f"The paper: {claim.paper}.", ""] if claim.paper else []
         text += [
-            f"A difference of less than {claim.margin:g} counts as none.",
+            f"{verdict(claim, mine).capitalize()}. {beside(claim)}".strip(),
             "",
-            *check_rows(claim, found[claim.number]),
+            *statement_rows(mine),
             "",
         ]
-        text += (
-            [f"![{claim.says}](figures/claim-{claim.number}.svg)", ""]
-            if f"claim-{claim.number}" in drawn
-            else []
-        )
+        text += [*check_rows(mine), ""]
+        if f"claim-{claim.number}" in drawn:
+            text += [f"![{claim.says}](figures/claim-{claim.number}.svg)", ""]
     (out / "claims.md").write_text("\n".join(text), encoding="utf-8")
     (out / "claims.html").write_text(as_html(ladder, found, drawn), encoding="utf-8")
     told = {
@@ -285,7 +353,7 @@ def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, lis
             "paper": claim.paper,
             "margin": claim.margin,
             "verdict": verdict(claim, found[claim.number]),
-            "checks": [{**asdict(line), "check": str(line.check)} for line in found[claim.number]],
+            "statements": [as_json(said) for said in found[claim.number]],
         }
         for claim in ladder.claims
     }
@@ -294,7 +362,25 @@ def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, lis
     return found
 
 
-def as_html(ladder: Ladder, found: Mapping[str, Sequence[Line]], drawn: Mapping[str, str]) -> str:
+def beside(claim: Claim) -> str:
+    """The paper's figure, and what counts as a difference."""
+    paper = f"The paper: {claim.paper}. " if claim.paper else ""
+    return f"{paper}A difference of less than {claim.margin:g} counts as none."
+
+
+def as_json(said: Statement) -> dict[str, Any]:
+    checks = [
+        {
+            "check": str(line.check), "one": line.one, "other": line.other, "difference": line.difference,
+            "seeds": line.seeds, "questions": line.questions,
+        }
+        for line in said.lines
+    ]  # fmt: skip
+    numbers = {"difference": said.difference, "p": said.p, "p_holm": said.p_holm}
+    return {"says": title(said), "verdict": said.verdict, **numbers, "checks": checks}
+
+
+def as_html(ladder: Ladder, found: Mapping[str, Sequence[Statement]], drawn: Mapping[str, str]) -> str:
     """One page without a request, in the dress of `liebig report`."""
     css = resources.files("liebig.evaluation").joinpath("report.css").read_text(encoding="utf-8")
     body = ["<h1>The papers' claims</h1>", as_table(list(claim_rows(ladder, found)))]
@@ -302,11 +388,10 @@ def as_html(ladder: Ladder, found: Mapping[str, Sequence[Line]], drawn: Mapping[
     for claim in ladder.claims:
         mine = found[claim.number]
         body.append(f"<h2>{html.escape(f'{claim.number}. {claim.says}')}</h2>")
-        body.append(
-            f"<p><strong>{verdict(claim, mine)}</strong>: {reason(mine)}. {html.escape(claim.paper)}</p>"
-        )
+        body.append(f"<p><strong>{verdict(claim, mine)}</strong>. {html.escape(beside(claim))}</p>")
+        body.append(as_table(list(statement_rows(mine))))
         body.append(f"<figure>{drawn.get(f'claim-{claim.number}', '')}</figure>")
-        body.append(as_table(list(check_rows(claim, mine))))
+        body.append(as_table(list(check_rows(mine))))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The papers\' claims</title>'
         f"<style>{css}</style></head><body><main>{''.join(body)}</main></body></html>\n"
