@@ -1,4 +1,4 @@
-"""What the README says beside its table: where dev was best, means over sets, beam against greedy, what `wiki` trains on.
+"""What the README says beside its table: where dev was best, means over sets, beam and greedy, what `wiki` trains on.
 
     python experiments/finetuning/facts.py experiments/finetuning --data data --work runs/finetuning-work
 
