@@ -112,7 +112,7 @@ def test_judged_questions_decide_and_others_wait_for_labels(made, tmp_path):
     assert kept > {"yours"}  # made-up ones too, for the unit of scores
     assert "Your 30 questions; nDCG@10:" in lines
     assert any("1 of the judged ids are not in the corpus" in line and "line 32" in line for line in lines)
-    assert any("2 of your questions have no relevant passage yet" in line for line in lines)
+    assert any("Your questions without a relevant passage: 2." in line for line in lines)
     asked = {q.text: q.passages for q in read_questions(tmp_path / "out/work/given")}
     assert asked["who had barley first"] == ("barley.md-0", "barley.md-1")
     assert asked["who had steam first"] == ("steam.md-1",)
@@ -134,7 +134,7 @@ def test_more_questions_encode_no_passage_again(made, tmp_path):
 def test_few_judged_questions_do_not_decide(made, tmp_path):
     source = write_documents(tmp_path / "source")
     lines = made(source, tmp_path / "out", questions=str(write_questions(tmp_path / "q.jsonl", source, 5)))
-    assert any("5 of your questions have a relevant passage; 20 are needed" in line for line in lines)
+    assert any("Your questions with a relevant passage: 5; 20 are needed" in line for line in lines)
     assert any("Known-item questions from the corpus" in line for line in lines)
 
 

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, RecipeError
 from liebig.builder.user_questions import read_file
 from liebig.search.retriever import Result
 from liebig.serve.label import Labelling, label_routes, pooled
@@ -45,6 +45,25 @@ def test_questions_of_the_last_build_wait_to_be_judged(tmp_path):
     assert Labelling.open(tmp_path, None, None).first == 1
     assert made.ask("B ") == 1
     assert made.ask("c") == 2
+
+
+def test_judgements_may_go_to_the_file_of_questions_itself(tmp_path):
+    own = tmp_path / "questions.jsonl"
+    own.write_text('{"question": "Why?", "relevant": ["p1"]}\n{"question": "How?"}')  # and no newline at the end
+    made = Labelling.open(tmp_path, None, own)
+    assert (made.questions, made.first) == (["Why?", "How?"], 1)
+    made.add("How?", "p2", 1)
+    made.add("How?", "p3", 0)
+    questions, _ = read_file(own)
+    assert {question.text: question.grades for question in questions} == {
+        "Why?": {"p1": 1},
+        "How?": {"p2": 1, "p3": 0},
+    }
+
+
+def test_judgements_are_not_written_into_another_format(tmp_path):
+    with pytest.raises(RecipeError, match="lines of JSON"):
+        Labelling.open(tmp_path, None, tmp_path / "questions.csv")
 
 
 def test_a_file_of_questions_that_is_not_there_is_refused(tmp_path):

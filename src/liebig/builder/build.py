@@ -180,8 +180,11 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     start = config.start
     if config.teacher is not None and config.limit <= 0:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
-    if config.questions is not None:  # what is wrong with the file is said before the work begins
+    if config.questions is not None:  # what is wrong with files and names is said before the work begins
         user_questions.read_file(Path(config.questions))
+    for name in (config.teacher, config.reranker):
+        if name is not None:
+            model_folder(name)
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:
         builder.whole = whole
         whole.begin("read")
@@ -260,7 +263,7 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
         count = len(skipped.read_text(encoding="utf-8").splitlines())
         files = "1 file was" if count == 1 else f"{count:,} files were"
         builder.say(
-            f"{files} skipped because they cannot be read; {skipped} says why (--strict refuses them)"
+            f"{files} skipped, because reading failed; {skipped} says why (--strict makes it an error)"
         )
     fields = {"kind": "passages", "collection": str(read), **passage_fields(config, model)}
     return builder.part("collection", fields)

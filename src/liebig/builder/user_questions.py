@@ -243,12 +243,12 @@ def write_user_questions(config: UserQuestionsConfig, folder: Folder) -> None:
     notes = [*repeated, *notes]
     if 0 < len(judged) < FEWEST:
         notes.append(
-            f"{len(judged)} of your questions have a relevant passage; {FEWEST} are needed to decide, so questions "
+            f"Your questions with a relevant passage: {len(judged)}; {FEWEST} are needed to decide, so questions "
             "made from the corpus decide."
         )
     if unjudged:
         notes.append(
-            f"{len(unjudged):,} of your questions have no relevant passage yet. To judge them: liebig label."
+            f"Your questions without a relevant passage: {len(unjudged):,}. To judge them: liebig label."
         )
     write_lines(folder.path / QUESTIONS, (json_line(asdict(question)) for question in judged))
     write_lines(folder.path / UNJUDGED, (json_line({"text": text}) for text in unjudged))

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from liebig.base.errors import RecipeError
 from liebig.builder.user_questions import UNJUDGED, read_file
 from liebig.formats.output import json_line
 from liebig.search.retriever import Result
@@ -63,6 +64,8 @@ class Labelling:
     def open(cls, folder: Path, questions: Path | None, file: Path | None) -> Labelling:
         """Questions of a file, of the last build, and of the judgements there are; each once."""
         out = file or folder / JUDGEMENTS
+        if out.suffix != ".jsonl":
+            raise RecipeError("judgements are lines of JSON", file=out, fix="name a file that ends in .jsonl")
         waiting = folder / WORK / "given" / UNJUDGED
         texts: dict[str, str] = {}
         grades: dict[str, dict[str, int]] = {}
@@ -86,7 +89,10 @@ class Labelling:
         """Write a judgement to the end of the file; it is there when this returns."""
         line = json_line({"question": question, "passage": passage, "relevance": relevance}) + "\n"
         with self._lock:
-            with self.file.open("ab", buffering=0) as file:
+            with self.file.open("ab+", buffering=0) as file:
+                if file.seek(0, os.SEEK_END):
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else f"\n{line}"  # a user's own file may end without one
                 file.write(line.encode())
                 os.fsync(file.fileno())
             grades = self.grades.setdefault(key_of(question), {})

@@ -57,9 +57,9 @@ def serve(
         address = f"http://{_shown(host)}:{listening.getsockname()[1]}"
 
         def ready() -> None:
-            said = "" if not page else f"; page to label: {address}{page}"
+            also = f"search page at {address}" if page else "search page"
             say(
-                f"Serving {folder} at {address} (search page{said}; API at {address}/docs; press Ctrl-C to stop)"
+                f"Serving {folder} at {address}{page} ({also}; API at {address}/docs; press Ctrl-C to stop)"
             )
             if open_page:
                 webbrowser.open(address + page)
