@@ -7,11 +7,13 @@ import functools
 import gc
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,14 +26,19 @@ settings.register_profile("liebig", deadline=None)
 settings.load_profile("liebig")
 # A database that one test started logs to stderr from its own threads, in the middle of what another test captures.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads cost a small model more than its weights
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
-SLOW_TO_START = (
-    "tests.worlds.processes",
-    "worlds import faults",
-    "sentence_transformers",
-    "tests.worlds.docs_pages",
-)
+SLOW_TO_START = {
+    "tests.worlds.processes": 0,
+    "worlds import faults": 0,
+    "forked_helpers": 0,
+    "sentence_transformers": 1,
+    "tests.worlds.docs_pages": 2,
+    "onnx": 2,
+    "_dynamo": 2,
+    "llama_index": 2,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,14 +46,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Each worker begins with its part of the list, in this order; one that is done takes over the end of another's part.
     """
-    texts = {path: path.read_text(encoding="utf-8") for path in {item.path for item in items}}
-    needed = {path: [name not in text for name in SLOW_TO_START] for path, text in texts.items()}
-    items.sort(key=lambda item: needed[item.path])
+    order = {}
+    for path in {item.path for item in items}:
+        text = path.read_text(encoding="utf-8")
+        order[path] = min((turn for name, turn in SLOW_TO_START.items() if name in text), default=3)
+    items.sort(key=lambda item: order[item.path])
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, so that no collection of garbage looks through its million objects."""
+    """What was imported stays, so that no collection of garbage looks through its million objects; others are rarer."""
     gc.freeze()
+    gc.set_threshold(5000, 20, 20)
     gc.enable()
 
 
@@ -75,6 +85,19 @@ def weights_to_come_are_not_drawn() -> Iterator[None]:
 def _reset(module: Any, reset: Any) -> None:
     if module.weight is None or not module.weight.is_meta:
         reset(module)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_machine_is_measured_once() -> Iterator[None]:
+    """How fast it multiplies matrices: a third of a second whenever a plan is made."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "torch" in sys.modules:
+            from liebig.methods import cost, machines
+
+            measured = functools.cache(cost.matrix_rate)
+            for module in (cost, machines):
+                patch.setattr(module, "matrix_rate", measured)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -123,6 +146,16 @@ def _digest(graph: Any, *rest: Any) -> str:
     for _, tensor in tensors:
         found.update(tensor.contiguous().numpy().tobytes())
     return found.hexdigest()
+
+
+@pytest.fixture
+def forked_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that help come from the server of tests.worlds.processes; to start one anew takes a second."""
+    from liebig.base import machine
+    from tests.worlds.processes import SERVER
+
+    stand_in = SimpleNamespace(get_context=lambda _: SERVER, parent_process=multiprocessing.parent_process)
+    monkeypatch.setattr(machine, "multiprocessing", stand_in)
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,9 @@ def test_a_collection_of_passages_is_prepared(vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_broken_line_is_named_and_nothing_is_left(vocabulary, tmp_path, monkeypatch, processes):
+def test_a_broken_line_is_named_and_nothing_is_left(
+    vocabulary, tmp_path, monkeypatch, forked_helpers, processes
+):
     monkeypatch.setattr(preparing, "PIECE", 2000)
     folder = write_lines(tmp_path / "c", "documents.jsonl", [document_row(d) for d in documents()])
     lines = (folder / "documents.jsonl").read_text().split("\n")

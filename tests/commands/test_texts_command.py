@@ -86,7 +86,9 @@ def test_questions_of_the_split_come_as_often_as_asked_and_ids_are_unique(collec
     assert len({p.id for p in passages}) == len(passages) > 60
 
 
-def test_any_number_of_processes_and_a_broken_run_give_the_same_bytes(collection, tmp_path, monkeypatch):
+def test_any_number_of_processes_and_a_broken_run_give_the_same_bytes(
+    collection, tmp_path, monkeypatch, forked_helpers
+):
     monkeypatch.setattr(stage, "PIECE", 300)
     whole = run(collection, tmp_path / "one", processes=1)
     assert run(collection, tmp_path / "two", processes=2) == whole

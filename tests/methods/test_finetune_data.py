@@ -263,7 +263,7 @@ def test_texts_tokenised_together_are_those_tokenised_one_by_one(kind, how):
 
 
 @pytest.mark.parametrize("kind", ["query", "passage"])
-def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, kind):
+def test_the_number_of_processes_does_not_change_a_token(tmp_path, monkeypatch, forked_helpers, kind):
     collection = Collection(write_collection(tmp_path / "c", queries=9))
     records = list(collection.queries() if kind == "query" else collection.passages())[::-1]
     shape = RoleLayout(Tokenizer.train([record.text for record in records], "wordpiece", 100, True), 12)

@@ -21,7 +21,8 @@ def stages(name):
 
 @pytest.mark.parametrize("name", ["finetune", "finetune-abs", "rerank"])
 def test_a_smoke_recipe_runs(name, tmp_path_factory):
-    model = smoke.run(name, tmp_path_factory.getbasetemp() / "smoke-finetune", *smoke.shortened(name))
+    home = tmp_path_factory.getbasetemp() / "smoke-finetune"
+    model = smoke.run(name, home, *smoke.shortened(name, home))
     assert (model / "model" / "config.json").is_file()
 
 

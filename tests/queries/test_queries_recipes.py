@@ -27,7 +27,7 @@ def out(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("name", "last"), [("gpl", "model"), ("query-as-context", "evaluation")])
 def test_a_smoke_recipe_runs(name, last, out, monkeypatch):
     monkeypatch.chdir(ROOT)
-    path, few = ROOT / "recipes" / "smoke" / f"{name}.toml", shortened(name)
+    path, few = ROOT / "recipes" / "smoke" / f"{name}.toml", shortened(name, out)
     pipeline.run(pipeline.plan(STAGES, path, few, out), lambda said: None)
     assert (out / last / "manifest.json").is_file()
     assert all(item.up_to_date for item in pipeline.plan(STAGES, path, few, out))
@@ -36,12 +36,12 @@ def test_a_smoke_recipe_runs(name, last, out, monkeypatch):
 def test_labels_are_known_through_the_generator(out, monkeypatch):
     """What the generator has seen is said where its queries are."""
     monkeypatch.chdir(ROOT)
-    path, few = ROOT / "recipes" / "smoke" / "query-as-context.toml", shortened("query-as-context")
+    path, few = ROOT / "recipes" / "smoke" / "query-as-context.toml", shortened("query-as-context", out)
     planned = pipeline.plan(STAGES, path, few, out)
     names = [item.name for item in planned]
     pipeline.run(planned[: names.index("queries") + 1], lambda said: None)  # made already by the test above
     about = out / "queries" / "generation.json"
-    assert json.loads(about.read_text())["labels"] == ["collection, generated: 512 pairs"]
+    assert json.loads(about.read_text())["labels"] == ["collection, generated: 128 pairs"]
 
 
 def test_the_recipes_have_the_papers_numbers():

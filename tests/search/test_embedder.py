@@ -39,7 +39,7 @@ def test_vectors_are_those_of_the_plain_forward(model, role, unit):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_streams_of_windows_give_the_vectors_of_one_call(model, workers, monkeypatch):
+def test_streams_of_windows_give_the_vectors_of_one_call(model, workers, monkeypatch, forked_helpers):
     monkeypatch.setattr(embed, "WINDOW", 7)
     monkeypatch.setattr(Embedder, "workers", workers)
     monkeypatch.setattr(machine, "START", 1e-9)

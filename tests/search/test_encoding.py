@@ -150,7 +150,7 @@ def test_two_processes_equal_one(tmp_path, model, collection):
     np.testing.assert_allclose(vectors, wanted[1], atol=1e-6)
 
 
-def test_workers_tokenise_the_same(tmp_path, model, collection):
+def test_workers_tokenise_the_same(tmp_path, model, collection, forked_helpers):
     one = encoded(tmp_path / "a", source=collection, model=model, window=8)
     two = encoded(tmp_path / "b", source=collection, model=model, window=8, workers=1)
     assert one[0] == two[0]

@@ -161,7 +161,7 @@ def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[i
     return seen[0]
 
 
-def test_processes_that_tokenise_read_the_same_ids(model: Path) -> None:
+def test_processes_that_tokenise_read_the_same_ids(model: Path, forked_helpers: None) -> None:
     config = EncodeConfig(model=model, title="separator", device="cpu")
     layout = layout_of(config, load(config, "cpu"))
     assert encoded_ids(config, PASSAGES, workers=1) == layout.lists(PASSAGES)

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import tomllib
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,24 @@ def run(name: str, out: Path, *overrides: str) -> Path:
     return stages[-1].out
 
 
-def shortened(name: str) -> list[str]:
-    """Overrides that leave a smoke recipe its stages, and each training of it few steps."""
+def shortened(name: str, home: Path) -> list[str]:
+    """Overrides that leave a smoke recipe its stages, few texts (in `home`), and each training of it few steps."""
     stages = tomllib.loads((ROOT / "recipes" / "smoke" / f"{name}.toml").read_text())["stages"]
-    few = []
+    few = [f"stages.collection.paths=['{_few_texts(home / 'texts')}']"]
     for stage, fields in stages.items():
         loop = fields.get("loop", {})
         few += [f"stages.{stage}.loop.{key}=4" for key in ("steps", "eval_every") if key in loop]
         few += [f"stages.{stage}.limit=48"] if "epochs" in loop else []
     return few
+
+
+def _few_texts(folder: Path) -> Path:
+    """A quarter of the passages, with their two queries each."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for file, lines in {"corpus.jsonl": 64, "queries.jsonl": 128, "qrels/generated.tsv": 129}.items():
+        with (ROOT / "recipes" / "smoke" / "texts" / file).open(encoding="utf-8") as whole:
+            (folder / file).write_text("".join(islice(whole, lines)), encoding="utf-8")
+    return folder
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
