@@ -1,4 +1,5 @@
-"""Write what is generated from the code: docs/cli.md, the tables of docs/formats.md, the JSON schemas of the recipes.
+"""Write what is generated from the code: docs/cli.md, the tables of docs/formats.md, the forms of `--help`, the JSON
+schemas of the recipes.
 
 `make docs` runs it. The pages are tracked, and a test fails if they are out of date. docs/schema/ is not tracked;
 editors can complete and check recipes with it.
@@ -6,6 +7,7 @@ editors can complete and check recipes with it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from typer.core import TyperGroup
 
 from liebig.base import config
 from liebig.cli import make_app
-from liebig.commands import STAGES
+from liebig.commands import BUILT_IN as COMMANDS, STAGES
 from liebig.formats import BUILT_IN, formats
 from liebig.formats.base import Format
+from liebig.stage_command import FORMS, Form
 
 HERE = Path(__file__).parent
 HEAD = """# The command line
@@ -87,9 +90,16 @@ def _example(format: Format) -> str:
     return f"`{name}`: `{line if len(line) <= 100 else line[:95] + '…'}`"
 
 
+def forms() -> str:
+    """The options of every stage, which its `--help` shows without importing it."""
+    made = [Form.of(command.load().STAGE) for command in COMMANDS if command.stage]
+    return json.dumps([form.model_dump() for form in made], indent=1, ensure_ascii=False) + "\n"
+
+
 def pages() -> dict[Path, str]:
-    """The tracked pages."""
-    return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page()}
+    """The tracked pages, and the stored forms of stages."""
+    stored = HERE.parent / "src" / "liebig" / "commands" / FORMS
+    return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), stored: forms()}
 
 
 def schemas() -> dict[Path, str]:

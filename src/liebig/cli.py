@@ -24,7 +24,7 @@ from liebig import __version__
 from liebig.base import machine
 from liebig.base.errors import LiebigError, MissingDependency
 from liebig.base.progress import Volume, complain, is_verbose, set_volume
-from liebig.commands import GROUPS, METAVARS, Command, commands
+from liebig.commands import BUILT_IN, GROUPS, METAVARS, Command, commands
 
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
@@ -172,6 +172,7 @@ class LazyGroup(PlainHelp, TyperGroup):
     prefix = ""
     markup: Literal["markdown"] | None = "markdown"
     static = False
+    helping = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         below = [name.removeprefix(self.prefix) for name in commands() if name.startswith(self.prefix)]
@@ -184,9 +185,13 @@ class LazyGroup(PlainHelp, TyperGroup):
             if self.static:
                 return TyperCommand(cmd_name, help=command.help, rich_help_panel=command.panel)
             with reported():
-                return _loaded(command, self.markup)
+                return _loaded(command, self.markup, only_help=self.helping)
         first = next((c for c in commands().values() if c.name.startswith(name + " ")), None)
         return None if first is None else _group(name, self.markup, first.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        self.helping = "--help" in args
+        return super().resolve_command(ctx, args)
 
     @contextmanager
     def _from_the_table(self) -> Iterator[None]:
@@ -234,18 +239,21 @@ def _group(name: str, markup: Literal["markdown"] | None, panel: str) -> Any:
     return group
 
 
-def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
-    """The command of a module: of its `STAGE`, or of its function `command`."""
+def _loaded(command: Command, markup: Literal["markdown"] | None, only_help: bool = False) -> Any:
+    """The command of a module: of its `STAGE`, or of its function `command`; for its help a stored form suffices."""
     app = typer.Typer(rich_markup_mode=markup, pretty_exceptions_enable=False, add_completion=False)
-    module = command.load()
     name = command.name.rpartition(" ")[2]
     if command.stage:
-        from liebig.stage_command import stage_command
+        from liebig.stage_command import Form, help_command, stage_command, stored_forms
 
-        text = f"{command.help}\n\nExample:\n\n    {module.STAGE.example}"
+        form = stored_forms().get(command.name) if only_help and command in BUILT_IN else None
+        does = help_command(form) if form is not None else stage_command(command.load().STAGE)
+        example = (form or Form.of(command.load().STAGE)).example
+        text = f"{command.help}\n\nExample:\n\n    {example}"
         epilog = EPILOG.format(name=command.name)
-        app.command(name, cls=PlainCommand, help=text, epilog=epilog)(guarded(stage_command(module.STAGE)))
+        app.command(name, cls=PlainCommand, help=text, epilog=epilog)(guarded(does))
     else:
+        module = command.load()
         app.command(name, cls=PlainCommand, help=inspect.getdoc(module.command))(guarded(module.command))
     made = typer.main.get_command(app)
     made.name = name

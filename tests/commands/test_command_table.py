@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import liebig
 from liebig.base.config import Config
 from liebig.base.pipeline import Stage
+from liebig.cli import make_app
 from liebig.commands import BUILT_IN, GROUPS
 
 ROOT = Path(liebig.__file__).parent
@@ -86,14 +89,23 @@ def test_a_list_of_commands_needs_only_the_table():
     assert group & HEAVY <= {"pydantic"}  # typer reads the word `queries` with it
 
 
-LIGHT = [command.name for command in BUILT_IN if command.panel == PANELS[0]]
-
-
-def test_the_help_of_commands_for_everyone_needs_no_torch():
-    commands = [*LIGHT, "plan", "doctor"]
+def test_the_help_of_no_command_needs_torch():
+    commands = [command.name for command in BUILT_IN]
     modules = loaded(*(f"{command} --help" for command in commands))
     heavy = {"torch", "transformers", "sentence_transformers"}
     assert not next((name for name, after in zip(commands, modules, strict=True) if after & heavy), None)
+
+
+@pytest.mark.parametrize("words", [["pretrain"], ["queries", "train"], ["evaluate"]], ids=" ".join)
+def test_help_from_a_stored_form_is_that_of_the_module(words, capsys):
+    shown = CliRunner().invoke(make_app(), [*words, "--help"]).output
+    command = typer.main.get_command(make_app())
+    context = typer.Context(command, info_name="liebig")
+    for word in words:
+        command = command.get_command(context, word)
+        context = typer.Context(command, info_name=word, parent=context)
+    command.get_help(context)  # typer prints it
+    assert shown.strip() == capsys.readouterr().out.strip()
 
 
 def test_the_version_needs_no_help_pages():

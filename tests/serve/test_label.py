@@ -49,7 +49,9 @@ def test_questions_of_the_last_build_wait_to_be_judged(tmp_path):
 
 def test_judgements_may_go_to_the_file_of_questions_itself(tmp_path):
     own = tmp_path / "questions.jsonl"
-    own.write_text('{"question": "Why?", "relevant": ["p1"]}\n{"question": "How?"}')  # and no newline at the end
+    own.write_text(
+        '{"question": "Why?", "relevant": ["p1"]}\n{"question": "How?"}'
+    )  # and no newline at the end
     made = Labelling.open(tmp_path, None, own)
     assert (made.questions, made.first) == (["Why?", "How?"], 1)
     made.add("How?", "p2", 1)

@@ -58,9 +58,7 @@ def serve(
 
         def ready() -> None:
             also = f"search page at {address}" if page else "search page"
-            say(
-                f"Serving {folder} at {address}{page} ({also}; API at {address}/docs; press Ctrl-C to stop)"
-            )
+            say(f"Serving {folder} at {address}{page} ({also}; API at {address}/docs; press Ctrl-C to stop)")
             if open_page:
                 webbrowser.open(address + page)
 
