@@ -327,3 +327,13 @@ def test_the_check_has_the_unit_of_scores_that_the_folder_would_have_on_its_pool
     lists = [[("a", 1.0), *((str(rank), 1 - gap) for rank in range(9))] for gap in (0.1, 0.2, 0.6)]
     judge = Judge([Question("q", ("a",), kind) for _ in lists], {"start": lists})
     assert judge.spread("start") == judging.unit_of(judge.questions, lists)
+
+
+def test_wins_and_losses_are_against_the_untrained_hybrid():
+    judge = judge_of({"bm25": 0.2, "start": 0.4, "start+": 0.5, "trained": 0.5, "trained+": 0.6})
+    trained = check.cases(judge, Choice("trained"), lambda id: Passage(id, "a text"))
+    assert trained["names"][1] == "the untrained hybrid"
+    assert (trained["better"], trained["worse"]) == (24, 0)  # a tenth of 240 questions
+    untrained = check.cases(judge, BASELINE, lambda id: Passage(id, "a text"))
+    assert untrained["names"][1] == "BM25"
+    assert untrained["better"] == 72

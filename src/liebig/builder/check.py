@@ -199,8 +199,8 @@ def judged(judge: Judge) -> dict[str, Any]:
 
 
 def cases(judge: Judge, choice: Choice, passage: Callable[[str], Passage]) -> dict[str, Any]:
-    """The questions that the choice wins and loses by most against BM25 (or the baseline), with their texts."""
-    other = BASELINE if choice.system == "bm25" else Choice(system="bm25")
+    """The questions that the choice wins and loses by most against the untrained hybrid (or BM25), with their texts."""
+    other = Choice(system="bm25") if choice == BASELINE else BASELINE
     a, b = (judge.values(system) for system in (choice, other))
     hits_a, hits_b = (judge.answers(system) for system in (choice, other))
 
@@ -219,7 +219,7 @@ def cases(judge: Judge, choice: Choice, passage: Callable[[str], Passage]) -> di
 
     order = np.argsort(b - a, kind="stable")
     return {
-        "names": ["The chosen system", other.name],
+        "names": ["The chosen system", "the untrained hybrid" if other == BASELINE else other.name],
         "wins": [case(number) for number in order[:CASES] if a[number] > b[number]],
         "losses": [case(number) for number in order[::-1][:CASES] if a[number] < b[number]],
         "better": int((a > b).sum()),
