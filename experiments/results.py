@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -52,10 +53,10 @@ def in_short(values: Values) -> NDArray[np.uint16]:
 
 def levels(values: Values, documents: Documents) -> Line:
     """The means over seeds and questions, the interval of the first measure, and each seed's mean of it."""
-    low, high = np.quantile(_drawn(values[:, :, 0], documents, 0), (0.025, 0.975))
+    found = interval(float(values[:, :, 0].mean()), _drawn(values[:, :, 0], documents, 0))
     return {
         "runs": len(values), "questions": values.shape[1], "means": values.mean(axis=(0, 1)).tolist(),
-        "low": float(low), "high": float(high), "seeds": values[:, :, 0].mean(axis=1).tolist(),
+        "low": found.low, "high": found.high, "seeds": values[:, :, 0].mean(axis=1).tolist(),
     }  # fmt: skip
 
 
@@ -71,13 +72,30 @@ def against(a: Values, b: Values, documents: Documents) -> Line:
 
 def over_documents(a: Values, b: Values, documents: Documents, seed: int = 0) -> Interval:
     """The difference of means; seeds of each are drawn by themselves, documents for both at once."""
-    low, high = np.quantile(differences(a, b, documents, seed), (0.025, 0.975))
-    return Interval(float(a.mean() - b.mean()), float(low), float(high))
+    return interval(float(a.mean() - b.mean()), differences(a, b, documents, seed))
+
+
+def interval(mean: float, samples: Values) -> Interval:
+    """The middle 95 % of samples."""
+    low, high = np.quantile(samples, (0.025, 0.975))
+    return Interval(mean, float(low), float(high))
 
 
 def differences(a: Values, b: Values, documents: Documents, seed: int = 0) -> Values:
     """Samples of the difference; the same `seed` draws the same documents for whatever else is compared on them."""
     return _drawn(a, documents, seed, 1) - _drawn(b, documents, seed, 2)
+
+
+def seed_of(test: str) -> int:
+    """A seed for the documents of a test."""
+    return zlib.crc32(test.encode())
+
+
+def together(means: Sequence[float], samples: Sequence[Values]) -> tuple[Interval, float]:
+    """The mean of several differences, and p: the share of its samples on the other side of zero, twice."""
+    drawn = np.mean(samples, axis=0)
+    beyond = min(float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0)))
+    return interval(float(np.mean(means)), drawn), min(1.0, 2 * (beyond + 1 / len(drawn)))
 
 
 def _drawn(values: Values, documents: Documents, seed: int, runs_seed: int = 0) -> Values:

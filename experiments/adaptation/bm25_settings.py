@@ -10,15 +10,12 @@ settings for judged questions would give. Judged questions are as in units.py.
 
 from __future__ import annotations
 
-import argparse
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-from builds import DEV, judged
-from units import MOST
+from builds import arguments
+from units import default_build, people_of
 
-import liebig
 from liebig.base.records import Query
 from liebig.bm25.search import BM25, Settings
 from liebig.builder.check import EncodedOnce, enough
@@ -54,8 +51,7 @@ def measured(folder: Path, questions: list[Question], unit: float | None) -> tup
 def compare(name: str, data: Path, folder: Path) -> None:
     """Print what made-up questions would choose, and what judged ones would."""
     made = enough(read_questions(folder / str(retriever_folder.read(folder).checks)))
-    people = judged(data / name, DEV.get(name, "test"))
-    some = [people[i] for i in np.random.default_rng(0).permutation(len(people))[:MOST]]
+    some = people_of(data, name)
     by_made, unit = measured(folder, made, None)
     by_people, _ = measured(folder, some, unit)
     for place, system in enumerate(("BM25", "hybrid")):
@@ -69,18 +65,9 @@ def compare(name: str, data: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--sets", nargs="+", required=True)
-    given = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     for name in given.sets:
-        folder = given.out / name / "retriever"
-        if not folder.is_dir():
-            liebig.build(str(given.data / name / "corpus.jsonl.xz"), folder)
-        compare(name, given.data, folder)
+        compare(name, given.data, default_build(given.data, given.out, name))
 
 
 if __name__ == "__main__":

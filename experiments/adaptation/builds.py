@@ -168,13 +168,17 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """DATA OUT --sets SET ..., with a script's docstring as help."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--sets", nargs="+", required=True)
+    return parser
+
+
+def main() -> None:
+    parser = arguments(__doc__)
     parser.add_argument("--split", default="dev", help="dev (scifact: its train split), or test")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")

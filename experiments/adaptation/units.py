@@ -12,11 +12,10 @@ Judged questions are those of the development split; of sets without one, those 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
-from builds import DEV, judged
+from builds import DEV, arguments, judged
 from numpy.typing import NDArray
 
 import liebig
@@ -42,10 +41,22 @@ WEIGHTS = (0, 10, 20, 30, 60, 1_000_000)  # own questions that made-up ones coun
 Lists = dict[str, NDArray[np.generic]]
 
 
-def write_lists(data: Path, out: Path, name: str) -> None:
-    """The hits of every system for made-up questions, in the pool and in the whole index, and for judged ones."""
+def default_build(data: Path, out: Path, name: str) -> Path:
+    """The retriever that `liebig build` makes of a set; one that is there is up to date."""
     folder = out / name / "retriever"
     liebig.build(str(data / name / "corpus.jsonl.xz"), folder)
+    return folder
+
+
+def people_of(data: Path, name: str) -> list[Question]:
+    """Judged questions of a set, MOST of them."""
+    people = judged(data / name, DEV.get(name, "test"))
+    return [people[i] for i in np.random.default_rng(0).permutation(len(people))[:MOST]]
+
+
+def write_lists(data: Path, out: Path, name: str) -> None:
+    """The hits of every system for made-up questions, in the pool and in the whole index, and for judged ones."""
+    folder = default_build(data, out, name)
     now = retriever_folder.read(folder)
     number: dict[str, int] = {}
     kept: Lists = {}
@@ -76,9 +87,7 @@ def write_lists(data: Path, out: Path, name: str) -> None:
     whole = folder / str(now.bm25), folder / str(now.index), now.sentences and folder / now.sentences
     ask("made-pool", made, work / "pool-bm25", work / "pool-start", work / "pool-start-sentences")
     ask("made-whole", made, *whole)
-    people = judged(data / name, DEV.get(name, "test"))
-    order = np.random.default_rng(0).permutation(len(people))[:MOST]
-    ask("people", [people[i] for i in order], *whole)
+    ask("people", people_of(data, name), *whole)
     np.savez_compressed(out / f"{name}-lists.npz", allow_pickle=False, **kept)
 
 
@@ -164,13 +173,7 @@ def compare(name: str, lists: Lists) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--sets", nargs="+", required=True)
-    given = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     for name in given.sets:
         file = given.out / f"{name}-lists.npz"
         if not file.is_file():

@@ -13,10 +13,9 @@ from __future__ import annotations
 import html
 import json
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ class Line:
 
     @property
     def difference(self) -> Mapping[str, float] | None:
-        return None if self.samples is None else interval(self.one - self.other, self.samples)
+        return None if self.samples is None else asdict(results.interval(self.one - self.other, self.samples))
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,6 @@ class Statement:
     def missing(self) -> int:
         """Checks without a run."""
         return sum(line.samples is None for line in self.lines)
-
-
-def interval(mean: float, samples: Values) -> Mapping[str, float]:
-    low, high = np.quantile(samples, (0.025, 0.975))
-    return {"mean": mean, "low": float(low), "high": float(high), "level": 0.95}
 
 
 class Measured:
@@ -125,7 +119,7 @@ def measured(check: Check, runs: Measured) -> Line:
         samples, means = correlations(one, other, gold(runs.prepared))
         return Line(check, *means, samples, seeds, questions)
     documents = runs.documents(check.one[0], check.test, questions)
-    samples = results.differences(one, other, documents, zlib.crc32(check.test.encode()))
+    samples = results.differences(one, other, documents, results.seed_of(check.test))
     return Line(check, float(one.mean()), float(other.mean()), samples, seeds, questions)
 
 
@@ -153,9 +147,8 @@ def stated(lines: Sequence[Line]) -> Statement:
     samples = [line.samples for line in lines if line.samples is not None]
     if len(samples) < len(lines):
         return Statement(lines)
-    mean, drawn = float(np.mean([line.one - line.other for line in lines])), np.mean(samples, axis=0)
-    beyond = min(float(np.mean(drawn <= 0)), float(np.mean(drawn >= 0)))
-    return Statement(lines, interval(mean, drawn), min(1.0, 2 * (beyond + 1 / len(drawn))))
+    mean, p = results.together([line.one - line.other for line in lines], samples)
+    return Statement(lines, asdict(mean), p)
 
 
 def decided(said: Statement, margin: float) -> str:
@@ -230,9 +223,9 @@ def outcome(said: Statement) -> str:
 def title(said: Statement) -> str:
     """The sides, measure and labels of a statement."""
     check = said.lines[0].check
-    counts = list(dict.fromkeys(line.check.one[0].labels for line in said.lines))
-    tests = list(dict.fromkeys(line.check.test for line in said.lines))
-    labels = "no labels" if counts == [0] else f"{' and '.join(f'{n:,}' for n in counts)} labels"
+    counts = dict.fromkeys(f"{line.check.one[0].labels:,}" for line in said.lines)
+    tests = dict.fromkeys(line.check.test for line in said.lines)
+    labels = "no labels" if list(counts) == ["0"] else f"{' / '.join(counts)} labels"
     return f"{sides(check)} ({check.measure}, {', '.join(tests)}, {labels})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from sets import read
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from results import differences, over_documents
+from results import difference, differences, over_documents, seed_of, together
 
 from liebig.base.statistics import holm
 
@@ -62,13 +62,11 @@ def tell_of_means(values: dict[str, np.ndarray]) -> None:
         drawn, means = [], []
         for name, test in TESTS:
             a, b = (values[f"{name}|{method}|{test}"] / 10_000 for method in (one, other))
-            drawn.append(differences(a, b, values[f"{name}|documents|{test}"], zlib.crc32(test.encode())))
-            means.append(a.mean() - b.mean())
-        samples = np.mean(drawn, axis=0)
-        beyond = min(np.mean(samples <= 0), np.mean(samples >= 0)) + 1 / len(samples)
-        found.append((np.mean(means), *np.quantile(samples, (0.025, 0.975)), min(1.0, 2 * beyond)))
-    for (one, other), (mean, low, high, _), p in zip(pairs, found, holm([row[-1] for row in found])):
-        print(f"{one} less {other}: {mean:+.4f} [{low:+.4f}, {high:+.4f}], p {p:.4f}")
+            drawn.append(differences(a, b, values[f"{name}|documents|{test}"], seed_of(test)))
+            means.append(float(a.mean() - b.mean()))
+        found.append(together(means, drawn))
+    for (one, other), (mean, _), p in zip(pairs, found, holm([p for _, p in found])):
+        print(f"{one} less {other}: {difference(asdict(mean))}, p {p:.4f}")
 
 
 def tell_of_beam(values: dict[str, np.ndarray]) -> None:
