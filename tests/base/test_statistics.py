@@ -12,6 +12,7 @@ from liebig.base.statistics import (
     bootstrap,
     bootstrap_groups,
     compare,
+    direction,
     effect_size,
     holm,
     incomplete_beta,
@@ -170,3 +171,10 @@ def test_a_seed_makes_results_repeatable() -> None:
     values = np.random.default_rng(0).normal(size=30)
     assert bootstrap(values, seed=1) == bootstrap(values, seed=1)
     assert randomisation_test(values, seed=1) == randomisation_test(values, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "way"), [(0.1, 0.2, 1), (-0.2, -0.1, -1), (-0.1, 0.1, 0), (0.0, 0.1, 0)]
+)
+def test_a_difference_goes_one_way_only_if_its_interval_leaves_zero_out(low, high, way):
+    assert direction(low, high) == way

@@ -29,6 +29,14 @@ class Interval:
     level: float = 0.95
 
 
+def direction(low: float, high: float) -> int:
+    """1 or -1 where an interval of a difference lies above or below zero, else 0: no measurable difference.
+
+    So it is the place of a word in (for none, for more, for less).
+    """
+    return int(low > 0) - int(high < 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """System A minus system B over the same queries; `p` by randomisation and by t-test, before any correction."""

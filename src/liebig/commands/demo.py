@@ -2,8 +2,8 @@
 
 BM25, the bundled encoder before training, the same after a minute of training on the corpus, and BM25 with each of
 them. Everything is compared with the untrained hybrid: a table with intervals and tests, a page, and a folder that
-`liebig serve` opens. Cost: about four minutes on two cores,
-in which the corpus is encoded twice and the encoder trained for one minute; a second run does only what is missing.
+`liebig serve` opens. Cost: about four minutes on two cores, in which the corpus is encoded twice and the encoder
+trained for one minute; a second run does only what is missing.
 
 The demo is a recipe of pipeline stages. Objective, learning rate and batch were chosen on the dev half of the
 questions; docs/demo.md says what was tried and did not help. The corpus and its questions are in `liebig/demo`.
@@ -26,6 +26,7 @@ from liebig.base import pipeline
 from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, announce, duration, is_verbose
+from liebig.base.statistics import direction
 from liebig.commands import STAGES
 from liebig.search.retriever_folder import RetrieverDescription, write
 
@@ -203,10 +204,8 @@ def gain(training: Mapping[str, Any]) -> str:
     pair = next(pair for pair in training["pairs"] if pair["measure"] == FIRST)
     compared = pair["comparison"]
     change = compared["difference"]
-    if change["low"] <= 0 <= change["high"]:
-        verb = "made no measurable difference to"
-    else:
-        verb = "improved" if change["mean"] > 0 else "hurt"
+    verbs = "made no measurable difference to", "improved", "hurt"
+    verb = verbs[direction(change["low"], change["high"])]
     return (
         f"Training on the corpus {verb} the {UNTRAINED}: {FIRST} {change['mean']:+.3f} "
         f"({change['low']:+.3f} to {change['high']:+.3f}), {compared['wins']} questions better and "

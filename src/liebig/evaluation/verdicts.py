@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from liebig.base.progress import counted
-from liebig.base.statistics import ALPHA
+from liebig.base.statistics import ALPHA, direction
 from liebig.evaluation.comparison import TaskComparison, compare_systems, gather
 from liebig.evaluation.plots import Axes, Series, intervals, lines
 from liebig.evaluation.scoring import RESULTS, Results, TaskResult, read_per_query, read_results
@@ -220,8 +220,7 @@ def claims_of(stages: Sequence[StageRun]) -> list[Claim]:
             continue
         pair = tree["pairs"][0]
         change, a, b = pair["comparison"]["difference"], pair["a"], pair["b"]
-        how = "no measurable difference" if change["low"] <= 0 <= change["high"] else "better"
-        how = "worse" if change["high"] < 0 else how
+        how = ("no measurable difference", "better", "worse")[direction(change["low"], change["high"])]
         said = f"{a} against {b}: {how}, {pair['measure']} {_interval(change)} on {counted(tree['queries'], 'queries')}"
         found.append(Claim(frozenset((a, b)), f"{said[0].upper()}{said[1:]}."))
     return found
@@ -286,9 +285,9 @@ class Check:
 
 def against_untrained(change: Mapping[str, float]) -> str:
     """The difference to the untrained hybrid in words, with its interval."""
-    if change["low"] <= 0 <= change["high"]:
+    which = ("", "better", "worse")[direction(change["low"], change["high"])]
+    if not which:
         return f"not measurably different from the untrained hybrid: {_interval(change)}"
-    which = "better" if change["mean"] > 0 else "worse"
     return f"{which} than the untrained hybrid by {_interval(change, sign='')}"
 
 
