@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
@@ -190,7 +191,7 @@ class LazyGroup(PlainHelp, TyperGroup):
         return None if first is None else _group(name, self.markup, first.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        self.helping = "--help" in args
+        self.helping = "--help" in takewhile(lambda word: word != "--", args)
         return super().resolve_command(ctx, args)
 
     @contextmanager

@@ -336,9 +336,8 @@ def _check(
             own, of_parts = found
             models[questions.OWN] = replace(own, measured=bundled)
             fields |= of_parts
-            if (
-                bundled and best == "trained" and config.minutes is None
-            ):  # made as a start for the questions only
+            # Without --minutes it was made as a start for the questions only.
+            if bundled and best == "trained" and config.minutes is None:
                 del models[best], vectors[best]
     builder.whole.begin("check")
     fields["trusted"] = [name for name, one in models.items() if one.measured]

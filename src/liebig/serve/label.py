@@ -92,9 +92,8 @@ class Labelling:
             with self.file.open("ab+", buffering=0) as file:
                 if file.seek(0, os.SEEK_END):
                     file.seek(-1, os.SEEK_END)
-                    line = (
-                        line if file.read(1) == b"\n" else f"\n{line}"
-                    )  # a user's own file may end without one
+                    if file.read(1) != b"\n":  # a user's own file may end without one
+                        line = f"\n{line}"
                 file.write(line.encode())
                 os.fsync(file.fileno())
             grades = self.grades.setdefault(key_of(question), {})
