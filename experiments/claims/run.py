@@ -267,7 +267,6 @@ def tune(given: argparse.Namespace) -> None:
 
     runs, places = the_runs(given), the_places(given)
     (given.out / "results").mkdir(parents=True, exist_ok=True)
-    rows = runs.ladder.rows(given.claims)
 
     def ready(failed: Collection[str]) -> list[str]:
         there = {
@@ -275,7 +274,10 @@ def tune(given: argparse.Namespace) -> None:
             for path in (given.out / "models").glob("*")
             if (path / "model" / "config.json").exists()
         }
-        return runs.open(rows, {*there, "start"} if places.start.exists() else there, failed)
+        there |= {"start"} if places.start.exists() else set()
+        # One claim after the other, so that time that runs out leaves whole ones.
+        found = (runs.open(runs.ladder.rows([number]), there, failed) for number in given.claims)
+        return list(dict.fromkeys(job for some in found for job in some))
 
     if shutil.which("nvidia-cuda-mps-control"):  # small runs share the GPU without taking turns
         subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
