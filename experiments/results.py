@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from liebig.base.statistics import Interval, holm, randomisation_test
 Line = dict[str, Any]
 Values = NDArray[np.float64]
 Documents = NDArray[np.integer]
-SAMPLES = 10_000
+SAMPLES, PARTS = 10_000, 10
 
 
 def store(path: Path, values: Mapping[str, Values], facts: Mapping[str, Any]) -> None:
@@ -104,11 +105,20 @@ def _drawn(values: Values, documents: Documents, seed: int, runs_seed: int = 0) 
     runs, n = len(values), int(documents.max()) + 1
     sums = np.stack([np.bincount(documents, weights=run) for run in [*values, np.ones(len(documents))]])
     chosen = np.random.default_rng((seed, runs_seed)).multinomial(runs, np.full(runs, 1 / runs), SAMPLES)
-    random, means = np.random.default_rng(seed), []
-    for part in np.array_split(chosen, 10):
-        drawn = random.multinomial(n, np.full(n, 1 / n), len(part)).astype(np.float64) @ sums.T
+    means = []
+    for part, times in zip(np.array_split(chosen, PARTS), _times(seed, n)):
+        drawn = times.astype(np.float64) @ sums.T
         means.append((drawn[:, :-1] * part).sum(axis=1) / runs / drawn[:, -1])
     return np.concatenate(means)
+
+
+@lru_cache(maxsize=4)
+def _times(seed: int, n: int) -> list[NDArray[np.uint16]]:
+    """How often each of n documents is drawn in every sample, part by part: most of the time of a page."""
+    random = np.random.default_rng(seed)
+    return [
+        random.multinomial(n, np.full(n, 1 / n), SAMPLES // PARTS).astype(np.uint16) for _ in range(PARTS)
+    ]
 
 
 def correct(lines: Sequence[Line]) -> None:

@@ -194,15 +194,13 @@ def name_of(said: Statement) -> str:
 
 
 def verdict(claim: Claim, found: Sequence[Statement]) -> str:
-    """Of all statements together."""
+    """Of all statements together: a claim that says several things does not hold once one of them does not."""
     counts = Counter(said.verdict for said in found)
-    if claim.one_is_enough and counts[HOLDS]:
-        return HOLDS
-    if counts[OPEN]:
-        return OPEN
-    if counts[HOLDS] and counts[FAILS] and not claim.one_is_enough:
-        return PART
-    return HOLDS if counts[HOLDS] else FAILS
+    if claim.one_is_enough:
+        return HOLDS if counts[HOLDS] else OPEN if counts[OPEN] else FAILS
+    if counts[FAILS]:
+        return PART if counts[HOLDS] else FAILS
+    return OPEN if counts[OPEN] else HOLDS
 
 
 def reason(found: Sequence[Statement]) -> str:

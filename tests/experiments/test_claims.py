@@ -202,6 +202,23 @@ def test_a_verdict_follows_from_the_interval_and_the_margin(tmp_path, sign, gain
     assert verdicts.verdict(found.claims[0], told) == said
 
 
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("holds", "holds"), "holds"),
+        (("holds", "undecided"), "undecided"),
+        (("does not hold here", "undecided"), "does not hold here"),
+        (("holds", "does not hold here", "undecided"), "holds in part"),
+    ],
+)
+def test_a_claim_of_several_parts_does_not_hold_once_one_of_them_does_not(tmp_path, parts, said):
+    import ladder
+    import verdicts
+
+    claim = ladder.read(little(tmp_path, "crops > mlm | scifact | 100 | RR@10")).claims[0]
+    assert verdicts.verdict(claim, [verdicts.Statement((), verdict=part) for part in parts]) == said
+
+
 def test_sets_and_numbers_of_labels_speak_together_and_measures_apart(tmp_path):
     import ladder
     import verdicts
