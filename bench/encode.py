@@ -1,6 +1,6 @@
 """Encoding from raw text against sentence-transformers and its CPU back ends, in one run.
 
-    python bench/encode.py --data DATA [--model FOLDER]            CPU: fp32 with the same vectors, and int8 by ONNX
+    python bench/encode.py --data DATA [--model FOLDER]            CPU: fp32 with the same vectors, and int8
     python bench/encode.py --data DATA [--model FOLDER] --quality  and nDCG@10 on SciFact, fp32 against int8
     python bench/encode.py --data DATA --gpu --model FOLDER        BERT-base of random weights, and the given model
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from liebig.base.hub import model_folder
 from liebig.base.machine import cores
 from liebig.model.encoder import Encoder
+from liebig.model.kernels.int8 import byte_products
 from liebig.model.onnx_graph import GRAPH, padded, session
 from liebig.model.torch_model import TorchModel
 from liebig.search.embed import (
@@ -121,18 +122,23 @@ def cpu(args: argparse.Namespace) -> None:
     encoder = Encoder.load(model)
     theirs = SentenceTransformer(str(model), device="cpu")
     print(
-        f"{len(texts)} passages, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+        f"{len(texts)} passages, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, "
+        f"int8 by {byte_products() or 'ONNX Runtime alone'}"
     )
     with Workers(encoder.tokenizer, None, 0) as workers, tempfile.TemporaryDirectory() as folder:
         graphs = {kind: Path(folder) / kind for kind in ("fp32", "int8")}
         for kind, path in graphs.items():
             path.mkdir()
             export(encoder, path, int8=kind == "int8")
-        fp32, int8 = TorchModel(encoder), OnnxModel(graphs["int8"], encoder)
+        fp32, graph_int8 = TorchModel(encoder), OnnxModel(graphs["int8"], encoder)
         runs: dict[str, Callable[[list[str]], np.ndarray]] = {
             "ours fp32": lambda t: ours(t, fp32, encoder, workers, TOKENS_CPU),
-            "ours int8": lambda t: ours(t, int8, encoder, workers, TOKENS_ONNX),
+            "ours int8 by ONNX Runtime": lambda t: ours(t, graph_int8, encoder, workers, TOKENS_ONNX),
         }
+        if byte_products():
+            int8 = TorchModel(encoder, precision="int8")
+            runs["ours int8"] = lambda t: ours(t, int8, encoder, workers, TOKENS_CPU)
+        mine = list(runs)
         for size in (8, 16, 32):
             runs[f"sentence-transformers, batches of {size}"] = partial(theirs.encode, batch_size=size)
         engines: dict[str, Engine] = {"ONNX Runtime": onnx_runner}
@@ -158,9 +164,16 @@ def cpu(args: argparse.Namespace) -> None:
             )
         error = np.abs(found["ours fp32"] - found[peer]).max()
         print(f"largest difference of a number of the vectors: fp32 {error:.1e}")
+        for name in mine[1:]:
+            cosines = [
+                a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(found[name], found[mine[0]])
+            ]
+            print(
+                f"cosine of vectors with those of fp32: {name} {np.mean(cosines):.5f}, lowest {min(cosines):.5f}"
+            )
         if args.quality:
-            quality(args.data, {name: runs[name] for name in ("ours fp32", "ours int8")})
-    print(f"ratio: {busy[peer] / min(busy['ours fp32'], busy['ours int8']):.2f}")
+            quality(args.data, {name: runs[name] for name in mine})
+    print(f"ratio: {busy[peer] / min(busy[name] for name in mine):.2f}")
 
 
 Inputs = dict[str, NDArray[np.int64]]

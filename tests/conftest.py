@@ -27,6 +27,8 @@ settings.load_profile("liebig")
 # A database that one test started logs to stderr from its own threads, in the middle of what another test captures.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")  # threads cost a small model more than its weights
+# The bundled encoder computes in int8 on some processors; what tests expect must not depend on the machine.
+os.environ["LIEBIG_PRECISION"] = "fp32"
 gc.disable()  # until every test is imported
 # What takes many seconds to import or to start, and only some files need.
 SLOW_TO_START = {

@@ -5,15 +5,18 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
+from liebig.base.machine import PRECISION
 from liebig.cli import make_app
 from liebig.commands import STAGES
-from liebig.commands.doctor import examine, findings, index_alone, machine
+from liebig.commands.doctor import encoding, examine, findings, index_alone, machine
 from liebig.commands.index import IndexConfig, run as run_index
 from liebig.model.encoder import Encoder
+from liebig.model.kernels import int8
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.vectors import write_shard, write_summary
 
@@ -76,7 +79,18 @@ def texts(titles=True):
 def test_the_machine_is_described():
     names = {finding.name for finding in machine()}
     assert {"versions", "processor", "GPU", "attention", "encoders"} <= names
+    assert ("encoding" in names) == (not torch.cuda.is_available())
     assert all(finding.good for finding in machine())
+
+
+def test_what_passages_are_encoded_in_is_said(monkeypatch):
+    monkeypatch.setenv(PRECISION, "fp32")
+    assert PRECISION in encoding()
+    monkeypatch.delenv(PRECISION)
+    monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
+    assert "int8 by the bundled encoder (avx512_vnni)" in encoding()
+    monkeypatch.setattr(int8, "byte_products", lambda: "")
+    assert encoding().startswith("in fp32")
 
 
 def test_a_folder_that_is_well_is_found_well(folder):

@@ -11,7 +11,8 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
-from liebig.commands.encode import EncodeConfig, read_items, read_lines, run, store_items
+from liebig.commands import encode as command
+from liebig.commands.encode import EncodeConfig, precision_of, read_items, read_lines, run, store_items
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
@@ -436,3 +437,19 @@ def test_the_total_is_known_from_the_start(tmp_path, model, collection, capsys):
     write_store(tmp_path / "store", documents, Tokenizer.from_folder(model))
     encoded(tmp_path / "s", source=tmp_path / "store", model=model)
     assert "encode: 9/9 texts" in capsys.readouterr().err
+
+
+def test_int8_is_for_many_passages_unless_it_is_named(collection, model, monkeypatch):
+    config = {"model": model, "source": collection}
+    assert precision_of(EncodeConfig(**config)) == "fp32"
+    assert precision_of(EncodeConfig(**config, precision="int8")) == "int8"
+    monkeypatch.setattr(command, "FEW", 50)
+    assert precision_of(EncodeConfig(**config)) == "auto"
+    assert precision_of(EncodeConfig(**config, what="sentences")) == "auto"
+    assert precision_of(EncodeConfig(**config, what="queries")) == "fp32"
+    assert precision_of(EncodeConfig(model=model)) == "fp32"  # standard input, which may be a line
+
+
+def test_vectors_say_what_they_were_computed_in(collection, model, tmp_path):
+    encoded(tmp_path / "v", model=model, source=collection)
+    assert Vectors.open(tmp_path / "v").about["precision"] == "fp32"

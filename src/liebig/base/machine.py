@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from math import exp, inf
 from pathlib import Path
@@ -49,6 +50,28 @@ def cache_folder() -> Path:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# Those that matter to products of small numbers, as Linux calls them.
+INSTRUCTIONS = (
+    "avx2", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "asimddp", "i8mm", "bf16"
+)  # fmt: skip
+
+
+@cache
+def instructions() -> tuple[str, ...]:
+    """Which of INSTRUCTIONS this processor has; none where the system does not tell."""
+    path = Path("/proc/cpuinfo")
+    flags = set(path.read_text(encoding="utf-8", errors="replace").split()) if path.is_file() else set()
+    return tuple(name for name in INSTRUCTIONS if name in flags)
+
+
+PRECISION = "LIEBIG_PRECISION"  # of passages on a CPU, where nothing names it: fp32, int8 or auto
+
+
+def default_precision() -> str:
+    """What PRECISION says."""
+    return os.environ.get(PRECISION, "auto")
 
 
 # Version 2 of control groups says "max" where there is no limit, version 1 a number beyond any machine.

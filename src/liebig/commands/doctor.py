@@ -21,7 +21,7 @@ from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.json_output import print_json
-from liebig.base.machine import cores
+from liebig.base.machine import PRECISION, cores, default_precision
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
@@ -95,6 +95,7 @@ def _gpus() -> Iterator[Finding]:
     if not torch.cuda.is_available():
         yield Finding("GPU", "torch finds none")
         yield Finding("attention", attention(torch.device("cpu"), torch.float32))
+        yield Finding("encoding", encoding())
         return
     for number in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(number)
@@ -116,6 +117,18 @@ def attention(device: torch.device, dtype: torch.dtype) -> str:
         else "the GPU is older than Ampere"
     )
     return f"{device.type} in {dtype}: buckets of one length and SDPA, because {missing}"
+
+
+def encoding() -> str:
+    """What `liebig encode` computes in on this processor, and why."""
+    from liebig.model.kernels.int8 import MADE_FOR, byte_products
+
+    there, named = byte_products(), default_precision()
+    if named != "auto":
+        return f"passages in {named}, because {PRECISION} says so"
+    if there:
+        return f"passages in int8 by the bundled encoder ({there}), in fp32 by other models; queries in fp32"
+    return f"in fp32; int8 is for processors with {MADE_FOR}"
 
 
 # A retriever's folder: hashes, counts, vectors against the model, recall of an approximate index.
@@ -245,8 +258,9 @@ def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding
 
 Floats = NDArray[np.float32]
 SAMPLE = 20
-ALIKE = {"fp32": 0.9999, "fp16": 0.9995, "int8": 0.995, "binary": 0.95}  # cosine, of signs for binary
-SCALE = {"fp32": 0.001, "fp16": 0.005, "int8": 0.03, "binary": np.inf}  # relative difference of norms
+# Passages may have been encoded in int8 on another machine: their cosine with fp32 is .9998 and more on average.
+ALIKE = {"fp32": 0.9995, "fp16": 0.9995, "int8": 0.995, "binary": 0.95}  # cosine, of signs for binary
+SCALE = {"fp32": 0.005, "fp16": 0.005, "int8": 0.03, "binary": np.inf}  # relative difference of norms
 POOLINGS = ("mean", "cls", "max")
 
 

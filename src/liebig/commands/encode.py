@@ -34,6 +34,7 @@ from liebig.base.workspace import Folder
 from liebig.collection import Collection, is_collection
 from liebig.formats import detect
 from liebig.formats.items import Options
+from liebig.model.settings import PRECISION, Precision
 from liebig.search.embed import Cut, Embedder, Item, Plan, WindowVectors, Workers, encode, frame_of
 from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
@@ -110,6 +111,7 @@ class EncodeConfig(Config):
     )
     device: str | None = Field(None, description="cpu or cuda [default: the GPU if there is one].")
     half: bool | None = Field(None, description="Compute in bfloat16 [default: on a GPU].")
+    precision: Precision = Field("auto", description=PRECISION)
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
 
     @model_validator(mode="after")
@@ -245,6 +247,7 @@ def store_items(store: TokenStore) -> Iterator[Item]:
 ROLES: dict[What, Role] = {
     "passages": "passage", "documents": "passage", "sentences": "passage", "queries": "query"
 }  # fmt: skip
+FEW = 1000  # texts, for which compiling the kernels of int8 costs more than they save
 PARTS = "parts"
 PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
@@ -275,11 +278,29 @@ def load(config: EncodeConfig, device: torch.device | str) -> Embedder:
     """The model on its device."""
     length = {"query_length" if ROLES[config.what] == "query" else "max_length": config.max_length}
     embedder = Embedder.load(
-        config.model, device, title=config.title, unit=config.unit, half=config.half, **length
+        config.model,
+        device,
+        title=config.title,
+        unit=config.unit,
+        half=config.half,
+        precision=precision_of(config),
+        **length,
     )
     if embedder.cuda if config.compile is None else config.compile:
         embedder.encoder.backbone.compile()
     return embedder
+
+
+def precision_of(config: EncodeConfig) -> Precision:
+    """As the config says; `auto` is fp32 for queries, which cost little, and for texts that are known to be few."""
+    if config.precision != "auto":
+        return config.precision
+    if config.source is None or ROLES[config.what] == "query":
+        return "fp32"
+    count = count_items(
+        config.source, "passages" if config.what == "sentences" else config.what, config.split
+    )
+    return "fp32" if count is not None and count < FEW else "auto"
 
 
 def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
@@ -439,6 +460,7 @@ def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) ->
         "prompt": ROLES[config.what] if config.prompt is None else config.prompt,
         "pieces": config.long == "max" or config.what == "sentences", "similarity": encoder.similarity,
         "title": encoder.layout.title, "long": config.long, "max_length": layout.length,
+        "precision": embedder.precision,
     }  # fmt: skip
     write_summary(path, config.type, width, names, about, sum(counts))
     said = cut_says(

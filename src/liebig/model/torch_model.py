@@ -1,8 +1,8 @@
 """An encoder run by torch on packed rows: what `Encoder.encode` and the engine in `search/embed.py` share.
 
 On a CPU every core works on its own rows, so none waits for another, and a BERT-like model goes through a lean forward
-(`LeanForward`). On a GPU rows are copied while the row before is computed, and vectors come back while the next
-rows are under way.
+(`LeanForward`, or `Int8Forward` in `kernels/int8.py`). On a GPU rows are copied while the row before is computed, and
+vectors come back while the next rows are under way.
 
 P pieces of text, D width of the vectors.
 """
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
-from liebig.model.settings import Floats, Longs, PackedRow, nothing
+from liebig.model.settings import Floats, Longs, PackedRow, Precision, nothing
 from liebig.ragged import Ragged
 
 # A lean forward for a CPU in float32: the same weights and the same function, with less between the products.
@@ -45,11 +45,11 @@ from liebig.ragged import Ragged
 
 F, I = np.float32, np.int32  # noqa: E741
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # sums in any order; NaN and infinity stay what they are
-_inline: Any = numba.njit(inline="always", fastmath=FAST, error_model="numpy")
-_kernel: Any = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+inline: Any = numba.njit(inline="always", fastmath=FAST, error_model="numpy")
+kernel: Any = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 
 
-@_inline
+@inline
 def _power_of_2(x: np.float32) -> np.float32:
     """2 ** x for x <= 0: whole powers by their bits, the rest by a series."""
     x = max(x, F(-126))
@@ -65,13 +65,13 @@ def _power_of_2(x: np.float32) -> np.float32:
     return p * I((I(whole) + I(127)) << I(23)).view(F)
 
 
-@_inline
+@inline
 def _ordered(bits: np.int32) -> np.int32:
     """The bits of a float as an integer with the same order, and back."""
     return I(bits ^ ((bits >> I(31)) & I(0x7FFFFFFF)))
 
 
-@_kernel
+@kernel
 def exponentials(scores_HLL: Floats, factor: np.float32, sums_HL: Floats) -> None:
     """2 ** (factor * score) over the row's largest, in place, and the sum of each row."""
     heads, length = sums_HL.shape
@@ -90,7 +90,7 @@ def exponentials(scores_HLL: Floats, factor: np.float32, sums_HL: Floats) -> Non
             sums_HL[h, i] = total
 
 
-@_kernel
+@kernel
 def divide_into(mixed_HLE: Floats, sums_HL: Floats, out_LD: Floats) -> None:
     """Each head's mixed values over their sums, beside each other in the rows of the sequence."""
     heads, length, width = mixed_HLE.shape
@@ -101,7 +101,7 @@ def divide_into(mixed_HLE: Floats, sums_HL: Floats, out_LD: Floats) -> None:
                 out_LD[i, h * width + e] = mixed_HLE[h, i, e] * share
 
 
-@_kernel
+@kernel
 def add_and_normalise(
     x_TD: Floats, new_TD: Floats, bias: Floats, scale: Floats, shift: Floats, eps: np.float32
 ) -> None:
@@ -208,11 +208,11 @@ class Kept(local):
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}
 
-    def get(self, name: str, *shape: int) -> Tensor:
-        """A tensor of this shape, with anything in it."""
+    def get(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A tensor of this shape, with anything in it; a name always has the same type."""
         size = int(torch.Size(shape).numel())
         if name not in self._held or len(self._held[name]) < size:
-            self._held[name] = torch.empty(size)
+            self._held[name] = torch.empty(size, dtype=dtype)
         return self._held[name][:size].view(shape)
 
 
@@ -277,16 +277,28 @@ class TorchModel:
         unit: bool = False,
         skip: int = 0,
         lean: bool = True,
+        precision: Precision = "fp32",
     ) -> None:
-        """`lean` allows the lean forward, which copies weights first: for a row or two that would cost more."""
+        """`lean` allows the lean forward, which copies weights first: for a row or two that would cost more.
+
+        `precision` is that of a CPU; `choose` in `kernels/int8.py` says what `auto` is.
+        """
         self.encoder, self.width = encoder.eval(), encoder.width
         self._unit, self._skip = unit, skip
         self._device = encoder.device
         self._cuda = self._device.type == "cuda"
         self._half = encoder.in_half(half)
         self._threads = 1 if self._cuda else torch.get_num_threads()
-        lean = lean and not self._half and supports(encoder.backbone)
-        self._states = LeanForward(encoder.backbone) if lean else lambda row: encoder.backbone(row).last
+        self._states = self._forward(lean and not self._half, precision)
+
+    def _forward(self, lean: bool, precision: Precision) -> Callable[[Packed], Tensor]:
+        """What gives the last states of a packed row."""
+        from liebig.model.kernels import int8  # which takes the weights as they are read here
+
+        backbone = self.encoder.backbone
+        if precision != "fp32" and not self._half and int8.choose(precision, backbone) == "int8":
+            return int8.Int8Forward(backbone, self.encoder.tokenizer.wrap)
+        return LeanForward(backbone) if lean and supports(backbone) else lambda row: backbone(row).last
 
     def start(
         self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing

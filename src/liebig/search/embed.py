@@ -33,7 +33,7 @@ from liebig.base.hub import model_folder
 from liebig.base.machine import Pace, free_cores, helpers, set_threads
 from liebig.base.records import Title
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
-from liebig.model.settings import TOKENS_CPU, PackedRow, TextReader, nothing
+from liebig.model.settings import TOKENS_CPU, PackedRow, Precision, TextReader, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
 from liebig.text.tokenizer import Tokenizer
@@ -367,13 +367,15 @@ class Embedder:
         *,
         unit: bool | None = None,
         half: bool | None = None,
+        precision: Precision = "fp32",
         folder: Path | None = None,
     ) -> None:
         """Layouts and scaling to length 1 (`unit`) are the model's own where they are not given.
 
-        `folder` lets processes load the tokenizer, and holds the graph where it is an ONNX export.
+        `folder` lets processes load the tokenizer, and holds the graph where it is an ONNX export, which computes as
+        it was exported whatever `precision` says.
         """
-        self._encoder, self.half = encoder, half
+        self._encoder, self.half, self._precision = encoder, half, precision
         self.folder = folder if folder is not None and folder.is_dir() else None
         self.onnx = self.folder is not None and (is_export(self.folder) or isinstance(encoder, OnnxEncoder))
         self.unit = encoder.similarity == "cosine" if unit is None else unit
@@ -395,6 +397,7 @@ class Embedder:
         query_length: int | None = None,
         unit: bool | None = None,
         half: bool | None = None,
+        precision: Precision = "fp32",
     ) -> Embedder:
         """A model's folder on a device; an ONNX export runs on the CPU, and so does any graph if torch is not there."""
         path = model_folder(path)
@@ -406,11 +409,19 @@ class Embedder:
         encoder = Encoder.load(path).use(title=title, max_length=max_length, query_length=query_length)
         if device is not None and not is_export(path):
             encoder = encoder.to(device)
-        return cls(encoder, unit=unit, half=half, folder=path)
+        return cls(encoder, unit=unit, half=half, precision=precision, folder=path)
 
     def reading(self, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> Embedder:
         """The same model, reading texts in another way."""
-        return Embedder(self._encoder, passage, query, unit=unit, half=self.half, folder=self.folder)
+        return Embedder(
+            self._encoder,
+            passage,
+            query,
+            unit=unit,
+            half=self.half,
+            precision=self._precision,
+            folder=self.folder,
+        )
 
     @property
     def reader(self) -> TextReader:
@@ -433,6 +444,17 @@ class Embedder:
     def cuda(self) -> bool:
         """Whether it runs on a GPU."""
         return not isinstance(self._encoder, OnnxEncoder) and self._encoder.device.type == "cuda"
+
+    @cached_property
+    def precision(self) -> Literal["bf16", "fp32", "int8", "onnx"]:
+        """What the model computes in; an ONNX graph has its own."""
+        if self.onnx:
+            return "onnx"
+        if self.encoder.in_half(self.half):
+            return "bf16"
+        from liebig.model.kernels.int8 import choose
+
+        return choose(self._precision, self.encoder.backbone)
 
     @property
     def budget(self) -> int:
@@ -464,7 +486,13 @@ class Embedder:
             else:
                 from liebig.model.torch_model import TorchModel
 
-                self._models[key] = TorchModel(self.encoder, half=self.half, unit=unit, skip=key[0])
+                self._models[key] = TorchModel(
+                    self.encoder,
+                    half=self.half,
+                    unit=unit,
+                    skip=key[0],
+                    precision="int8" if self.precision == "int8" else "fp32",
+                )
         return self._models[key]
 
     def cost(self, text: str) -> int:

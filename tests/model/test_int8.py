@@ -1,0 +1,246 @@
+"""The forward in int8: its kernels against torch, the whole against plain rounding in float64, and when it is used."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from liebig.base.errors import RecipeError
+from liebig.base.machine import PRECISION
+from liebig.model.backbone import Backbone
+from liebig.model.kernels import int8
+from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
+from liebig.model.packed import Packed
+from liebig.model.torch_model import LeanForward, read_layers
+
+needs_bytes = pytest.mark.skipif(not int8.byte_products(), reason="products of bytes may overflow here")
+
+
+def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def small(**more: object) -> Backbone:
+    return Backbone.create(
+        layers=2, width=32, heads=4, vocab_size=90, max_positions=40, initializer_range=0.2, **more
+    ).eval()
+
+
+def with_biases(backbone: Backbone) -> Backbone:
+    torch.manual_seed(0)
+    for name, parameter in backbone.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)  # they are zero at first, and would not be missed
+    return backbone
+
+
+def rounded(backbone: Backbone) -> Backbone:
+    """With the weights of all linear layers as int8 rows, in half precision, as the bundled encoder has them."""
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.Linear):
+            weight = Weight.of(module.weight.detach().T)
+            module.weight.data = (
+                (weight.codes * torch.from_numpy(weight.scales)).T.half().float().contiguous()
+            )
+    return backbone
+
+
+def row(*lengths: int) -> Packed:
+    random = np.random.default_rng(0)
+    return Packed.from_lists([random.integers(5, 90, n).tolist() for n in lengths])
+
+
+@pytest.fixture(autouse=True)
+def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PRECISION, raising=False)
+
+
+def plain(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return Copies.none(width).arrays
+
+
+def test_rows_are_rounded_to_the_nearest_code() -> None:
+    x, codes, scales = numbers(7, 40, scale=3.0), np.empty((7, 40), np.int8), np.empty(7, np.float32)
+    x[3] = 0
+    int8.quantise(x, codes, scales, *plain(40))
+    np.testing.assert_array_equal(np.abs(codes).max(1), [127, 127, 127, 0, 127, 127, 127])
+    assert np.all(np.abs(codes * scales[:, None] - x) <= 0.5001 * scales[:, None])
+
+
+def test_copies_of_a_large_column_share_its_code_and_leave_the_others_more() -> None:
+    x = numbers(9, 40)
+    x[:, 5] *= 12
+    x[:, 11] = -30
+    copies = Copies.of(torch.from_numpy(x), 24)
+    codes, scales = np.empty((9, copies.width), np.int8), np.empty(9, np.float32)
+    int8.quantise(x, codes, scales, *copies.arrays)
+    sums = codes[:, :40].astype(np.int32)
+    for copy, column in enumerate(copies.columns):
+        sums[:, column] += codes[:, 40 + copy]
+    assert {5, 11} <= set(copies.columns.tolist())
+    assert np.abs(codes.astype(np.int32)).max() <= 127
+    # the sum is one rounding of the number; float32 has fewer digits for a code of thousands
+    assert np.all(np.abs(sums * scales[:, None] - x) <= 0.51 * scales[:, None])
+    assert np.all(scales < 0.2 * np.abs(x).max(1) / 127)
+
+
+def test_a_product_with_copies_is_the_product_of_the_sums() -> None:
+    x, weight = numbers(6, 24), torch.from_numpy(numbers(24, 8, seed=1))
+    x[:, 3] *= 20
+    copies = Copies.of(torch.from_numpy(x), 16)
+    codes, scales = np.empty((6, copies.width), np.int8), np.empty(6, np.float32)
+    int8.quantise(x, codes, scales, *copies.arrays)
+    made = Weight.of(weight, copies)
+    product = codes.astype(np.int32) @ made.codes.numpy().astype(np.int32)
+    back = product * scales[:, None] * made.scales
+    plainly = Weight.of(weight)
+    nearest = np.rint(x / scales[:, None]) @ plainly.codes.numpy().astype(np.float64)
+    np.testing.assert_allclose(back, nearest * scales[:, None] * plainly.scales, rtol=1e-5, atol=1e-4)
+
+
+def test_numbers_that_are_not_finite_are_not_hidden() -> None:
+    x, codes, scales = numbers(3, 8), np.empty((3, 8), np.int8), np.empty(3, np.float32)
+    x[0, 1], x[1, 2] = np.nan, np.inf
+    int8.quantise(x, codes, scales, *plain(8))
+    assert np.isfinite(scales).tolist() == [False, False, True]
+
+
+def test_gelu_is_torchs_up_to_half_a_code_and_the_polynomial() -> None:
+    sums = np.random.default_rng(0).integers(-9000, 9000, (6, 80), dtype=np.int32)
+    weight, bias = np.abs(numbers(80)) / 1000, numbers(80, seed=1)
+    codes, scales = np.empty((6, 80), np.int8), np.full(6, 0.7, np.float32)
+    expected = F.gelu(torch.from_numpy(sums * (0.7 * weight) + bias)).numpy()
+    int8.gelu(sums, weight, bias, codes, scales)
+    back = (codes.astype(np.float32) + 128) * scales[:, None] + int8.LOWEST
+    assert np.all(
+        np.abs(back - expected) <= 0.5001 * scales[:, None] + 6e-4 * np.maximum(1, np.abs(expected))
+    )
+
+
+def test_a_product_is_added_and_normalised_as_torch_does() -> None:
+    x, sums = numbers(5, 24), np.random.default_rng(1).integers(-9000, 9000, (5, 24), dtype=np.int32)
+    offset = np.arange(24, dtype=np.int32)
+    weight, bias, scale, shift = (numbers(24, seed=seed) for seed in (2, 3, 4, 5))
+    codes, scales = np.empty((5, 24), np.int8), np.full(5, 1e-3, np.float32)
+    together = torch.from_numpy(x + (sums + offset) * (1e-3 * weight) + bias).float()
+    expected = F.layer_norm(together, (24,), torch.from_numpy(scale), torch.from_numpy(shift), 1e-5).numpy()
+    int8.add_and_normalise(
+        x, sums, offset, weight, bias, scale, shift, np.float32(1e-5), codes, scales, *plain(24)
+    )
+    np.testing.assert_allclose(x, expected, atol=1e-5, rtol=1e-5)
+    assert np.all(np.abs(codes * scales[:, None] - x) <= 0.5001 * scales[:, None])
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """With the polynomial, whose errors would move far more numbers to the next code than float32 does."""
+    near = x.clamp(-float(int8.REACH), float(int8.REACH))
+    powers = sum(float(p) * near ** (2 * k + 1) for k, p in enumerate(int8.P))
+    return x * (0.5 + powers)
+
+
+def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
+    """The same roundings in plain torch and float64."""
+
+    def product(
+        x: torch.Tensor, weight: torch.Tensor, low: float | None = None, copies: Copies | None = None
+    ) -> torch.Tensor:
+        codes = Weight.of(weight)
+        shares = 1 if copies is None else torch.from_numpy(copies.shares)
+        sizes = (x * shares).abs()
+        scales = sizes.amax(1, keepdim=True) / 127 if low is None else (x.amax(1, keepdim=True) - low) / 255
+        start = 0.0 if low is None else low
+        rounded = ((x - start) / scales).round() * scales + start
+        return rounded @ (codes.codes.double() * torch.from_numpy(codes.scales).double())
+
+    def norm(x: torch.Tensor, new: torch.Tensor, n: int8.Norm) -> torch.Tensor:
+        scale, shift, bias = (torch.from_numpy(part).double() for part in (n.scale, n.shift, n.bias))
+        return F.layer_norm(x + new + bias, scale.shape, scale, shift, float(n.eps))
+
+    x = backbone.embed(packed).double()
+    bounds, copies = packed.bounds.tolist(), iter(calibrate(backbone, list))
+    for layer in read_layers(backbone):
+        qkv = product(x, layer.qkv[:-1], copies=next(copies)) + layer.qkv[-1].double()
+        seen = []
+        for start, end in pairwise(bounds):
+            q, k, v = qkv[start:end].view(end - start, 3, layer.heads, -1).permute(1, 2, 0, 3)
+            shares = torch.softmax(q @ k.transpose(1, 2) * layer.scale, -1)
+            seen.append((shares @ v).transpose(0, 1).flatten(1))
+        x = norm(x, product(torch.cat(seen), layer.out), layer.first_norm)
+        wide = gelu(product(x, layer.up[:-1], copies=next(copies)) + layer.up[-1].double())
+        x = norm(x, product(wide, layer.down, float(int8.LOWEST)), layer.second_norm)
+    return x
+
+
+@pytest.fixture
+def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of integers by torch's own loops, which every processor has."""
+
+    def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return out.copy_(a.int() @ b.int())
+
+    monkeypatch.setattr(torch, "_int_mm", product)
+
+
+@pytest.mark.usefixtures("plain_products")
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_the_forward_is_plain_rounding(family: str) -> None:
+    """Float32 moves a few numbers over the edge to the next code, which changes much less than rounding itself."""
+    backbone, packed = with_biases(small(family=family)), row(9, 1, 17, 9, 30)
+    with torch.inference_mode():
+        expected, exact = emulated(backbone, packed), LeanForward(backbone)(packed).clone()
+        states = Int8Forward(backbone)(packed)
+    off, lost = (states - expected).abs().mean(), (expected - exact).abs().mean()
+    assert off < 0.3 * lost
+    assert lost < 0.05  # states have a deviation of about 1
+
+
+@pytest.mark.usefixtures("plain_products")
+def test_a_sequence_does_not_depend_on_the_others_of_its_row() -> None:
+    forward = Int8Forward(with_biases(small()))
+    with torch.inference_mode():
+        together, alone = forward(row(9, 12, 30)).clone(), forward(row(9))
+    # equal to the bit here; elsewhere a last digit of attention may move a number to the next code
+    torch.testing.assert_close(together[:9], alone, atol=0.02, rtol=0)
+
+
+@needs_bytes
+def test_products_of_this_processor_are_those_of_integers(request: pytest.FixtureRequest) -> None:
+    forward = Int8Forward(with_biases(small()))
+    with torch.inference_mode():
+        fast = forward(row(9, 12, 30)).clone()
+        request.getfixturevalue("plain_products")
+        torch.testing.assert_close(fast, forward(row(9, 12, 30)), atol=0, rtol=0)
+
+
+def test_only_weights_that_are_int8_already_count_as_rounded() -> None:
+    backbone = small()
+    assert not is_rounded(backbone)
+    assert is_rounded(rounded(backbone))
+
+
+def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(monkeypatch) -> None:
+    plain, bundled = small(), rounded(small())
+    monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
+    assert choose("auto", bundled) == "int8"
+    assert choose("auto", plain) == "fp32"
+    assert choose("int8", plain) == "int8"
+    monkeypatch.setenv(PRECISION, "fp32")
+    assert choose("auto", bundled) == "fp32"
+    assert choose("int8", bundled) == "int8"
+    monkeypatch.delenv(PRECISION)
+    monkeypatch.setattr(int8, "byte_products", lambda: "")
+    assert choose("auto", bundled) == "fp32"
+
+
+def test_int8_is_refused_where_it_would_be_wrong(monkeypatch) -> None:
+    monkeypatch.setattr(int8, "byte_products", lambda: "")
+    with pytest.raises(RecipeError, match="needs a processor"):
+        choose("int8", small())
+    monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
+    with pytest.raises(RecipeError, match="like BERT"):
+        choose("int8", small(family="modernbert"))
+    monkeypatch.setenv(PRECISION, "int4")
+    with pytest.raises(RecipeError, match="int4"):
+        choose("auto", small())
