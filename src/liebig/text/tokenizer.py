@@ -22,11 +22,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as Core, normalizers
+from tokenizers.models import Unigram, WordLevel, WordPiece
 
 from liebig.base.errors import DataError, ModelError
 from liebig.ragged import Ragged, offsets_of
 from liebig.text import train_tokenizer as training
-from liebig.text.word_cache import Memo, scheme_of
+from liebig.text.word_cache import Memo, described, scheme_of
 
 # Which pieces continue a word. WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark
 # the space before a word ("Ġthe", "▁the"), so there an unmarked piece continues. In scripts without spaces (Han, kana,
@@ -51,36 +52,33 @@ def continues(core: Core) -> NDArray[np.bool_]:
     """One flag for each id: this piece belongs to the word of the piece before it."""
     vocab = core.get_vocab(with_added_tokens=True)
     table = np.zeros(max(vocab.values()) + 1, dtype=np.bool_)
-    test = _test(json.loads(core.to_str()))
+    test = _test(core)
     for piece, index in core.get_vocab(with_added_tokens=False).items():
         table[index] = test(piece)
     table[list(core.get_added_tokens_decoder())] = False
     return table
 
 
-def _test(described: Mapping[str, Any]) -> Any:
+def _test(core: Core) -> Any:
     """The rule of this kind of tokenizer."""
-    model = described["model"]
-    if model["type"] == "WordPiece":
-        return lambda piece: piece.startswith(model["continuing_subword_prefix"])
-    if model["type"] == "WordLevel":
+    model = core.model
+    if isinstance(model, WordPiece):
+        return lambda piece: piece.startswith(model.continuing_subword_prefix)
+    if isinstance(model, WordLevel):
         return lambda piece: False
-    if _mentions(described, "ByteLevel"):
+    around = json.dumps([described(core.pre_tokenizer), described(core.decoder)])
+    if '"type": "ByteLevel"' in around:
         return _byte_level_continues
     if (
-        model["type"] == "Unigram"
-        or _mentions(described, "Metaspace")
-        or "▁" in json.dumps(described["normalizer"], ensure_ascii=False)
+        isinstance(model, Unigram)
+        or '"type": "Metaspace"' in around
+        or "▁" in json.dumps(described(core.normalizer), ensure_ascii=False)
     ):
         return _spaced_continues
     raise ModelError(
-        f"whole words cannot be recognised with this {model['type']} tokenizer: it marks neither the "
+        f"whole words cannot be recognised with this {type(model).__name__} tokenizer: it marks neither the "
         "pieces inside a word (WordPiece) nor the space before one (byte-level BPE, SentencePiece)"
     )
-
-
-def _mentions(described: Mapping[str, Any], kind: str) -> bool:
-    return f'"type": "{kind}"' in json.dumps([described["pre_tokenizer"], described["decoder"]])
 
 
 def _spaced_continues(piece: str) -> bool:
@@ -186,14 +184,15 @@ def load(folder: Path) -> TokenizerParts:
 
 def find_roles(core: Core, config: Mapping[str, Any]) -> dict[str, int]:
     """The special tokens by role: as configured, else by their usual names."""
-    vocab = core.get_vocab(with_added_tokens=True)
     roles = {}
     for role, usual in _NAMES.items():
         given = config.get(f"{role}_token")
         name = given.get("content") if isinstance(given, dict) else given
-        names = [name] if isinstance(name, str) else [u for u in usual if u in vocab]
-        if names and names[0] in vocab:
-            roles[role] = int(vocab[names[0]])
+        # One by one: the whole vocabulary as a dictionary takes half as long as reading the file.
+        ids = map(core.token_to_id, [name] if isinstance(name, str) else usual)
+        first = next((i for i in ids if i is not None), None)
+        if first is not None:
+            roles[role] = int(first)
     return roles
 
 
@@ -468,10 +467,8 @@ class Tokenizer:
         True of BERT's pre-tokeniser, which never joins what a space or punctuation parts; false where the first
         word of a text looks different from the same word later (byte-level BPE) or spaces are pieces.
         """
-        described = json.loads(self.core.to_str())
-        return described["model"]["type"] == "WordPiece" and '"BertPreTokenizer"' in json.dumps(
-            described["pre_tokenizer"]
-        )
+        parted = json.dumps(described(self.core.pre_tokenizer))
+        return isinstance(self.core.model, WordPiece) and '"BertPreTokenizer"' in parted
 
     @cached_property
     def template(self) -> Template:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Core
+from tokenizers.models import BPE, WordPiece
 
 KEPT = 400_000
 _LONGEST = 40  # characters: longer chunks seldom come twice
@@ -32,21 +33,25 @@ class Scheme(NamedTuple):
     lowercase: bool
 
 
+def described(part: Any) -> Any:
+    """What tokenizer.json says of a normaliser, a pre-tokeniser or a decoder; the whole file holds the vocabulary."""
+    return None if part is None else json.loads(part.__getstate__())
+
+
 def scheme_of(core: Core) -> Scheme | None:
     """The scheme of a tokenizer, or None where parting a text may change its ids.
 
     A space always parts words under BERT's normaliser and pre-tokeniser. Under byte-level BPE's pattern it begins
     one, unless more space is beside it. Special tokens and contractions are left whole.
     """
-    described = json.loads(core.to_str())
-    model, normalizer, pre = described["model"], described["normalizer"], described["pre_tokenizer"]
-    added = [token["content"] for token in described["added_tokens"]]
+    normalizer, pre = described(core.normalizer), described(core.pre_tokenizer)
+    added = [token.content for token in core.get_added_tokens_decoder().values()]
     if any(re.search(r"\s|^[A-Za-z0-9]|^$", token) for token in added):
         return None
     marks = frozenset(token[0] for token in added)
-    if model["type"] == "WordPiece" and _is_bert(normalizer, pre):
+    if isinstance(core.model, WordPiece) and _is_bert(normalizer, pre):
         return Scheme(_at_spaces, _BERT_PARTS, marks, bool(normalizer["lowercase"]))
-    if model["type"] == "BPE" and not model["dropout"] and _is_byte_level(normalizer, pre):
+    if isinstance(core.model, BPE) and not core.model.dropout and _is_byte_level(normalizer, pre):
         return Scheme(_before_spaces, _BYTE_LEVEL_PARTS, marks | {"'"}, normalizer is not None)
     return None
 
