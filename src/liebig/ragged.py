@@ -136,6 +136,13 @@ class Strings:
 _NOTHING = np.zeros(0, np.int64)
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as one of a file is seen, so that a kernel is compiled once for those in memory and those on disk."""
+    seen = array.view()
+    seen.flags.writeable = False
+    return seen
+
+
 def _spans(starts: Longs, ends: Longs) -> Longs:
     return np.stack((starts, ends), axis=1)[:, None]
 
@@ -153,7 +160,14 @@ def gather(
     """
     lengths = (spans[:, :, 1] - spans[:, :, 0]).sum(axis=1) + len(before) + len(after)
     made = Ragged(np.empty(int(lengths.sum()), dtype), offsets_of(lengths))
-    _copy(values, spans, np.asarray(before, np.int64), np.asarray(after, np.int64), made.offsets, made.values)
+    _copy(
+        read_only(values),
+        spans,
+        np.asarray(before, np.int64),
+        np.asarray(after, np.int64),
+        made.offsets,
+        made.values,
+    )
     return made
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from liebig.base.compiled import njit, overload, types
 from liebig.base.errors import DataError
 from liebig.base.machine import cores
+from liebig.ragged import read_only
 from liebig.vectors import Shard, ranked as heap, starts
 from liebig.vectors.quantise import Codes, VectorCodes, raw, table
 from liebig.vectors.ranked import Ranked, stack
@@ -367,7 +368,7 @@ def _scan(tile: _Tile, queries: Floats, best: _Best, share: slice) -> None:
 def _raw(coded: VectorCodes) -> tuple[Codes, Floats, Floats]:
     """Codes, what they stand for and their scales, as compiled loops take them."""
     scales = coded.scales if coded.scales is not None else np.zeros(0, np.float32)
-    return raw(coded), table(coded.type), scales
+    return read_only(raw(coded)), table(coded.type), read_only(scales)
 
 
 def _rounding(width: int) -> float:
