@@ -39,6 +39,7 @@ from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Dense, Encoder, Normalize
+from liebig.model.folder import text_reader
 from liebig.search.embed import Embedder
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
@@ -120,7 +121,7 @@ class LessonsConfig(Config):
 
 def write_lessons(config: LessonsConfig, folder: Folder) -> None:
     """Write a collection whose texts are laid out as the student reads them, and their vectors beside it."""
-    layout = Encoder.load(config.student).layout
+    layout = text_reader(config.student).layout
     passages = Collection(config.passages)
     limit = 2**64 * config.most // max(config.most, passages.count("passages"))
     taught = Vectors.open(config.vectors)

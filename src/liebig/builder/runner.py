@@ -17,7 +17,7 @@ from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, is_verbose, say
 from liebig.collection import Collection
-from liebig.model.encoder import Encoder
+from liebig.model.folder import text_reader
 from liebig.search import retriever_folder as description
 from liebig.search.retriever_folder import WORK
 
@@ -87,7 +87,7 @@ class Builder:
 
 def encode_passages(builder: Builder, name: str, source: Path, model: Path) -> Path:
     """Vectors of a collection: one for every passage, or for every piece where passages are too long for the model."""
-    layout = Encoder.load(model).layout_for("passage")
+    layout = text_reader(model).layout_for("passage")
     sample = [layout.text(p) for p in islice(Collection(source).passages(), SAMPLE)]
     room = layout.length - len(layout.tokenizer.wrap([]))
     longer = layout.tokens(sample).lengths > room

@@ -35,6 +35,7 @@ from liebig.builder.questions import PAIRS
 from liebig.builder.runner import Builder, encode_fields, encode_passages, encode_sentences
 from liebig.collection import Collection
 from liebig.model.encoder import Encoder
+from liebig.model.folder import text_reader
 from liebig.store import TokenStore
 from liebig.store.pair_sources import ClozeSource
 from liebig.vectors import Vectors
@@ -368,7 +369,7 @@ def train_on_questions(
     def trained(name: str, **without: int) -> Path:
         mined = {"questions": str(asked), "bm25": fields["bm25"], "vectors": vectors, **without}
         examples = builder.work(f"examples{name}", {"kind": "examples", **mined})
-        recipe = user_questions.recipe(start, examples, Encoder.load(start).max_length)
+        recipe = user_questions.recipe(start, examples, text_reader(start).max_length)
         finetuned = builder.work(f"finetuned{name}", recipe)
         # Training may have seen shorter texts; lengths and titles stay those of use.
         whole = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model"), "share": 1.0}

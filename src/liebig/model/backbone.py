@@ -257,7 +257,7 @@ class Backbone(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest sequence, special tokens included."""
-        return self.kind.room(self.body)
+        return self.kind.room(self.body.config)
 
     @property
     def vocab_size(self) -> int:

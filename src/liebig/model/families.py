@@ -43,16 +43,16 @@ class Family:
         # One type everywhere is one row added, whose gradient is a plain sum.
         plain = segments_T is None or types.num_embeddings == 1
         x_TD = x_TD + (types.weight[0] if plain else types(segments_T))
-        x_TD = x_TD + parts.position_embeddings(places_T + self.start(body))
+        x_TD = x_TD + parts.position_embeddings(places_T + self.start(body.config))
         return parts.dropout(parts.LayerNorm(x_TD))
 
-    def start(self, body: Any) -> int:
+    def start(self, config: Any) -> int:
         """The position id of a sequence's first token."""
         return self.position_start
 
-    def room(self, body: Any) -> int:
+    def room(self, config: Any) -> int:
         """The longest sequence the position embeddings can hold."""
-        return int(body.config.max_position_embeddings) - self.start(body)
+        return int(config.max_position_embeddings) - self.start(config)
 
     def layers(self, body: Any) -> list[nn.Module]:
         """The layers in running order; a shared layer occurs as often as it runs."""
@@ -115,8 +115,8 @@ def head_on_first(model: Any, states_TD: Tensor, packed: Packed) -> Tensor:
 class Roberta(Family):
     """RoBERTa, XLM-R and CamemBERT: positions begin after the padding index."""
 
-    def start(self, body: Any) -> int:
-        return int(body.config.pad_token_id) + 1
+    def start(self, config: Any) -> int:
+        return int(config.pad_token_id) + 1
 
     def transform(self, model: Any, states_MD: Tensor) -> Tensor:
         return lm_head_transform(model.lm_head, states_MD)
@@ -306,8 +306,8 @@ class Whole(Family):
     def transform(self, model: Any, states_MD: Tensor) -> Tensor:
         raise self.refusal(model, "running the masked-LM head alone")
 
-    def room(self, body: Any) -> int:
-        return int(getattr(body.config, "max_position_embeddings", None) or 1 << 20)
+    def room(self, config: Any) -> int:
+        return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
 
     def score_dropouts(self, module: nn.Module) -> list[nn.Dropout]:
         # They were built with p = 0 (see `loading.load_model`), unlike the others.

@@ -27,8 +27,9 @@ from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.loading import quiet, readable
-from liebig.model.settings import POOLING_KEYS, ModelSettings, read_json
+from liebig.model.families import family_of
+from liebig.model.loading import check_folder, quiet, read_config, readable
+from liebig.model.settings import POOLING_KEYS, FolderReader, ModelSettings, read_json
 
 HEADS = "heads.safetensors"
 
@@ -234,6 +235,16 @@ def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:
         pool_prompt=settings.pool_prompt,
         layout=settings.layout,
     )
+
+
+def text_reader(source: str | Path) -> FolderReader:
+    """How the model of a folder reads texts: the tokenizer, prompts and lengths of its encoder, without the weights."""
+    settings = ModelSettings.read(model_folder(source))
+    check_folder(settings.transformer)
+    with quiet(), readable(settings.transformer):
+        config = read_config(settings.transformer)
+        positions = family_of(config.model_type).room(config)
+    return FolderReader(settings, positions)
 
 
 def read_tail(name: str, folder: Path) -> nn.Module:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import MissingDependency, ModelError
 from liebig.base.machine import threads as free_threads
-from liebig.model.settings import Floats, ModelSettings, PackedRow, TextReader, nothing, read_json
+from liebig.model.settings import Floats, FolderReader, ModelSettings, PackedRow, nothing, read_json
 from liebig.ragged import Ragged
 from liebig.vectors.quantise import unit_length
 
@@ -181,7 +181,7 @@ def padded(tokens: Ragged, pad: int) -> dict[str, Longs]:
 # the settings that it needs, or was added to one.
 
 
-class OnnxEncoder(TextReader):
+class OnnxEncoder(FolderReader):
     """A model's folder with a graph, read without torch: tokenizer, prompts and lengths; `OnnxModel` is its forward."""
 
     def __init__(self, folder: Path) -> None:
@@ -191,20 +191,12 @@ class OnnxEncoder(TextReader):
             raise MissingDependency("torch", "train", f"{folder}: a model without an ONNX graph", added)
         about, settings = read_json(graph / ABOUT), ModelSettings.read(folder)
         try:
-            self.width, self._positions = int(about["width"]), int(about["positions"])
+            self.width, positions = int(about["width"]), int(about["positions"])
         except (KeyError, TypeError, ValueError):
             raise ModelError(
                 "does not say how long texts may be", file=graph / ABOUT, fix="export again"
             ) from None
-        self.tokenizer, self.layout = settings.tokenizer, settings.layout
-        self.max_length = min(settings.max_length or self._positions, self._positions)
-        self.prompts, self.default_prompt = dict(settings.prompts), settings.default_prompt
-        self.similarity, self.lowercase = settings.similarity, settings.lowercase
-        self.pool_prompt = settings.pool_prompt
-
-    @property
-    def max_positions(self) -> int:
-        return self._positions
+        super().__init__(settings, positions)
 
 
 class OnnxModel:

@@ -161,6 +161,22 @@ class TextReader:
         return len(self.tokenizer.template.before) + len(layout.prompt_ids)
 
 
+class FolderReader(TextReader):
+    """How a model reads texts, by what its folder says; it takes sequences of so many `positions`."""
+
+    def __init__(self, settings: ModelSettings, positions: int) -> None:
+        self._positions = positions
+        self.tokenizer, self.layout = settings.tokenizer, settings.layout
+        self.max_length = min(settings.max_length or positions, positions)
+        self.prompts, self.default_prompt = dict(settings.prompts), settings.default_prompt
+        self.similarity, self.lowercase = settings.similarity, settings.lowercase
+        self.pool_prompt = settings.pool_prompt
+
+    @property
+    def max_positions(self) -> int:
+        return self._positions
+
+
 def check_files(folder: Path) -> None:
     """Refuse a folder that has lost a file: without one of these, vectors would be others, and nothing would say so."""
     workspace.verify_part(folder, largest=SMALL)
