@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import settings
 
 from tests.worlds import stdlib
-from tests.worlds.shared import made_once
+from tests.worlds.shared import made_once, only_one, shared_folder
 
 settings.register_profile("liebig", deadline=None)
 settings.load_profile("liebig")
@@ -41,6 +42,8 @@ SLOW_TO_START = {
     "_dynamo": 2,
     "llama_index": 2,
 }
+LARGE = 1 << 20  # bytes
+TICK = 100_000_000  # nanoseconds, many times that of any clock of files
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,6 +93,27 @@ def _reset(module: Any, reset: Any) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def large_files_are_hashed_once() -> Iterator[None]:
+    """A build hashes its encoder a dozen times. A file that was written since has another time, and is hashed again."""
+    with pytest.MonkeyPatch.context() as patch:
+        from liebig.base import workspace
+
+        patch.setattr(workspace, "hash_file", functools.partial(_hash_file, workspace.hash_file, {}))
+        yield
+
+
+def _hash_file(hash_file: Any, known: dict[Any, str], path: Path) -> str:
+    now, stat = time.time_ns(), path.stat()
+    # What is written within a tick of the clock after it was hashed would have the same time.
+    if stat.st_size < LARGE or now - stat.st_ctime_ns < TICK:
+        return hash_file(path)
+    key = stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    if key not in known:
+        known[key] = hash_file(path)
+    return known[key]
+
+
+@pytest.fixture(scope="session", autouse=True)
 def the_machine_is_measured_once() -> Iterator[None]:
     """How fast it multiplies matrices: a third of a second whenever a plan is made."""
     with pytest.MonkeyPatch.context() as patch:
@@ -115,6 +139,35 @@ def graphs_are_traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator
             traced = functools.partial(_trace, tmp_path_factory, onnx_graph._trace)
             patch.setattr(onnx_graph, "_trace", traced)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In a fresh clone: a worker that needs a kernel which another compiles waits, and reads it from numba's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "numba" in sys.modules:
+            from numba.core.dispatcher import Dispatcher
+
+            home = shared_folder(tmp_path_factory)
+            compiled = functools.partialmethod(_compile, Dispatcher.compile, home, set[str]())
+            patch.setattr(Dispatcher, "compile", compiled)
+        yield
+
+
+def _compile(kernel: Any, compiled: Any, home: Path, held: set[str], signature: Any) -> Any:
+    from numba.core.compiler_lock import global_compiler_lock
+
+    name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}.lock"
+    # Threads wait first for numba's own lock, which the kernels that this one calls are compiled under.
+    with global_compiler_lock:
+        if name in held:  # a kernel that calls itself
+            return compiled(kernel, signature)
+        held.add(name)
+        try:
+            with only_one(home / name):
+                return compiled(kernel, signature)
+        finally:
+            held.remove(name)
 
 
 def _trace(
