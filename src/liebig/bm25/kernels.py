@@ -32,6 +32,7 @@ Codes = NDArray[np.uint8] | NDArray[np.uint16]
 LARGEST_BLOCK = 512  # documents of which first only the best score is compared
 WINDOW = 1 << 16  # documents scored at once: 256 KB of sums
 TABLE_ROWS = 8  # term frequencies in a table; higher ones are rare and computed
+ZERO = np.int64(0)  # a kernel that is given a plain 0 is compiled for this number alone
 
 
 @njit(cache=True, nogil=True)
@@ -194,7 +195,7 @@ def search(
         for d in range(len(live_D)):
             if not live_D[d]:
                 sums_D[d] = 0
-        size = _take_best(sums_D, bits_D, 0, block, best, keys, 0)
+        size = _take_best(sums_D, bits_D, ZERO, block, best, keys, ZERO)
         heap.unpack(keys, size, scores[q], numbers[q])
 
 
@@ -215,7 +216,7 @@ def search_windows(
     for i in range(len(terms)):
         heads[i] = starts_V[terms[i]] if terms[i] >= 0 else 0
     for q in range(len(ends)):
-        size = 0
+        size = ZERO
         for first in range(0, len(norm_D), len(sums_W)):
             last = min(first + len(sums_W), len(norm_D))
             for i in range(start, ends[q]):
