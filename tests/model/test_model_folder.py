@@ -18,7 +18,7 @@ from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import load_encoder, load_heads, written_beside
+from liebig.model.folder import load_encoder, load_heads, text_reader, written_beside
 from liebig.model.loading import quiet
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
@@ -86,6 +86,15 @@ def test_projection_normalisation_prompts_and_length_reach_sentence_transformers
         < 1e-5
     )
     assert not np.allclose(encoder.encode_texts(TEXTS), encoder.encode_texts(TEXTS, prompt="query"))
+
+
+@pytest.mark.parametrize("settings", [{}, FULL], ids=["plain", "full"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_says_how_its_encoder_reads_texts(family: str, settings: Any, tmp_path: Path) -> None:
+    encoder, reader = saved(tmp_path, family, **settings), text_reader(tmp_path)
+    assert (reader.max_positions, reader.max_length) == (encoder.max_positions, encoder.max_length)
+    for role in ("query", "passage", None):
+        assert reader.layout_for(role).lists(TEXTS) == encoder.layout_for(role).lists(TEXTS)
 
 
 def test_saved_then_loaded_is_the_original(tmp_path: Path) -> None:
