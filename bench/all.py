@@ -95,7 +95,11 @@ BENCHMARKS = (
         "`datasets.map`, batched, the same number of processes",
     ),
     Benchmark(
-        "step_cpu", "", 3.0, ("transformers",), "Trainer with padding, fp32, AdamW, batches of the same rows"
+        "step_cpu",
+        "",
+        3.0,
+        ("transformers",),
+        "Trainer with padding, fp32, AdamW, batches of the same rows; CPU time",
     ),
     Benchmark("abs", "--data DATA/wiki --levels 12", 10.0, (), "the plain greedy of the paper"),
     Benchmark(

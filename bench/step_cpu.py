@@ -1,17 +1,16 @@
-"""A training step on two CPU cores: ours against Hugging Face Trainer with padding, same model, data and masks.
+"""A training step on a CPU core: ours against Hugging Face Trainer with padding, same model, data and masks.
 
     python bench/step_cpu.py            about a minute; the last line is the smaller of the two ratios
 
 Both sides train BERT 4 x 256 with AdamW in float32 on the same rows of natural lengths (at most 128 tokens, 82 on
 average, 15 % masked): once masked language modelling (BertForMaskedLM), once Condenser (as a user of transformers
 would write it, bench/usual.py). The Trainer pads each batch to its longest row and scores every position; ours
-runs packed and scores masked positions only. Runs alternate, and the fastest step of each side counts, since
-whatever else the machine does can only add to one.
+runs packed and scores masked positions only. One thread, CPU time; runs alternate, and the fastest step of each side
+counts, since whatever else the machine does can only add to one.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -76,17 +75,17 @@ def padded(batch: list[Row]) -> dict[str, torch.Tensor]:
 
 
 class Clock(TrainerCallback):
-    """Seconds of each step, loading included."""
+    """CPU seconds at the end of each step."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.times.append(time.perf_counter())
+        self.times.append(time.process_time())
 
 
 def trainer_seconds(make: Callable[[BertConfig], nn.Module], data: list[Row], folder: Path) -> float:
-    """Seconds a step of Hugging Face Trainer."""
+    """CPU seconds per step of Hugging Face Trainer."""
     config = BertConfig(
         vocab_size=VOCAB,
         hidden_size=WIDTH,
@@ -111,7 +110,12 @@ def trainer_seconds(make: Callable[[BertConfig], nn.Module], data: list[Row], fo
     clock = Clock()
     trainer = Trainer(make(config), arguments, train_dataset=data, data_collator=padded, callbacks=[clock])  # type: ignore[arg-type]  # a list is a dataset
     trainer.train()
-    return min(b - a for a, b in zip(clock.times[SKIPPED - 1 :], clock.times[SKIPPED:]))
+    return fastest(clock.times)
+
+
+def fastest(times: list[float]) -> float:
+    """The shortest step between these times, loading included, after the first ones."""
+    return min(b - a for a, b in zip(times[SKIPPED - 1 :], times[SKIPPED:]))
 
 
 def packed_batch(data: list[Row], step: int) -> Batch:
@@ -124,20 +128,24 @@ def packed_batch(data: list[Row], step: int) -> Batch:
 
 
 def our_seconds(condenser: bool, data: list[Row], folder: Path) -> float:
-    """Seconds a step of our loop."""
-    backbone = Backbone.create(LAYERS, WIDTH, HEADS, VOCAB)
+    """CPU seconds per step of our loop."""
+    backbone, times = Backbone.create(LAYERS, WIDTH, HEADS, VOCAB), list[float]()
     objective = (
         Condenser(Condenser.Config(), backbone) if condenser else MaskedLM(MaskedLM.Config(), backbone)
     )
+
+    def batch(step: int) -> Batch:
+        times.append(time.process_time())
+        return packed_batch(data, step)
+
+    # without workers a batch is made when its step begins
     loop = LoopConfig(steps=STEPS, batch=BATCH, log_every=1, checkpoint_every=10_000, workers=0)
-    train(objective, lambda step: packed_batch(data, step), folder, loop=loop)
-    lines = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
-    times = [line["seconds_per_step"] for line in lines if "seconds_per_step" in line]
-    return min(times[SKIPPED:])
+    train(objective, batch, folder, loop=loop)
+    return fastest(times)
 
 
 def main() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     data = rows(STEPS * BATCH)
     tokens = sum(len(row["input_ids"]) for row in data) / STEPS
     ratios = []
