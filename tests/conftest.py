@@ -21,7 +21,7 @@ import pytest
 from hypothesis import settings
 
 from tests.worlds import stdlib
-from tests.worlds.shared import made_once, only_one, shared_folder
+from tests.worlds.shared import made_once
 
 settings.register_profile("liebig", deadline=None)
 settings.load_profile("liebig")
@@ -139,38 +139,6 @@ def graphs_are_traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator
             traced = functools.partial(_trace, tmp_path_factory, onnx_graph._trace)
             patch.setattr(onnx_graph, "_trace", traced)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """In a fresh clone: a worker that needs a kernel which another compiles waits, and reads it from numba's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "numba" in sys.modules:
-            from numba.core.dispatcher import Dispatcher
-
-            home = shared_folder(tmp_path_factory)
-            compiled = functools.partialmethod(_compile, Dispatcher.compile, home, set[str]())
-            patch.setattr(Dispatcher, "compile", compiled)
-        yield
-
-
-def _compile(kernel: Any, compiled: Any, home: Path, held: set[str], signature: Any) -> Any:
-    from numba.core.caching import NullCache
-    from numba.core.compiler_lock import global_compiler_lock
-
-    if isinstance(kernel._cache, NullCache):  # nobody else can read it, such as functions of numba itself
-        return compiled(kernel, signature)
-    name = f"{kernel.py_func.__module__}.{kernel.py_func.__qualname__}.lock"
-    # Threads wait first for numba's own lock, which the kernels that this one calls are compiled under.
-    with global_compiler_lock:
-        if name in held:  # a kernel that calls itself
-            return compiled(kernel, signature)
-        held.add(name)
-        try:
-            with only_one(home / name):
-                return compiled(kernel, signature)
-        finally:
-            held.remove(name)
 
 
 def _trace(

@@ -1,12 +1,11 @@
-"""What is made once for all processes of a test run, and then only read."""
+"""Folders that are made once for all processes of a test run, and then only read."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,16 @@ import pytest
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> Path:
     """A folder that `make(folder)` writes: by the process that needs it first, while the others wait."""
-    home = shared_folder(factory)
-    folder, finished = home / name, home / f"{name}.finished"
-    with only_one(home / f"{name}.lock"):
-        if not finished.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed
-            make(folder)
-            finished.touch()
-    return folder
-
-
-def shared_folder(factory: pytest.TempPathFactory) -> Path:
-    """The folder that all processes of a run have in common."""
     home = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a folder of its own beside the others'
         home = home.parent
     home = home / "shared"
     home.mkdir(exist_ok=True)
-    return home
-
-
-@contextmanager
-def only_one(file: Path) -> Iterator[None]:
-    """One process at a time; the others wait."""
-    with file.open("w") as lock:
+    folder, finished = home / name, home / f"{name}.finished"
+    with (home / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed
+            make(folder)
+            finished.touch()
+    return folder
