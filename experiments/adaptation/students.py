@@ -6,7 +6,7 @@ A teacher's passages are searched with a student's questions. The student (the b
 projection) learns the teacher's vectors and rankings on short texts of the corpus alone, no passages, in a plain loop
 of PyTorch. Each arm is a line of OUT/SET-arms.jsonl: nDCG@10 of student and teacher, and their cosine, on questions of
 the test and the development split, before training and after. The lists of hits of a teacher's best student, by
-development questions, are kept for `teachers.py --table`. Needs a GPU: an arm has thousands of steps.
+development questions (of the first arm where there are none), are kept for `teachers.py --table`. Needs a GPU: an arm has thousands of steps.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def run(judged_set: JudgedSet, teachers: Iterable[str], arms: Iterable[str]) -> 
             with (judged_set.out / f"{judged_set.name}-arms.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
-            value = after.get("dev", after["test"])["student"]
+            value = after["dev"]["student"] if "dev" in after else 0.0
             if value > best:
                 best = value
                 judged_set.write_lists(f"{teacher}-student", indexes, mine)
