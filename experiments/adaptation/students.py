@@ -6,7 +6,8 @@ A teacher's passages are searched with a student's questions. The student (the b
 projection) learns the teacher's vectors and rankings on short texts of the corpus alone, no passages, in a plain loop
 of PyTorch. Each arm is a line of OUT/SET-arms.jsonl: nDCG@10 of student and teacher, and their cosine, on questions of
 the test and the development split, before training and after. The lists of hits of a teacher's best student, by
-development questions (of the first arm where there are none), are kept for `teachers.py --table`. Needs a GPU: an arm has thousands of steps.
+development questions (of the first arm where there are none), are kept for `teachers.py --table`. Needs a GPU: an arm
+has thousands of steps.
 """
 
 from __future__ import annotations
