@@ -198,10 +198,12 @@ def test_an_index_that_was_made_otherwise_on_purpose_is_well(folder, manner):
 
 
 def test_an_index_alone_is_held_against_texts_and_a_model(folder):
-    findings = list(index_alone(folder / "index", folder / "collection", folder / "model"))
+    findings = list(index_alone(folder / "index", folder / "collection", str(folder / "model")))
     assert [finding.good for finding in findings] == [True, True, True]
     with pytest.raises(LiebigError, match="no such model folder"):
-        list(index_alone(folder / "index", folder / "collection", folder / "nowhere"))
+        list(index_alone(folder / "index", folder / "collection", str(folder / "nowhere")))
+    _, vectors, _ = index_alone(folder / "index", folder / "collection", "liebig:mini-v2")
+    assert "the model makes 384 numbers a text" in vectors.what
 
 
 def test_the_command_tells_good_from_bad(folder, tmp_path):

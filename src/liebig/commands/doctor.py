@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
+from liebig.base.hub import model_folder
 from liebig.base.json_output import print_json
 from liebig.base.machine import PRECISION, cores, default_precision
 from liebig.base.progress import counted
@@ -233,7 +234,7 @@ def _recall(index: Index) -> Finding:
     return Finding("recall", text, good, "" if good else "index again")
 
 
-def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding]:
+def index_alone(path: Path, texts: Path, model: str | None) -> Iterator[Finding]:
     """An index without a retriever's folder: its vectors against a collection and a model."""
     finding = _hashes(path)
     yield finding
@@ -245,9 +246,7 @@ def index_alone(path: Path, texts: Path, model: Path | None) -> Iterator[Finding
         raise LiebigError(
             "the index does not say which model made it", file=path, fix="name one with --model"
         )
-    if not chosen.is_dir():
-        raise LiebigError("there is no such model folder", file=chosen, fix="name one with --model")
-    yield _compared(index, Collection(texts), chosen)
+    yield _compared(index, Collection(texts), model_folder(chosen))
     yield _recall(index)
 
 
@@ -406,7 +405,7 @@ def encoded(encoder: Encoder, passages: Sequence[Passage], making: EncodingSetti
         encoder.pooling = before
 
 
-def findings(folder: Path | None, texts: Path | None, model: Path | None) -> Iterator[Finding]:
+def findings(folder: Path | None, texts: Path | None, model: str | None) -> Iterator[Finding]:
     """Everything that is looked at, in order."""
     yield from machine()
     if folder is None:
@@ -429,7 +428,7 @@ def command(
     ] = None,
     texts: Annotated[Path | None, typer.Option(help="Collection that an index was built from.")] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Model of an index [default: the one recorded in the index].")
+        str | None, typer.Option(help="Model of an index [default: the one recorded in the index].")
     ] = None,
     json: Annotated[
         bool,
