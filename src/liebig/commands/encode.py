@@ -378,13 +378,14 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
         items = read_items(config.source, config.what, config.split, tokenizer.digest)
         total = count_items(config.source, config.what, config.split)
     mine = shards.share(total)
+    # Before the time of a text is measured: it may compile.
+    model = embedder.model(layout, unit=embedder.unit)
     with (
         Progress("encode", mine, "texts") as bar,
         ThreadPoolExecutor(1) as writer,
         Workers(tokenizer, embedder.folder, config.workers, most=embedder.workers, texts=mine) as workers,
     ):
         batches = workers.windows(shards.groups(items, config.window, bar.skip), layout)
-        model = embedder.model(layout, unit=embedder.unit)
         windows = encode(batches, model, _plan(config, embedder, layout), bar.advance)
         writing: Future[None] | None = None
         for path, window, whole in _by_shard(windows, shards, embedder.encoder.width):

@@ -388,6 +388,8 @@ class Int8Forward:
         copies = iter(calibrate(backbone, wrap))
         self._layers = [self._layer_of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
         self._plain = Copies.none(self._layers[0].out.codes.shape[0])
+        with torch.no_grad():  # compiles the kernels, so that the first row is as fast as the others
+            self(Packed.from_lists([wrap([0])]))
 
     @staticmethod
     def _layer_of(layer: Any, copies: Copies, up_copies: Copies) -> Layer:
