@@ -143,6 +143,15 @@ def test_the_card_of_a_trained_encoder_says_that_it_was_trained(ran, tmp_path):
     assert f'"minutes": {MINUTES}' in text
 
 
+def test_the_encoder_that_is_not_trained_yet_is_not_taken_for_a_large_one(ran, tmp_path):
+    from liebig.demo import STAGES as own
+
+    shutil.copytree(ran[0] / "collection", tmp_path / "collection")
+    stages = {**STAGES, **{stage.name: stage for stage in own}}
+    seconds = demo._seconds(pipeline.plan_stages(stages, demo.first_half(FEW, MINUTES), tmp_path))
+    assert seconds("vectors") == seconds("vectors-before") > 0
+
+
 def test_a_second_run_makes_nothing_again(ran):
     out, _ = ran
     said = []
