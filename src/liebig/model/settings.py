@@ -24,10 +24,6 @@ from liebig.text.tokenizer import Tokenizer
 
 Similarity = Literal["dot", "cosine"]
 Precision = Literal["auto", "fp32", "int8"]
-PRECISION = (
-    "Numbers that the model computes with on a CPU: fp32 or int8 [default: int8 for a thousand passages and more by "
-    "the bundled encoder on a processor with AVX-512 VNNI, else fp32]."
-)
 ROLES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 
 POOLING_KEYS = {
