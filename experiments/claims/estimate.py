@@ -103,7 +103,6 @@ def assumed(runs: Runs, rows: Sequence[Row]) -> Iterator[Job]:
         seeds = range(1, runs.ladder.seeds + 1)
         first = runs.trials(row)[0]
         guess = (
-            Job(runs.model(row, seed), row.set, row.labels, row.method, first.pooling, first.lr, seed)
-            for seed in seeds
+            Job(row.model, row.set, row.labels, row.method, first.pooling, first.lr, seed) for seed in seeds
         )
         yield from known or guess

@@ -1,9 +1,10 @@
 """What the ladder compares, and which runs it takes: rows, the settings that dev chose for each, and open jobs.
 
 A row is an arm at a rung on a set, with a number of labels and a method. Pooling and rate are chosen on dev with
-the first seed: four trials for every arm and set, with `random` and a thousand labels (or all, where there are
-fewer), whatever the row; the trial that was chosen is also that row's first seed. What is there is not done again,
-so which jobs are ready follows from the results on disk.
+the first seed of the first pre-training: four trials for every arm and set, with `random` and a thousand labels (or
+all, where there are fewer), whatever the row; the trial that was chosen is also that row's first seed. Other
+pre-trainings take the same settings, and so do arms that are another arm with one thing changed (`Arm.tuned_as`). What
+is there is not done again, so which jobs are ready follows from the results on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pretrained import START, chain
+from pretrained import ARMS, START, chain
 from tuned import TEXTS, Job
 
 POOLINGS, RATES = ("cls", "mean"), (1e-4, 3e-4)
@@ -36,12 +37,15 @@ class Row:
     set: str
     labels: int
     method: str = "random"
+    pretraining: int = 1  # its seed
 
-    def model(self, seed: int) -> str:
-        return START if self.arm == START else f"{self.arm}@{self.rung}-{seed}"
+    @property
+    def model(self) -> str:
+        return START if self.arm == START else f"{self.arm}@{self.rung}-{self.pretraining}"
 
     def __str__(self) -> str:
         name = self.arm if self.arm in (START, BM25) else f"{self.arm}@{self.rung}"
+        name += "" if self.pretraining == 1 else f"-{self.pretraining}"
         return name + ("" if self.method == "random" else f", {self.method}")
 
 
@@ -111,15 +115,20 @@ def read(
     for one in tree["claim"]:
         # 1,000 labels and all are one check where there are fewer than that.
         checks = tuple(
-            dict.fromkeys(c for text in one["checks"] for c in parse(one["number"], text, at, sizes))
+            dict.fromkeys(
+                check
+                for text in one["checks"]
+                for seed in one.get("pretrainings", [1])
+                for check in parse(one["number"], text, at, sizes, seed)
+            )
         )
         margin, enough = one.get("margin", tree["margin"]), one.get("one_is_enough", False)
         claims.append(Claim(one["number"], one["says"], one["paper"], margin, checks, enough))
     return Ladder(tuple(claims), seeds or tree["seeds"], at, sizes)
 
 
-def parse(claim: str, text: str, rung: str, all: Mapping[str, int]) -> Iterator[Check]:
-    """The comparisons of a line."""
+def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining: int = 1) -> Iterator[Check]:
+    """The comparisons of a line, in one pre-training."""
     try:
         sides, sets, labels, measures = (part.strip() for part in text.split("|"))
         one, sign, other = re.split(r"\s+(>=|>|=)\s+", sides)
@@ -130,16 +139,16 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int]) -> Iterator[
         number = all[name] if count == "all" else min(int(count), all[name])
 
         def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
-            return tuple(row(word.strip(), name, number, rung) for word in words.split(" - "))
+            return tuple(row(word.strip(), name, number, rung, pretraining) for word in words.split(" - "))
 
         yield Check(claim, side(one), side(other), sign, test or name, measure, text)
 
 
-def row(word: str, name: str, labels: int, rung: str) -> Row:
+def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> Row:
     """ARM, ARM@RUNG or either with /METHOD."""
     arm, _, method = word.partition("/")
     arm, _, at = arm.partition("@")
-    return Row(arm, at or rung, name, labels, method or "random")
+    return Row(arm, at or rung, name, labels, method or "random", 1 if arm in (BM25, START) else pretraining)
 
 
 @dataclass(frozen=True)
@@ -148,7 +157,6 @@ class Runs:
 
     out: Path
     ladder: Ladder
-    pretraining_seeds: int = 1
 
     def path(self, job: Job) -> Path:
         return self.out / "results" / job.file
@@ -159,19 +167,13 @@ class Runs:
     def facts(self, job: Job) -> dict[str, Any]:
         return json.loads(self.path(job).read_text(encoding="utf-8"))
 
-    def model(self, row: Row, seed: int) -> str:
-        """The model of a seed: pre-trained with that seed too, where so many were."""
-        return row.model(min(seed, self.pretraining_seeds))
-
     def trials(self, row: Row) -> list[Job]:
         """What dev chooses from."""
         labels = min(CHOICE, self.ladder.all[row.set])
         rates = TEXT_RATES if row.set in TEXTS else RATES
-        return [
-            Job(row.model(1), row.set, labels, "random", pooling, lr, 1)
-            for pooling in POOLINGS
-            for lr in rates
-        ]
+        arm = ARMS[row.arm].tuned_as if row.arm in ARMS else None
+        model = replace(row, arm=arm or row.arm, pretraining=1).model
+        return [Job(model, row.set, labels, "random", pooling, lr, 1) for pooling in POOLINGS for lr in rates]
 
     def chosen(self, row: Row) -> tuple[str, float] | None:
         """Pooling and rate that are best on dev; None before all were tried."""
@@ -187,32 +189,24 @@ class Runs:
         """The runs of a row, seed by seed; none before its settings are chosen."""
         if row.arm == BM25:
             return []
-        seeds = range(1, self.ladder.seeds + 1)
-        if row.labels == 0:  # nothing is trained, so one run for each pre-training
-            return [
-                Job(row.model(seed), row.set, 0, "random", "-", 0.0, seed)
-                for seed in seeds
-                if seed <= self.pretraining_seeds or row.arm == START
-            ][: 1 if row.arm == START else None]
+        if row.labels == 0:  # nothing is trained
+            return [Job(row.model, row.set, 0, "random", "-", 0.0, row.pretraining)]
         settings, method = self.chosen(row), row.method
         if settings is None:
             return []
-        made = [Job(self.model(row, seed), row.set, row.labels, method, *settings, seed) for seed in seeds]
+        seeds = range(1, self.ladder.seeds + 1)
+        made = [Job(row.model, row.set, row.labels, method, *settings, seed) for seed in seeds]
         if not method.startswith("mined-by:"):
             return made
-        miner = replace(row, arm=method.partition(":")[2], method="random")
-        other = self.chosen(miner)
+        other = self.chosen(miner_of(row))
         if other is None:
             return []
-        named = (f"mined-by:{self.model(miner, job.seed)}:{other[0]}:{other[1]:g}" for job in made)
-        return [replace(job, method=name) for job, name in zip(made, named)]
+        name = f"mined-by:{miner_of(row).model}:{other[0]}:{other[1]:g}"
+        return [replace(job, method=name) for job in made]
 
     def needed(self, rows: Sequence[Row]) -> Iterator[Job]:
         """All runs of the rows that are known by now, trials first."""
-        miners = (
-            replace(r, arm=r.method.partition(":")[2], method="random") for r in rows if ":" in r.method
-        )
-        trained = [r for r in dict.fromkeys((*rows, *miners)) if r.arm != BM25]
+        trained = [r for r in with_miners(rows) if r.arm != BM25]
         yield from (job for r in trained if r.labels for job in self.trials(r))
         # Later seeds come last, so that time that runs out costs seeds and not rows.
         runs = [self.jobs(r) for r in rows]
@@ -231,20 +225,18 @@ class Runs:
 
     def models(self, rows: Sequence[Row], rungs: Mapping[str, float]) -> list[str]:
         """The models that rows need, each after what it is trained from."""
-        names = [
-            name
-            for r in rows
-            if r.arm not in (BM25, START)
-            for seed in range(1, self.pretraining_seeds + 1)
-            for name in chain(r.model(seed), rungs)
-        ]
-        miners = [
-            name
-            for r in rows
-            if ":" in r.method
-            for name in chain(f"{r.method.partition(':')[2]}@{r.rung}-1", rungs)
-        ]
-        return list(dict.fromkeys((*names, *miners)))
+        trained = [r for r in with_miners(rows) if r.arm not in (BM25, START)]
+        return list(dict.fromkeys(name for r in trained for name in chain(r.model, rungs)))
+
+
+def miner_of(row: Row) -> Row:
+    """The row whose model mines the negatives of a row with `mined-by`."""
+    return replace(row, arm=row.method.partition(":")[2], method="random")
+
+
+def with_miners(rows: Sequence[Row]) -> list[Row]:
+    """Rows, and those that mine for them."""
+    return list(dict.fromkeys((*rows, *(miner_of(row) for row in rows if ":" in row.method))))
 
 
 def earlier(job: Job) -> list[Job]:
@@ -264,7 +256,8 @@ def earlier(job: Job) -> list[Job]:
 def described(job: Job) -> Row:
     """The row that a run belongs to."""
     arm, _, rest = job.model.partition("@")
+    rung, _, seed = rest.rpartition("-")
     method = job.method
     if method.startswith("mined-by:"):
         method = "mined-by:" + method.split(":")[1].partition("@")[0]
-    return Row(arm, rest.rpartition("-")[0], job.set, job.labels, method)
+    return Row(arm, rung, job.set, job.labels, method, int(seed or 1))

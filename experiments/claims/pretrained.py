@@ -42,6 +42,9 @@ class Arm:
     stores: tuple[str, ...] = ("wiki_store",)
     coefficient: float = 1.0
     layers: int | None = None  # of the start that are kept
+    tuned_as: str | None = (
+        None  # the arm whose pooling and rate are taken, where that was chosen once for both
+    )
 
 
 def crops(**changes: Any) -> Arm:
@@ -56,13 +59,13 @@ def moco(queue: int) -> Arm:
 
 
 def condenser(**changes: Any) -> Arm:
-    return Arm({"kind": "condenser", **changes})
+    return Arm({"kind": "condenser", **changes}, tuned_as="condenser" if changes else None)
 
 
 def mixed(coefficient: float) -> Arm:
     """Crops of Wikipedia, and of novels and manuals."""
     both = ("wiki_store", "other_store")
-    return Arm(SIMCLR, CROPS, 2048, CONTRAST, stores=both, coefficient=coefficient)
+    return Arm(SIMCLR, CROPS, 2048, CONTRAST, stores=both, coefficient=coefficient, tuned_as="crops")
 
 
 ARMS: Mapping[str, Arm] = {

@@ -350,7 +350,7 @@ def the_runs(given: argparse.Namespace) -> Any:
     ladder = read(given.ladder, given.rung, given.seeds, sizes)
     if given.claims == ["all"]:
         given.claims = [claim.number for claim in ladder.claims]
-    return Runs(given.out, ladder, given.pretraining_seeds)
+    return Runs(given.out, ladder)
 
 
 def numbers(words: Sequence[str]) -> Mapping[str, float]:
@@ -387,7 +387,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
             one.add_argument("--ladder", type=Path, default=HERE / "ladder.toml")
             one.add_argument("--rung", help="of all rows that name none [that of the ladder]")
             one.add_argument("--seeds", type=int, help="[those of the ladder]")
-            one.add_argument("--pretraining-seeds", type=int, default=1, help="[%(default)s]")
             one.add_argument("--beside", type=int, default=1, help="pre-trainings side by side [%(default)s]")
             one.add_argument("--jobs", type=int, default=8, help="fine-tunings side by side [%(default)s]")
             one.add_argument("--epochs", type=int, default=3, help="more where there are few labels")

@@ -276,7 +276,9 @@ def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -
     points: dict[str, dict[float, list[float]]] = {}
     for job, name, _, means in level_rows(runs):
         row = described(job)
-        if name != test or row.method != "random" or job not in runs.runs.jobs(row) or row.arm not in ARMS:
+        if name != test or row.method != "random" or row.pretraining > 1 or row.arm not in ARMS:
+            continue
+        if job not in runs.runs.jobs(row):
             continue
         if over == "tokens" and row.labels == ladder.all[row.set]:
             x = {"30M": 0.03, "100M": 0.1, "300M": 0.3, "1G": 1.0}.get(row.rung, 0.0)

@@ -161,6 +161,25 @@ def test_settings_are_chosen_on_dev_before_other_seeds_begin(tmp_path):
     assert runs.models(rows, {"30M": 1.0}) == ["crops@30M-1", "mlm@30M-1"]
 
 
+def test_another_pretraining_and_a_changed_arm_take_the_settings_that_were_chosen_before(tmp_path):
+    import ladder
+
+    path = little(tmp_path, "condenser-skip-3 > condenser | scifact | all | RR@10")
+    path.write_text(path.read_text() + "pretrainings = [1, 2]\n")
+    found = ladder.read(path)
+    runs = ladder.Runs(tmp_path, found)
+    for job, dev in zip(runs.trials(ladder.Row("condenser", "30M", "scifact", 651)), (0.1, 0.2, 0.3, 0.2)):
+        assert job.model == "condenser@30M-1"
+        result(runs, job, np.zeros((5, 3)), dev)
+    settings = ("mean", 1e-4)
+    for row in found.rows(["1"]):
+        assert {(job.pooling, job.lr) for job in runs.jobs(row)} == {settings}, row
+    models = ["condenser-skip-3@30M-1", "condenser@30M-1", "condenser-skip-3@30M-2", "condenser@30M-2"]
+    assert runs.models(found.rows(["1"]), {"30M": 1.0}) == models
+    assert len(found.claim("1").checks) == 2, "one in each pre-training"
+    assert {check.line for check in found.claim("1").checks} == {found.claim("1").checks[0].line}
+
+
 def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
     import ladder
 
