@@ -1,22 +1,25 @@
 """How near does a student's question come to its teacher's, by which short texts it learns from?
 
     python experiments/adaptation/students.py DATA OUT --sets squad --teachers minilm=FOLDER --arms present questions
+    python experiments/adaptation/students.py DATA OUT --sets squad --teachers minilm=FOLDER --general FILE
 
 A teacher's passages are searched with a student's questions. The student (the bundled encoder with a least-squares
-projection) learns the teacher's vectors and rankings on short texts of the corpus alone, no passages, in a plain loop
-of PyTorch. Each arm is a line of OUT/SET-arms.jsonl: nDCG@10 of student and teacher, and their cosine, on questions of
-the test and the development split, before training and after. The lists of hits of a teacher's best student, by
-development questions (of the first arm where there are none), are kept for `teachers.py --table`. Needs a GPU: an arm
+projection) learns the teacher's vectors and rankings on short texts alone, no passages, in a plain loop of PyTorch:
+those of the corpus, and general ones of a file with a text per line (`general_texts.py`). Each arm is a line of
+OUT/SET-arms.jsonl: nDCG@10 of student and teacher, and their cosine, on questions of the test and the development
+split, before training and after. The values of every question are kept for `teachers.py --table`. Needs a GPU: an arm
 has thousands of steps.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +39,16 @@ from liebig.collection.lookup import hash64
 from liebig.model.backbone import own_attention
 from liebig.model.encoder import Encoder, Normalize, through
 
-BATCH, LENGTH = 512, 40  # texts of a step, tokens of a text
+LENGTH = 40  # tokens of a text
 FITTED = 30_000  # texts that the projection is fitted to
 RANKED = 20_000  # passages of a ranking
+WARM = 0.05  # of a training, until the rate is reached
 MORE = 200_000  # texts of each kind that are drawn
+CORPUS, BESIDE, BEFORE = (
+    "corpus",
+    "beside",
+    "before",
+)  # where general texts take part: nowhere, in every step, first
 PRESENT, SPANS, QUESTIONS = "present", "spans", "questions"
 OPENERS = (
     "what is", "what are", "what was", "what were", "what does", "what did", "what do", "what kind of",
@@ -60,6 +69,8 @@ class Arm:
     lr: float
     steps: int = 3000
     temperature: float = 0.05
+    batch: int = 512
+    general: str = CORPUS
 
 
 ALL = (PRESENT, SPANS, QUESTIONS)
@@ -71,7 +82,11 @@ ARMS = {
     "questions-fast-sharp": Arm(ALL, 1e-3, temperature=0.02),
     "questions-fast-long": Arm(ALL, 1e-3, 10_000),
     "questions-fast-long-sharp": Arm(ALL, 1e-3, 10_000, 0.03),
+    "corpus": Arm(ALL, 1e-3, 3000, batch=1024),
+    "general": Arm(ALL, 1e-3, 5000, batch=2048, general=BESIDE),
+    "general-first": Arm(ALL, 5e-4, 1500, batch=1024, general=BEFORE),
 }
+FIRST = Arm((), 1e-3, 8000, batch=2048)  # general texts alone, once for a teacher
 
 
 def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
@@ -81,15 +96,42 @@ def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
     for number in range(ROUNDS):
         made = pseudo_queries(passages, [], analyzer, hash64(f"0 {number}") if number else 0)
         present |= dict.fromkeys(question.text for question in made)
-    by, telling = random.Random(seed), Telling(Frequencies.of(passages), analyzer)
-    some = []
-    for material in (Material(passage, telling) for passage in passages):
-        rows = [row for row in map(str.split, material.parts) if len(row) >= 2]
-        if rows:
-            some.append((rows, material.salient, material.passage.title.strip()))
+    pieces = Pieces(passages, seed)
+    spans = dict.fromkeys(pieces.span() for _ in range(MORE))
+    drawn = {
+        PRESENT: list(present)[:100_000],
+        SPANS: [text for text in spans if text not in present],
+        QUESTIONS: list(dict.fromkeys(pieces.question() for _ in range(MORE))),
+    }
+    return {kind: [text for text in texts if any(map(str.isalnum, text))] for kind, texts in drawn.items()}
 
-    def piece(low: int, high: int) -> str:
-        rows, salient, title = by.choice(some)
+
+class Pieces:
+    """Draws short texts from passages."""
+
+    def __init__(self, passages: list[Passage], seed: int = 0) -> None:
+        analyzer = Analyzer(language_name("en"))
+        self._by, telling = random.Random(seed), Telling(Frequencies.of(passages), analyzer)
+        self._some = []
+        for material in (Material(passage, telling) for passage in passages):
+            rows = [row for row in map(str.split, material.parts) if len(row) >= 2]
+            if rows:
+                self._some.append((rows, material.salient, material.passage.title.strip()))
+
+    def span(self) -> str:
+        """A span of any length, some with a title; a title; or words that tell a passage from others."""
+        return self._piece(2, 24)
+
+    def question(self) -> str:
+        """The same behind a question's first words."""
+        by = self._by
+        opener = by.choice(OPENERS)
+        opener = opener if by.random() < 0.4 else opener.capitalize()
+        return f"{opener} {self._piece(1, 10)}" + ("?" if by.random() < 0.85 else "")
+
+    def _piece(self, low: int, high: int) -> str:
+        by = self._by
+        rows, salient, title = by.choice(self._some)
         kind = by.random()
         if kind < 0.12 and title:
             return title
@@ -104,46 +146,73 @@ def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
             text = f"{title} {text}" if by.random() < 0.5 else f"{text} {title}"
         return text
 
-    def question() -> str:
-        opener = by.choice(OPENERS)
-        opener = opener if by.random() < 0.4 else opener.capitalize()
-        return f"{opener} {piece(1, 10)}" + ("?" if by.random() < 0.85 else "")
 
-    spans = dict.fromkeys(piece(2, 24) for _ in range(MORE))
-    drawn = {
-        PRESENT: list(present)[:100_000],
-        SPANS: [text for text in spans if text not in present],
-        QUESTIONS: list(dict.fromkeys(question() for _ in range(MORE))),
-    }
-    return {kind: [text for text in texts if any(map(str.isalnum, text))] for kind, texts in drawn.items()}
+class Texts:
+    """Short texts as tokens of the start on the device, and a teacher's vectors of them, as questions."""
 
-
-class Lessons:
-    """Short texts of a set as tokens on the device, and a teacher's vectors of them."""
-
-    def __init__(self, judged_set: JudgedSet) -> None:
-        self.set, self.device = judged_set, judged_set.device
-        by_kind = short_texts(judged_set.passages)
-        self.texts = [text for texts in by_kind.values() for text in texts]
-        self.kinds = np.repeat(list(by_kind), [len(texts) for texts in by_kind.values()])
-        start = Encoder.load(judged_set.encoders["start"])
-        rows = start.layout_for("query").ids(self.texts)
-        tokens = np.zeros((len(self.texts), LENGTH), np.int16)
+    def __init__(self, texts: list[str], start: Encoder, teacher: Encoder, device: str) -> None:
+        self.texts = texts
+        rows = start.layout_for("query").ids(texts)
+        tokens = np.zeros((len(texts), LENGTH), np.int16)
         for number, (begin, end) in enumerate(zip(rows.offsets[:-1], rows.offsets[1:])):
             row = rows.values[begin:end]
             cut = row if len(row) <= LENGTH else np.concatenate([row[: LENGTH - 1], row[-1:]])
             tokens[number, : len(cut)] = cut
-        self.tokens = torch.from_numpy(tokens).to(self.device)
-        self.lengths = torch.from_numpy(np.minimum(rows.lengths, LENGTH)).to(self.device)
+        self.tokens = torch.from_numpy(tokens).to(device)
+        self.lengths = torch.from_numpy(np.minimum(rows.lengths, LENGTH)).to(device)
+        self.targets = torch.from_numpy(teacher.encode_texts(texts, prompt="query", unit=True)).to(device)
 
-    def taught_by(self, teacher: str) -> Tensor:
-        """The teacher's vectors of the texts, as questions."""
-        model = Encoder.load(self.set.encoders[teacher]).to(self.device)
-        return torch.from_numpy(model.encode_texts(self.texts, prompt="query", unit=True)).to(self.device)
+    def __len__(self) -> int:
+        return len(self.texts)
 
-    def student(self, numbers: NDArray[np.int64], targets: Tensor) -> Encoder:
+    def among(self, numbers: NDArray[np.int64]) -> Texts:
+        """Some of them."""
+        few, on_device = Texts.__new__(Texts), torch.from_numpy(numbers).to(self.tokens.device)
+        few.texts = [self.texts[i] for i in numbers]
+        few.tokens, few.lengths, few.targets = (
+            part[on_device] for part in (self.tokens, self.lengths, self.targets)
+        )
+        return few
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """Numbers of texts, without end, each text once before any comes again."""
+        size, device = min(size, len(self)), self.tokens.device
+        while True:
+            order = torch.randperm(len(self), device=device)
+            for at in range(0, len(self) - size + 1, size):
+                yield order[at : at + size]
+
+
+class School:
+    """A start that learns from a teacher."""
+
+    def __init__(self, start: Path, teacher: Path, device: str, general: Path | None, seconds: float) -> None:
+        self.start, self.teacher, self.device = start, teacher, device
+        self._general, self._seconds = general, seconds
+
+    def texts(self, texts: list[str]) -> Texts:
+        """Texts for it to learn from."""
+        teacher = Encoder.load(self.teacher).to(self.device)
+        return Texts(texts, Encoder.load(self.start), teacher, self.device)
+
+    @cached_property
+    def general(self) -> Texts:
+        """The general texts."""
+        if self._general is None:
+            raise SystemExit("this arm needs --general FILE")
+        with lzma.open(self._general, "rt", encoding="utf-8") as lines:
+            return self.texts(lines.read().splitlines())
+
+    @cached_property
+    def schooled(self) -> Encoder:
+        """The student that has learnt from general texts alone."""
+        model = self.student(self.general)
+        self.train(model, FIRST, [self.general], self.general.targets)
+        return model
+
+    def student(self, texts: Texts) -> Encoder:
         """The start with a projection that is fitted to some of the texts."""
-        start = Encoder.load(self.set.encoders["start"])
+        start = Encoder.load(self.start)
 
         def with_tail(*tail: torch.nn.Module) -> Encoder:
             return Encoder(
@@ -151,38 +220,45 @@ class Lessons:
                 similarity="cosine", layout=start.layout,
             )  # fmt: skip
 
-        sample = numbers[np.random.default_rng(1).permutation(len(numbers))[:FITTED]]
-        states = with_tail().to(self.device).encode_texts([self.texts[i] for i in sample])
-        fitted = projection(states, targets[sample].cpu().numpy(), RIDGE)
+        sample = np.random.default_rng(1).permutation(len(texts))[:FITTED]
+        states = with_tail().to(self.device).encode_texts([texts.texts[i] for i in sample])
+        fitted = projection(states, texts.targets[torch.from_numpy(sample)].cpu().numpy(), RIDGE)
         return with_tail(fitted, Normalize()).to(self.device)
 
-    def train(
-        self, model: Encoder, arm: Arm, numbers: NDArray[np.int64], targets: Tensor, index: Index
-    ) -> None:
-        """Distance to the teacher's vectors, and KL of the rankings of its passages."""
+    def train(self, model: Encoder, arm: Arm, sources: list[Texts], ranked: Tensor) -> None:
+        """Distance to the teacher's vectors, and KL of its rankings; of several sources the same number of texts."""
         torch.manual_seed(0)
-        cuda = self.device == "cuda"
-        passages = F.normalize(index.matrix, dim=-1)
-        passages = passages[torch.randperm(len(passages), device=self.device)[:RANKED]]
+        cuda, began = self.device == "cuda", time.time()
+        passages = F.normalize(ranked, dim=-1)
+        passages = passages[torch.randperm(len(passages), device=passages.device)[:RANKED]]
         passages = passages.bfloat16() if cuda else passages
         optimizer = torch.optim.AdamW(model.parameters(), lr=arm.lr, weight_decay=0.01, fused=cuda)
-        warm = max(1, arm.steps // 20)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min((step + 1) / warm, (arm.steps - step) / max(1, arm.steps - warm))
-        )
+        drawn = [source.batches(arm.batch // len(sources)) for source in sources]
 
         def rankings(vectors: Tensor) -> Tensor:
             return ((vectors.to(passages.dtype) @ passages.T).float() / arm.temperature).log_softmax(-1)
 
         model.train()
         with own_attention(model.backbone.model, "sdpa"):
-            for batch in self._batches(numbers, arm.steps):
-                mask = torch.arange(LENGTH, device=self.device) < self.lengths[batch, None]
+            for step in range(arm.steps):
+                if cuda and step % 10 == 0:
+                    torch.cuda.synchronize()  # the clock is that of the device
+                done = max(step / arm.steps, (time.time() - began) / self._seconds)
+                if done >= 1:
+                    break
+                for group in optimizer.param_groups:
+                    group["lr"] = arm.lr * min((done + 1e-3) / WARM, (1 - done) / (1 - WARM))
+                numbers = list(zip(sources, map(next, drawn)))
+                tokens, lengths, theirs = (
+                    torch.cat([getattr(source, part)[batch] for source, batch in numbers])
+                    for part in ("tokens", "lengths", "targets")
+                )
+                mask = torch.arange(LENGTH, device=self.device) < lengths[:, None]
                 with torch.autocast(self.device, torch.bfloat16, enabled=cuda):
-                    inputs = {"input_ids": self.tokens[batch].long(), "attention_mask": mask.long()}
+                    inputs = {"input_ids": tokens.long(), "attention_mask": mask.long()}
                     states = model.backbone.body(**inputs).last_hidden_state.float()
                 pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-                mine, theirs = through(model.tail, pooled), targets[batch]
+                mine = through(model.tail, pooled)
                 with torch.no_grad():
                     wanted = rankings(theirs)
                 ranking = F.kl_div(rankings(mine), wanted, log_target=True, reduction="batchmean")
@@ -191,16 +267,11 @@ class Lessons:
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-                schedule.step()
         model.eval()
-
-    def _batches(self, numbers: NDArray[np.int64], steps: int) -> Iterable[Tensor]:
-        every, order, at = torch.from_numpy(numbers).to(self.device), None, 0
-        for _ in range(steps):
-            if order is None or at + BATCH > len(order):
-                order, at = every[torch.randperm(len(every), device=self.device)], 0
-            yield order[at : at + BATCH]
-            at += BATCH
+        print(
+            f"{step + 1} steps in {time.time() - began:.0f} s, last loss {float(loss.detach()):.4f}",
+            flush=True,
+        )
 
 
 def measure(
@@ -217,44 +288,52 @@ def measure(
     return told
 
 
-def run(judged_set: JudgedSet, teachers: Iterable[str], arms: Iterable[str]) -> None:
+def run(judged_set: JudgedSet, schools: dict[str, School], arms: Iterable[str]) -> None:
     """Every arm with every teacher."""
-    lessons = Lessons(judged_set)
-    for teacher in teachers:
-        targets, indexes = lessons.taught_by(teacher), judged_set.indexes(teacher)
-        theirs = judged_set.queries(Encoder.load(judged_set.encoders[teacher]).to(judged_set.device))
-        best = -1.0
+    by_kind = short_texts(judged_set.passages)
+    kinds = np.repeat(list(by_kind), [len(texts) for texts in by_kind.values()])
+    for teacher, school in schools.items():
+        lessons = school.texts([text for texts in by_kind.values() for text in texts])
+        indexes = judged_set.indexes(teacher)
+        theirs = judged_set.queries(Encoder.load(school.teacher).to(judged_set.device))
         for name in arms:
             arm, began = ARMS[name], time.time()
-            numbers = np.flatnonzero(np.isin(lessons.kinds, arm.kinds))
-            model = lessons.student(numbers, targets)
+            own = lessons.among(np.flatnonzero(np.isin(kinds, arm.kinds)))
+            sources = [own, school.general] if arm.general == BESIDE else [own]
+            model = school.student(own)
+            if arm.general == BEFORE:
+                model.load_state_dict(school.schooled.state_dict())
             before = measure(judged_set, indexes[0], judged_set.queries(model, None), theirs)
-            lessons.train(model, arm, numbers, targets, indexes[0])
+            school.train(model, arm, sources, indexes[0].matrix)
             mine = judged_set.queries(model, None)
             after = measure(judged_set, indexes[0], mine, theirs)
             row: dict[str, Any] = {
-                "set": judged_set.name, "teacher": teacher, "arm": name, "texts": len(numbers), **asdict(arm),
+                "set": judged_set.name, "teacher": teacher, "arm": name, "texts": sum(map(len, sources)), **asdict(arm),
                 "seconds": round(time.time() - began), "before": before, "after": after,
             }  # fmt: skip
             with (judged_set.out / f"{judged_set.name}-arms.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
-            value = after["dev"]["student"] if "dev" in after else 0.0
-            if value > best:
-                best = value
-                judged_set.write_lists(f"{teacher}-student", indexes, mine)
+            judged_set.keep(f"{teacher}, questions by student {name}", indexes, mine)
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--teachers", nargs="+", required=True, metavar="NAME=FOLDER")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--general", type=Path, help="a file of general texts (xz)")
+    parser.add_argument("--seconds", type=float, default=3600, help="of a training at most")
     given = parser.parse_args()
     teachers = {name: Path(path) for name, path in (one.split("=", 1) for one in given.teachers)}
+    schools: dict[str, School] = {}
     for name in given.sets:
         judged_set = JudgedSet(given.data, given.out, name, teachers)
-        judged_set.write_asked()
-        run(judged_set, teachers, given.arms)
+        for teacher, folder in teachers.items():
+            start = judged_set.encoders["start"]
+            schools.setdefault(
+                teacher, School(start, folder, judged_set.device, given.general, given.seconds)
+            )
+        run(judged_set, schools, given.arms)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,18 @@
     python experiments/adaptation/teachers.py DATA OUT --sets squad scifact --encoders minilm=FOLDER bge=FOLDER
     python experiments/adaptation/teachers.py DATA OUT --sets squad scifact --table
 
-For each set and encoder the passages and sentences are encoded as a build does it. The hits for the questions of the
-test and the development split and for made-up ones are kept in OUT/SET-lists-ENCODER.npz (OUT/SET-asked.npz has the
-judgements and BM25's hits), so that a hybrid is tried without encoding anything. `start` is the bundled encoder;
-`students.py` adds lists by students. The table has every system in points over the plain hybrid of `minilm`, with the
-unit of the cosines that a build would measure; the values of every question go to OUT/SET-values-SPLIT.npz.
+For each set and encoder the passages and sentences are encoded as a build does it, and the questions of the test and
+the development split are asked. OUT/SET-values.npz has nDCG@10 of every question by every system, as `SPLIT: SYSTEM`:
+the encoder alone, with BM25 (plain; fused by spread with the unit that a build would measure on made-up questions), and
+with its sentences. `start` is the bundled encoder; `students.py` adds systems with students. The table has every system
+of the file in points over the plain hybrid of `minilm`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,11 +35,11 @@ from liebig.search.systems import DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_s
 from liebig.vectors import Vectors
 
 DEV_MOST = 800  # development questions of a set
-STEPS = 32767  # cosines are kept in steps of one part of this
+MADE = "made"  # the split of made-up questions
 ABSENT = -2  # the number of what is not among the passages
 BASE = "minilm"  # with BM25, `minmax` and halves, what the others are compared with
 Floats = NDArray[np.float32]
-Arrays = dict[str, NDArray[Any]]
+Values = dict[str, NDArray[np.float32]]
 
 
 class Index:
@@ -81,7 +81,7 @@ class JudgedSet:
         self.passages = list(Collection(self._collection).passages())
         self.number = {passage.id: i for i, passage in enumerate(self.passages)}
         made = self._builder.work("questions", {"collection": str(self._collection), "seed": config.seed})
-        self.asked = {"test": judged(data / name, "test"), "made": enough(read_questions(made))}
+        self.asked = {"test": judged(data / name, "test"), MADE: enough(read_questions(made))}
         if name in DEV:
             dev = judged(data / name, DEV[name])
             self.asked["dev"] = [dev[i] for i in np.random.default_rng(0).permutation(len(dev))[:DEV_MOST]]
@@ -90,27 +90,15 @@ class JudgedSet:
             for split, questions in self.asked.items()
         }
 
-    def write_asked(self) -> None:
-        """Judgements, and BM25's hits."""
-        file = self.out / f"{self.name}-asked.npz"
-        if file.is_file():
-            return
+    @cached_property
+    def words(self) -> dict[str, list[Hits]]:
+        """BM25's hits, by split."""
         fields = {"kind": "bm25", "collection": str(self._collection), "language": "en"}
-        system = open_system(self._builder.work("bm25", fields))
-        kept: Arrays = {}
+        system, found = open_system(self._builder.work("bm25", fields)), {}
         for split, questions in self.asked.items():
             lists = system.search([Query(str(i), q.text) for i, q in enumerate(questions)], DEPTH)
-            numbers = np.full((len(lists), DEPTH), -1, np.int16)
-            scores = np.zeros((len(lists), DEPTH), np.float32)
-            for row, hits in enumerate(lists):
-                numbers[row, : len(hits)] = [self.number[id] for id, _ in hits]
-                scores[row, : len(hits)] = [score for _, score in hits]
-            kept |= {f"{split}-bm25-ids": numbers, f"{split}-bm25-scores": scores}
-            relevant = enumerate(self.judges[split].questions)
-            pairs = [(int(id), i) for i, question in relevant for id in question.passages]
-            kept[f"{split}-relevant"], kept[f"{split}-relevant-of"] = np.array(pairs, np.int32).T
-            kept[f"{split}-kinds"] = np.array([question.kind for question in questions])
-        np.savez_compressed(file, allow_pickle=False, **kept)
+            found[split] = [[(str(self.number[id]), score) for id, score in hits] for hits in lists]
+        return found
 
     def indexes(self, encoder: str) -> tuple[Index, Index]:
         """Vectors of the passages, and of the sentences."""
@@ -129,22 +117,40 @@ class JudgedSet:
             for split, questions in self.asked.items()
         }
 
-    def write_lists(self, encoder: str, indexes: tuple[Index, Index], queries: Mapping[str, Floats]) -> None:
-        """The hits of passages and sentences for the vectors of questions."""
-        kept: Arrays = {}
+    def keep(self, encoder: str, indexes: tuple[Index, Index], queries: Mapping[str, Floats]) -> None:
+        """Write what the vectors of questions are worth: alone, with BM25 plain and by spread, and with sentences."""
+        found: dict[str, dict[str, list[Hits]]] = {}
         for split, vectors in queries.items():
-            for part, index in zip(("dense", SENTENCES), indexes):
-                numbers, scores = index.search(vectors)
-                kept[f"{split}-{part}-ids"] = numbers.astype(np.int16)
-                kept[f"{split}-{part}-scores"] = np.round(np.clip(scores, -1, 1) * STEPS).astype(np.int16)
-        np.savez_compressed(self.out / f"{self.name}-lists-{encoder}.npz", allow_pickle=False, **kept)
+            found[split] = {p: hits_of(index, vectors) for p, index in zip(("dense", SENTENCES), indexes)}
+        unit = unit_of(self.judges[MADE].questions, found.pop(MADE)["dense"])
+        print(f"{self.name}: unit {encoder} {unit:.3f}", flush=True)
+        plain, by_spread = weighted_by(PLAIN, "minmax"), weighted_by(PLAIN, "spread", 0.0, unit)
+        with_sentences = weighted_by(LEANED, "spread", SENTENCE_SHARE, unit)
+        kept = read_values(self.out, self.name)
+        for split, parts in found.items():
+            measure, words = self.judges[split].measure, self.words[split]
+            passages, sentences = parts["dense"], parts[SENTENCES]
+            systems = {
+                "BM25": measure(words),
+                encoder: measure(passages),
+                f"BM25 + {encoder}, plain": measure(map(plain, zip(words, passages))),
+                f"BM25 + {encoder}": measure(map(by_spread, zip(words, passages))),
+                f"BM25 + {encoder} and its sentences": measure(
+                    map(with_sentences, zip(words, passages, sentences))
+                ),
+            }
+            kept |= {f"{split}: {system}": values.astype(np.float32) for system, values in systems.items()}
+        np.savez_compressed(self.out / f"{self.name}-values.npz", allow_pickle=False, **kept)
 
     def values(self, index: Index, split: str, vectors: Floats) -> NDArray[np.float64]:
         """nDCG@10 of passages alone."""
-        rows, scores = (part[:, :10].tolist() for part in index.search(vectors))
-        return self.judges[split].measure(
-            [[(str(i), s) for i, s in zip(*hits)] for hits in zip(rows, scores)]
-        )
+        return self.judges[split].measure(hits_of(index, vectors, 10))
+
+
+def hits_of(index: Index, vectors: Floats, depth: int = DEPTH) -> list[Hits]:
+    """The hits of every question by its vector, with the numbers of passages as their names."""
+    rows, scores = (part[:, :depth].tolist() for part in index.search(vectors))
+    return [[(str(i), score) for i, score in zip(*hits)] for hits in zip(rows, scores)]
 
 
 def _numbered(question: Question, number: Mapping[str, int]) -> Question:
@@ -153,90 +159,52 @@ def _numbered(question: Question, number: Mapping[str, int]) -> Question:
     return Question(question.text, passages, question.kind)
 
 
-class Kept:
-    """The lists of a set, read again; the values of every system that they make."""
-
-    def __init__(self, out: Path, name: str, split: str) -> None:
-        with np.load(out / f"{name}-asked.npz") as asked:
-            self._asked = dict(asked)
-        self.split = split if f"{split}-kinds" in self._asked else "test"
-        self._made = self._questions("made")
-        self._judge = Judge(self._questions(self.split))
-        words = self._hits(self._asked, self.split, "bm25")
-        self.values = {"BM25": self._judge.measure(words)}
-        self.units: dict[str, float] = {}
-        for file in sorted(out.glob(f"{name}-lists-*.npz")):
-            with np.load(file) as lists:
-                self._add(file.stem.removeprefix(f"{name}-lists-"), words, dict(lists))
-
-    def _add(self, encoder: str, words: list[Hits], lists: Arrays) -> None:
-        """The encoder alone, and with BM25: plain, fused by spread, and with sentences."""
-        unit = self.units[encoder] = unit_of(self._made, self._hits(lists, "made", "dense"))
-        passages, sentences = (self._hits(lists, self.split, part) for part in ("dense", SENTENCES))
-        plain, by_spread = weighted_by(PLAIN, "minmax"), weighted_by(PLAIN, "spread", 0.0, unit)
-        with_sentences = weighted_by(LEANED, "spread", SENTENCE_SHARE, unit)
-        self.values |= {
-            encoder: self._judge.measure(passages),
-            f"BM25 + {encoder}, plain": self._judge.measure(map(plain, zip(words, passages))),
-            f"BM25 + {encoder}": self._judge.measure(map(by_spread, zip(words, passages))),
-            f"BM25 + {encoder} and its sentences": self._judge.measure(
-                map(with_sentences, zip(words, passages, sentences))
-            ),
-        }
-
-    def _questions(self, split: str) -> list[Question]:
-        kinds = self._asked[f"{split}-kinds"].tolist()
-        relevant: list[list[str]] = [[] for _ in kinds]
-        pairs = zip(self._asked[f"{split}-relevant"].tolist(), self._asked[f"{split}-relevant-of"].tolist())
-        for passage, question in pairs:
-            relevant[question].append(str(passage))
-        return [Question(str(i), tuple(ids), kind) for i, (ids, kind) in enumerate(zip(relevant, kinds))]
-
-    @staticmethod
-    def _hits(lists: Arrays, split: str, part: str) -> list[Hits]:
-        numbers, scores = lists[f"{split}-{part}-ids"], lists[f"{split}-{part}-scores"]
-        cosines = scores / STEPS if scores.dtype == np.int16 else scores
-        return [
-            [(str(i), score) for i, score in zip(*row) if i >= 0]
-            for row in zip(numbers.tolist(), cosines.tolist())
-        ]
+def read_values(out: Path, name: str) -> Values:
+    """What is kept of a set so far."""
+    file = out / f"{name}-values.npz"
+    if not file.is_file():
+        return {}
+    with np.load(file) as values:
+        return dict(values)
 
 
 def table(out: Path, names: list[str], split: str) -> None:
     """Print nDCG@10 of every system, and points over the plain hybrid of BASE with 95 % over questions."""
-    kept = {name: Kept(out, name, split) for name in names}
-    for name, one in kept.items():
-        print(f"{name}: units " + ", ".join(f"{encoder} {unit:.3f}" for encoder, unit in one.units.items()))
-        np.savez_compressed(out / f"{name}-values-{split}.npz", allow_pickle=False, **one.values)
+    kept: dict[str, Values] = {}
+    for name in names:
+        values = read_values(out, name)
+        asked = split if f"{split}: BM25" in values else "test"  # Cranfield has one split
+        kept[name] = {
+            key.removeprefix(f"{asked}: "): v for key, v in values.items() if key.startswith(f"{asked}: ")
+        }
     print("| |" + "".join(f" {name} |" for name in names) + " mean |")
-    for system in dict.fromkeys(system for one in kept.values() for system in one.values):
+    for system in dict.fromkeys(system for one in kept.values() for system in one):
         cells, means, squares = [], [], []
         for one in kept.values():
-            if system not in one.values:
+            if system not in one:
                 cells.append("")
                 continue
-            values = one.values[system]
-            gain = 100 * (values - one.values[f"BM25 + {BASE}, plain"])
+            values, base = (one[key].astype(np.float64) for key in (system, f"BM25 + {BASE}, plain"))
+            gain = 100 * (values - base)
             means.append(gain.mean())
             squares.append(gain.var() / len(gain))
             cells.append(f"{values.mean():.4f} ({means[-1]:+.2f} ± {1.96 * squares[-1] ** 0.5:.2f})")
         total = f"{np.mean(means):+.2f} ± {1.96 * sum(squares) ** 0.5 / len(squares):.2f}"
-        print(f"| {system} |" + "".join(f" {cell} |" for cell in cells) + f" {total} |")
+        print(f"| {system} |" + "".join(f" {cell} |" for cell in cells) + f" {total} of {len(means)} |")
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--encoders", nargs="*", default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--table", action="store_true", help="print what the kept lists give")
+    parser.add_argument("--table", action="store_true", help="print what is kept")
     parser.add_argument("--split", default="test", help="of the table: test or dev")
     given = parser.parse_args()
     encoders = {name: Path(path) for name, path in (one.split("=", 1) for one in given.encoders)}
     for name in given.sets if not given.table else ():
         judged_set = JudgedSet(given.data, given.out, name, encoders)
-        judged_set.write_asked()
         for encoder, folder in judged_set.encoders.items():
             model = Encoder.load(folder).to(judged_set.device)
-            judged_set.write_lists(encoder, judged_set.indexes(encoder), judged_set.queries(model))
+            judged_set.keep(encoder, judged_set.indexes(encoder), judged_set.queries(model))
     table(given.out, given.sets, given.split)
 
 
