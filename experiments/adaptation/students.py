@@ -82,7 +82,7 @@ ARMS = {
     "questions-fast-sharp": Arm(ALL, 1e-3, temperature=0.02),
     "questions-fast-long": Arm(ALL, 1e-3, 10_000),
     "questions-fast-long-sharp": Arm(ALL, 1e-3, 10_000, 0.03),
-    "corpus": Arm(ALL, 1e-3, 3000, batch=1024),
+    "corpus": Arm(ALL, 1e-3, 5000, batch=1024),  # the own texts of `general`, alone
     "general": Arm(ALL, 1e-3, 5000, batch=2048, general=BESIDE),
     "general-first": Arm(ALL, 5e-4, 1500, batch=1024, general=BEFORE),
 }
