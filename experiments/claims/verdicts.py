@@ -2,7 +2,7 @@
 
 A statement is a line of ladder.toml with one measure: the mean of its differences over sets and numbers of labels. Its
 interval resamples seeds and documents (those of a test at once for all numbers of labels), p is the share of samples
-on the other side of zero, twice, corrected after Holm over all statements of the page. `>` holds if the interval is
+on the other side of zero, twice, corrected after Holm over the statements of a claim. `>` holds if the interval is
 above zero and p under .05, and does not hold if a gain of the margin can be left out. `=` holds if the whole interval
 is within the margin; `>=` if it is above minus the margin. Spearman's correlation is no mean over pairs: its samples
 are of pairs and seeds.
@@ -173,24 +173,17 @@ def groups(claim: Claim) -> list[list[Check]]:
 
 
 def all_statements(ladder: Ladder, runs: Measured) -> dict[str, list[Statement]]:
-    """The statements of every claim, decided; one that two claims share is corrected for once."""
+    """The statements of every claim, decided; p is corrected over those of one claim."""
     lines = {check: measured(check, runs) for claim in ladder.claims for check in claim.checks}
-    made = {
-        claim.number: [stated([lines[check] for check in some]) for some in groups(claim)]
-        for claim in ladder.claims
-    }
-    told = {name_of(said): said.p for some in made.values() for said in some if said.difference is not None}
-    corrected = dict(zip(told, holm(list(told.values()))))
 
-    def final(claim: Claim, said: Statement) -> Statement:
-        said = replace(said, p_holm=corrected.get(name_of(said), 1.0))
-        return replace(said, verdict=decided(said, claim.margin))
+    def final(claim: Claim) -> list[Statement]:
+        made = [stated([lines[check] for check in some]) for some in groups(claim)]
+        told = [said for said in made if said.difference is not None]
+        corrected = dict(zip(map(id, told), holm([said.p for said in told])))
+        both = [replace(said, p_holm=corrected.get(id(said), 1.0)) for said in made]
+        return [replace(said, verdict=decided(said, claim.margin)) for said in both]
 
-    return {claim.number: [final(claim, said) for said in made[claim.number]] for claim in ladder.claims}
-
-
-def name_of(said: Statement) -> str:
-    return "; ".join(str(line.check) for line in said.lines)
+    return {claim.number: final(claim) for claim in ladder.claims}
 
 
 def verdict(claim: Claim, found: Sequence[Statement]) -> str:
@@ -224,7 +217,9 @@ def title(said: Statement) -> str:
     counts = dict.fromkeys(f"{line.check.one[0].labels:,}" for line in said.lines)
     tests = dict.fromkeys(line.check.test for line in said.lines)
     labels = "no labels" if list(counts) == ["0"] else f"{' / '.join(counts)} labels"
-    return f"{sides(check)} ({check.measure}, {', '.join(tests)}, {labels})"
+    seeds = dict.fromkeys(line.check.one[0].pretraining for line in said.lines)
+    several = f", pre-trainings {' and '.join(map(str, seeds))}" if len(seeds) > 1 else ""
+    return f"{sides(check)} ({check.measure}, {', '.join(tests)}, {labels}{several})"
 
 
 def sides(check: Check) -> str:

@@ -161,6 +161,34 @@ def test_settings_are_chosen_on_dev_before_other_seeds_begin(tmp_path):
     assert runs.models(rows, {"30M": 1.0}) == ["crops@30M-1", "mlm@30M-1"]
 
 
+def test_p_is_corrected_within_a_claim_and_pretrainings_are_averaged(tmp_path):
+    import ladder
+    import verdicts
+
+    path = little(tmp_path, "crops > mlm | scifact | 100 | RR@10", "crops > cloze | scifact | 100 | RR@10")
+    both = path.read_text() + "pretrainings = [1, 2]\n"
+    path.write_text(both + both[both.index("[[claim]]") :].replace('"1"', '"2"'))
+    found = ladder.read(path)
+    runs, random = ladder.Runs(tmp_path, found), np.random.default_rng(0)
+    for row in found.rows(["1"]):
+        for job in runs.trials(row):
+            result(runs, job, np.zeros((60, 3)), 0.5)
+        for job in runs.jobs(row):
+            more = 0.1 * row.pretraining * (row.arm == "crops")
+            result(runs, job, 0.4 + more + 0.5 * random.random((60, 3)), 0.5)
+    told = verdicts.all_statements(found, verdicts.Measured(runs, tmp_path))
+    first, second = told["1"]
+    assert first.difference["mean"] == pytest.approx(np.mean([line.one - line.other for line in first.lines]))
+    assert {line.check.one[0].pretraining for line in first.lines} == {1, 2}
+    assert "pre-trainings 1 and 2" in verdicts.title(first)
+    assert sorted([first.p_holm, second.p_holm]) == pytest.approx(
+        sorted([2 * min(first.p, second.p), max(2 * min(first.p, second.p), max(first.p, second.p))])
+    )
+    assert [said.p_holm for said in told["2"]] == [first.p_holm, second.p_holm], (
+        "whatever else is on the page"
+    )
+
+
 def test_another_pretraining_and_a_changed_arm_take_the_settings_that_were_chosen_before(tmp_path):
     import ladder
 
