@@ -1,4 +1,4 @@
-"""Hybrids from kept lists of hits, and texts that a student learns from."""
+"""Values of hybrids with larger encoders, and texts that a student learns from."""
 
 from __future__ import annotations
 
@@ -21,34 +21,39 @@ def scripts(monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
+class Found:
+    """An index that has passage 1 first, whatever is asked."""
+
+    def search(self, queries):
+        numbers, scores = np.array([[1, 2, 3]], np.int32), np.array([[0.9, 0.4, 0.0]], np.float32)
+        return numbers.repeat(len(queries), axis=0), scores.repeat(len(queries), axis=0)
+
+
 @pytest.fixture
 def kept(tmp_path):
-    """Two questions about passage 1: BM25 has it second, vectors have it first."""
-    from teachers import STEPS
+    """The values of two questions about passage 1: BM25 has it second, vectors have it first."""
+    from teachers import JudgedSet
 
-    asked, lists = {}, {}
-    for split in ("test", "made"):
-        asked |= {
-            f"{split}-kinds": np.array([OWN, OWN]),
-            f"{split}-relevant": np.array([1, 1]), f"{split}-relevant-of": np.array([0, 1]),
-            f"{split}-bm25-ids": np.array([[2, 1, -1]] * 2, np.int16),
-            f"{split}-bm25-scores": np.array([[2.0, 1.5, 0.0]] * 2, np.float32),
-        }  # fmt: skip
-        for part in ("dense", "sentences"):
-            lists[f"{split}-{part}-ids"] = np.array([[1, 2, 3]] * 2, np.int16)
-            lists[f"{split}-{part}-scores"] = np.array([[0.9 * STEPS, 0.4 * STEPS, 0]] * 2).astype(np.int16)
-    np.savez(tmp_path / "set-asked.npz", **asked)
-    np.savez(tmp_path / "set-lists-minilm.npz", **lists)
+    from liebig.builder.judge import Judge
+
+    one = JudgedSet.__new__(JudgedSet)
+    one.name, one.out = "set", tmp_path
+    asked = [Question("what?", ("1",), OWN), Question("which?", ("1",), OWN)]
+    one.judges = {split: Judge(asked) for split in ("test", "made")}
+    one.words = {split: [[("2", 2.0), ("1", 1.5)]] * 2 for split in one.judges}
+    vectors = np.zeros((2, 4), np.float32)
+    one.keep("minilm", (Found(), Found()), {"test": vectors, "made": vectors})
     return tmp_path
 
 
-def test_every_system_of_the_kept_lists_has_its_values(kept):
-    from teachers import Kept
+def test_every_system_of_a_set_has_its_values(kept):
+    from teachers import read_values
 
-    values = Kept(kept, "set", "test").values
-    assert values["minilm"].tolist() == [1, 1]
-    assert values["BM25"].tolist() == pytest.approx([1 / np.log2(3)] * 2)
-    assert values["BM25 + minilm and its sentences"].tolist() == [1, 1]
+    values = read_values(kept, "set")
+    assert all(name.startswith("test: ") for name in values), "made-up questions give the unit and no values"
+    assert values["test: minilm"].tolist() == [1, 1]
+    assert values["test: BM25"].tolist() == pytest.approx([1 / np.log2(3)] * 2)
+    assert values["test: BM25 + minilm and its sentences"].tolist() == [1, 1]
 
 
 def test_the_table_is_in_points_over_the_plain_hybrid(kept, capsys):
@@ -60,7 +65,6 @@ def test_the_table_is_in_points_over_the_plain_hybrid(kept, capsys):
     ]
     assert rows
     assert "(+0.00 ± 0.00)" in rows[0]
-    assert (kept / "set-values-dev.npz").is_file()
 
 
 def test_a_document_without_words_stays_relevant_and_is_never_found():
