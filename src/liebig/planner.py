@@ -204,6 +204,9 @@ def known_seconds() -> Callable[[Planned], float | None]:
             or not is_collection(source)
         ):
             return None
+        model = getattr(item.config, "model", None)
+        if model is not None and not (Path(model) / "config.json").is_file():
+            return None  # it is made by a stage before this one, or comes from a hub
         machine = machine or calibrate()
         return ESTIMATORS[item.stage.name](item.name, item.config, machine, Corpus(1, 1)).seconds
 

@@ -8,6 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from liebig import encoders
+from liebig.base import pipeline
 from liebig.base.errors import RecipeError
 from liebig.base.machine import memory
 from liebig.builder.build import BuildConfig, read_collection
@@ -24,7 +25,7 @@ from liebig.methods.machines import (
     find_machine as machine,
     lexical,
 )
-from liebig.planner import ESTIMATORS, measure, plan_recipe, plan_table, size
+from liebig.planner import ESTIMATORS, known_seconds, measure, plan_recipe, plan_table, size
 
 H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
 
@@ -99,6 +100,21 @@ def test_counts_come_from_data_that_is_there(tmp_path):
     (tmp_path / "recipe.toml").write_text(f'[stages.bm25]\ncollection = "{tmp_path / "collection"}"\n')
     lines = plan_recipe(STAGES, tmp_path / "recipe.toml", [], CPU2, Corpus(50_000, 80)).lines
     assert "40 passages of about" in lines[3]
+
+
+def test_nothing_is_said_of_an_encoder_that_a_stage_will_make(tmp_path):
+    collection = tmp_path / "collection"
+    collection.mkdir()
+    (collection / "passages.jsonl").write_text(
+        '{"id": "1", "title": "", "text": "one two three", "doc": ""}\n'
+    )
+    tree = {"kind": "encode", "source": str(collection)}
+    models = {"there": encoders.folder("liebig:mini-v2"), "later": tmp_path / "model"}
+    stages = {name: {**tree, "model": str(path)} for name, path in models.items()}
+    seconds = known_seconds()
+    known = {item.name: seconds(item) for item in pipeline.plan_stages(STAGES, stages, tmp_path / "runs")}
+    assert known["there"] > 0
+    assert known["later"] is None, "not the time of a BERT-base"
 
 
 def test_every_estimator_is_a_stage_and_the_table_has_three_corpora():
