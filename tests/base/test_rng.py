@@ -40,6 +40,16 @@ def test_a_kernel_draws_what_numpy_draws(n):
     assert ints.max() < n
 
 
+def test_one_number_is_mixed_as_many_are():
+    numbers = [0, 1, -1, 5, 2**31, 2**63 - 1, -(2**63)]
+    for a in numbers:
+        mixed = mix(np.full(len(numbers), a), np.array(numbers))
+        for kind in (int, np.int64):
+            assert [mix(kind(a), kind(b)) for b in numbers] == mixed.tolist()
+    assert mix(2**64 - 1, np.uint64(2**64 - 1)) == mix(-1, -1)
+    assert isinstance(mix(1, 2), np.uint64)
+
+
 @pytest.mark.parametrize("n", [*range(1, 40), 100, 1000, 1023, 1024, 1025, 9973])
 def test_permute_is_a_bijection_and_the_kernel_equals_numpy(n):
     k = key(1, n)
@@ -105,7 +115,9 @@ def test_neighbouring_counters_and_keys_are_uncorrelated():
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
 def test_every_place_is_equally_likely_for_every_index(n):
-    shuffles = np.array([permute(np.arange(n), n, key(9, k)) for k in range(1500)])
+    shuffles = np.array(
+        [_permuted(n, key(9, k)) for k in range(1500)]
+    )  # numpy's, as above, in a tenth of the time
     for i in range(n):
         bins = np.bincount(shuffles[:, i], minlength=n)
         chi2 = ((bins - 1500 / n) ** 2 / (1500 / n)).sum()

@@ -22,6 +22,7 @@ def sentence(key: int, longest: int = 12) -> str:
     return " ".join(words).capitalize() + "."
 
 
+@cache
 def document(number: int, sentences: int) -> Document:
     """A document of about so many sentences, in paragraphs of up to four and sections of up to three."""
     key = rng.key(1, number)

@@ -25,6 +25,8 @@ _S30, _S27, _S31, _S32, _S11 = (np.uint64(s) for s in (30, 27, 31, 32, 11))
 _ONE = np.uint64(1)
 _LOW = np.uint64(0xFFFFFFFF)
 _ULP = 2.0**-53
+_WORD = 0xFFFFFFFFFFFFFFFF
+Number = (int, np.integer)
 T = TypeVar("T")
 
 
@@ -38,11 +40,21 @@ def key(seed: int, *parts: int) -> np.uint64:
 
 def mix(a: ArrayLike, b: ArrayLike) -> Any:
     """Hash two 64-bit numbers into one: number `b` of the SplitMix64 stream that starts at `a`."""
+    if isinstance(a, Number) and isinstance(b, Number):  # a sixth of the time that numpy takes for one number
+        return _mix(int(a), int(b))
     with np.errstate(over="ignore"):
         z = _u64(a) + _GOLDEN * (_u64(b) + _ONE)
         z = (z ^ (z >> _S30)) * _M1
         z = (z ^ (z >> _S27)) * _M2
         return z ^ (z >> _S31)
+
+
+def _mix(a: int, b: int) -> np.uint64:
+    """`mix` of two whole numbers of Python, which do not overflow."""
+    z = (a + 0x9E3779B97F4A7C15 * ((b & _WORD) + 1)) & _WORD
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
+    return np.uint64(z ^ (z >> 31))
 
 
 def uniform(key: ArrayLike, counter: ArrayLike) -> Any:
@@ -84,7 +96,7 @@ def draw(items: Iterable[T], count: int, seed: int) -> list[T]:
 
 def _u64(x: ArrayLike) -> Any:
     """To uint64, wrapping what is negative."""
-    return np.uint64(x & 0xFFFFFFFFFFFFFFFF) if isinstance(x, int) else np.asarray(x).astype(np.uint64)[()]
+    return np.uint64(x & _WORD) if isinstance(x, int) else np.asarray(x).astype(np.uint64)[()]
 
 
 @register_jitable
