@@ -50,7 +50,7 @@ def test_results_come_in_order_and_few_tasks_are_under_way():
         assert [0, *results] == [7 * number for number in range(20)]
 
 
-def test_a_killed_process_is_said_as_a_sentence():
+def test_a_killed_process_is_said_as_a_sentence(forked_helpers):
     with (
         pytest.raises(ResourceError, match="one of 1 worker processes was killed") as caught,
         helpers(1) as pool,
@@ -59,12 +59,12 @@ def test_a_killed_process_is_said_as_a_sentence():
     assert "__main__" in str(caught.value.fix)
 
 
-def test_ctrl_c_is_left_to_the_process_that_is_helped():
+def test_ctrl_c_is_left_to_the_process_that_is_helped(forked_helpers):
     with helpers(1) as pool:
         assert list(in_order(pool, interrupted, range(3), 2)) == [0, 1, 2]
 
 
-def test_what_has_not_begun_is_not_done_after_an_error(tmp_path):
+def test_what_has_not_begun_is_not_done_after_an_error(tmp_path, forked_helpers):
     with pytest.raises(ZeroDivisionError), helpers(1) as pool:
         done = [pool.submit(leaves_a_file, tmp_path / str(number)) for number in range(200)]
         done[0].result()
@@ -110,7 +110,7 @@ def test_little_work_is_done_by_this_process_alone(monkeypatch):
     assert list(spread(own_process, [])) == list(spread(own_process, [], 4)) == []
 
 
-def test_long_work_is_shared_after_its_first_part_and_stays_in_order(monkeypatch):
+def test_long_work_is_shared_after_its_first_part_and_stays_in_order(monkeypatch, forked_helpers):
     monkeypatch.setattr(machine, "START", 1e-9)
     monkeypatch.setattr(machine, "free_cores", lambda: 2)
     results = list(spread(own_process, range(20)))
@@ -118,7 +118,7 @@ def test_long_work_is_shared_after_its_first_part_and_stays_in_order(monkeypatch
     assert [process == os.getpid() for _, process in results] == [True] + [False] * 19
 
 
-def test_a_number_of_processes_that_is_told_is_kept(monkeypatch):
+def test_a_number_of_processes_that_is_told_is_kept(monkeypatch, forked_helpers):
     counts = []
     monkeypatch.setattr(machine, "helpers", lambda n, *rest: counts.append(n) or helpers(n, *rest))
     assert all(process != os.getpid() for _, process in spread(own_process, range(4), 2))
