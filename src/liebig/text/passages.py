@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Passage
+from liebig.ragged import read_only
 from liebig.text.sentences import spans
 from liebig.text.tokenizer import Tokenizer
 
@@ -42,7 +43,7 @@ def pack_sentences(sentences: NDArray[Any], groups: NDArray[Any], longest: int, 
     Sentence s is tokens[sentences[s]:sentences[s+1]]; group g is sentences groups[g] to groups[g+1].
     """
     assert 0 <= overlap < longest, "a block needs room for more than its overlap"
-    table = _pack(sentences.astype(np.int64), groups.astype(np.int64), longest, overlap)
+    table = _pack(read_only(sentences.astype(np.int64)), groups.astype(np.int64), longest, overlap)
     return Blocks(table[0], table[1], table[2])
 
 

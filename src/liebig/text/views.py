@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from liebig.base.rng import below, mix, uniform
+from liebig.ragged import read_only
 from liebig.text.passages import most_units, units_of
 
 Kind = Literal["random", "nearby", "overlap", "window", "mixed"]
@@ -70,6 +71,7 @@ def two_sentence_spans(
     last span there is nothing, so there it ends with its first sentences. A document of one span is halved.
     """
     assert (sentences[last] - sentences[first] >= 2).all(), "two spans need two tokens"
+    sentences = read_only(np.asarray(sentences))
     spans = np.empty((len(keys), 2, 2), dtype=np.int64)
     size = most_units(sentences, first, last, longest) + 1
     _two_sentence_spans(

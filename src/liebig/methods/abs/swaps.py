@@ -343,7 +343,7 @@ def climb(own: Floats, twin: Longs, inside: NDArray[np.bool_], slack: float) -> 
         for i in range(m):
             if inside[i] and (out < 0 or sums[i] < sums[out]):
                 out = i
-        _row(own, twin, out, other, leaves)
+        _row(own, twin, np.int64(out), other, leaves)  # a plain -1 would be a type of its own
         best = -np.inf
         for i in range(m):
             if not inside[i] and sums[i] - leaves[i] > best:
