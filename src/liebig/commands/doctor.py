@@ -122,14 +122,15 @@ def attention(device: torch.device, dtype: torch.dtype) -> str:
 
 def encoding() -> str:
     """What `liebig encode` computes in on this processor, and why."""
-    from liebig.model.kernels.int8 import MADE_FOR, byte_products
+    from liebig.model.kernels.int8 import byte_products
+    from liebig.model.kernels.registers import VNNI
 
     there, named = byte_products(), default_precision()
     if named != "auto":
         return f"passages in {named}, because {PRECISION} says so"
     if there:
         return f"passages in int8 by the bundled encoder ({there}), in fp32 by other models; queries in fp32"
-    return f"in fp32; int8 is for processors with {MADE_FOR}"
+    return f"in fp32; int8 is for processors with {VNNI}"
 
 
 # A retriever's folder: hashes, counts, vectors against the model, recall of an approximate index.

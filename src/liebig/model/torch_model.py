@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from threading import local
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -123,8 +123,7 @@ def add_and_normalise(
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
-@dataclass(frozen=True)
-class Norm:
+class Norm(NamedTuple):
     """The bias of a product, and the layer norm after it."""
 
     bias: Floats
