@@ -22,7 +22,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.json_output import print_json
-from liebig.base.machine import PRECISION, cores, default_precision
+from liebig.base.machine import PRECISION, VNNI, cores, default_precision
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
@@ -123,7 +123,6 @@ def attention(device: torch.device, dtype: torch.dtype) -> str:
 def encoding() -> str:
     """What `liebig encode` computes in on this processor, and why."""
     from liebig.model.kernels.int8 import byte_products
-    from liebig.model.kernels.registers import VNNI
 
     there, named = byte_products(), default_precision()
     if named != "auto":

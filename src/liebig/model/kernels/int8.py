@@ -33,11 +33,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.base.errors import RecipeError
-from liebig.base.machine import PRECISION, default_precision, instructions
+from liebig.base.machine import PRECISION, VNNI, default_precision, instructions
 from liebig.model.backbone import Backbone
 from liebig.model.kernels.registers import (
     LANES,
-    VNNI,
     inline,
     kernel,
     larger,

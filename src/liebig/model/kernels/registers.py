@@ -24,10 +24,9 @@ from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
-from liebig.base.machine import instructions
+from liebig.base.machine import VNNI, instructions
 
 LANES = 16  # numbers of a vector
-VNNI = "avx512_vnni"
 
 Function = Callable[..., Any]
 # without `fastmath`, which would be that of the instructions below as well: (a + b) - b is not a here
