@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -45,6 +45,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="how many of the set's [all]")
     parser.add_argument("--wiki", type=int, default=0, help="passages of the wiki to add")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--precision", choices=("fp32", "int8"), default="fp32", help="of our passages on a CPU"
+    )
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     model = model_folder(args.model or "liebig:mini-v2")
@@ -54,7 +57,7 @@ def main() -> None:
         for part, options in (("few", few), ("all", args)):
             count = write(folder / part, options)
         print(f"{args.set}: {count[0]:,} passages, {count[1]:,} queries; {'GPU' if args.gpu else 'CPU'}")
-        sides: dict[str, Callable[[Path], float]] = {"liebig": partial(ours, model, args.gpu)}
+        sides: dict[str, Callable[[Path], float]] = {"liebig": partial(ours, model, args.gpu, args.precision)}
         for dtype in (torch.bfloat16, torch.float16) if args.gpu else (torch.float32,):
             for size in (128, 512, 1024) if args.gpu else (8, 32):
                 label = f"sentence-transformers, {str(dtype)[6:]}, batches of {size}"
@@ -101,10 +104,11 @@ def jsonl(path: Path, rows: Iterable[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def ours(model: Path, gpu: bool, folder: Path) -> float:
+def ours(model: Path, gpu: bool, precision: Literal["fp32", "int8"], folder: Path) -> float:
     out = folder / "results"
     shutil.rmtree(out, ignore_errors=True)
-    config = EvaluateConfig(system=model, collections=(folder,), device="cuda" if gpu else "cpu")
+    device = "cuda" if gpu else "cpu"
+    config = EvaluateConfig(system=model, collections=(folder,), device=device, precision=precision)
     run_stage(Stage("evaluate", EvaluateConfig, run, "", ""), config, out)
     results = json.loads((out / "results.json").read_text())
     return float(results["tasks"][0]["measures"][MEASURE]["mean"])

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from liebig import encoders
 from liebig.base.errors import DataError, RecipeError
 from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import read_per_query, read_results
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.model.kernels.int8 import byte_products
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.evaluation import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 
@@ -61,6 +63,21 @@ def test_a_model_is_evaluated_as_the_run_it_gives(tmp_path: Path, model: Path, c
     b = run_evaluate(tmp_path / "b", collections=[run, collection], measures=MEASURES)
     values = [read_per_query(out, read_results(out).tasks[0]).values for out in (a, b)]
     assert (values[0] == values[1]).all()
+
+
+def test_passages_are_encoded_in_int8_where_that_is_asked_for(tmp_path: Path, collection: Path) -> None:
+    told = {"collections": [encoders.folder(), collection], "device": "cpu"}
+    if not byte_products():
+        with pytest.raises(RecipeError, match="int8 needs a processor"):
+            run_evaluate(tmp_path / "int8", precision="int8", **told)
+        return
+    runs = []
+    for precision in ("fp32", "int8"):
+        out = run_evaluate(tmp_path / precision, precision=precision, **told)
+        lines = (out / "runs" / "cities-test.trec").read_text().splitlines()
+        runs.append({tuple(line.split()[:3:2]): float(line.split()[4]) for line in lines})
+    assert runs[0] != runs[1]
+    assert runs[1] == pytest.approx(runs[0], abs=0.02), "cosines; int8 moves them by thousandths"
 
 
 def test_the_run_of_a_model_is_kept_and_gives_the_same_values(

@@ -111,6 +111,11 @@ class EvaluateConfig(Config):
         description="Maximum length of a query in tokens [default: as in training, else max_length].",
     )
     device: str = Field("auto", description="Device of a model: auto, cpu or cuda.")
+    precision: Literal["fp32", "int8"] = Field(
+        "fp32",
+        description="Numbers that a model encodes passages with on a CPU; int8 is faster on a processor with AVX-512 "
+        "VNNI, where measures differ in the third digit.",
+    )
     level: float = Field(0.95, gt=0, lt=1, description="Confidence level of the intervals.")
     samples: int = Field(10_000, ge=100, description="Number of bootstrap samples for the intervals.")
     seed: int = Field(0, ge=0, description="Seed of the bootstrap and of the triplets.")
@@ -250,6 +255,7 @@ def _score_model(
         title=config.title,
         max_length=config.max_length,
         query_length=config.query_length,
+        precision=config.precision,
     )
     with computing_threads():
         return [

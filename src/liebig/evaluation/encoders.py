@@ -28,6 +28,7 @@ from liebig.measures import Measure
 from liebig.measures.evaluator import Block, block_from_mapping, block_from_matrix
 from liebig.measures.ranking import sort_hits
 from liebig.measures.similarity import cosine, triplet_accuracy
+from liebig.model.settings import Precision
 from liebig.search.embed import Embedder, Item, WindowVectors
 from liebig.text.layout import Record, Role
 from liebig.vectors.ranked import Ranked, merge
@@ -127,13 +128,15 @@ class ModelScorer:
         title: Title | None = None,
         max_length: int | None = None,
         query_length: int | None = None,
+        precision: Precision = "fp32",
     ) -> None:
-        """`title` and lengths are the model's own where they are not given."""
+        """`title` and lengths are the model's own where not given; `precision` is that of passages to search."""
         self.device = torch.device(chosen(None if device == "auto" else device))
         self.embedder = Embedder.load(
             path, self.device, title=title, max_length=max_length, query_length=query_length
         )
         self.encoder, self.depth = self.embedder.encoder, depth
+        self.passages = self.embedder.with_precision(precision)
 
     def embed(self, texts: Sequence[Record], role: Role | None) -> NDArray[np.float32]:
         """Vectors, of length 1 where the model is compared by cosine."""
@@ -147,7 +150,7 @@ class ModelScorer:
             return search_all(
                 [query.id for query in queries],
                 self.embed(queries, "query"),
-                _joined(self.embedder.stream(items, "passage", bar.advance)),
+                _joined(self.passages.stream(items, "passage", bar.advance)),
                 partial(topk, device=self.device),
                 self.depth + exclude_self,
             )
