@@ -264,3 +264,74 @@ def test_a_header_of_nonsense_is_a_corrupt_file(tmp_path, header):
     file.write_bytes(b"\x93NUM")
     with pytest.raises(CorruptError, match="cannot be mapped"):
         npy.load(file)
+
+
+@pytest.fixture
+def bytes_for_all(monkeypatch):
+    """Rough scores in int8, on every processor and for any number of queries."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(exact, "MANY", 1)
+    monkeypatch.setattr(exact, "SCORES", 0)
+    monkeypatch.setattr(exact, "instructions", lambda: (exact.VNNI,))
+
+
+@pytest.mark.usefixtures("bytes_for_all")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", TYPES)
+def test_rough_scores_in_int8_change_nothing(tmp_path, kind, threads, monkeypatch):
+    x, queries = vectors(2300), vectors(29, seed=2)
+    parts = without(shards(tmp_path, x, kind, [1, 1300, 0, 999]), np.array([0, 5, 700, 2299]))
+    found = exact._search_bytes(queries, list(zip(exact.starts(parts), parts)), 40, threads)
+    monkeypatch.setattr(exact, "MANY", 1000)
+    plain = exact.search(queries, parts, 40)
+    assert np.array_equal(found.numbers, plain.numbers)
+    assert np.array_equal(found.scores, plain.scores)
+
+
+@pytest.mark.usefixtures("bytes_for_all")
+def test_near_ties_are_told_apart_behind_int8(tmp_path, monkeypatch):
+    """Vectors that have the same codes, and differ by less than a code or not at all; some tie in float32."""
+    random = np.random.default_rng(3)
+    centre = random.standard_normal(48).astype(np.float32)
+    x = np.repeat(centre[None], 1500, 0)
+    x += random.choice(np.array([0, 1e-7, 1e-6, 1e-4], np.float32), x.shape[:1])[
+        :, None
+    ] * random.standard_normal(48)
+    x[::7] *= -1
+    queries = np.concatenate([centre[None], -centre[None], vectors(10, seed=2)])
+    parts = shards(tmp_path, x.astype(np.float32), "fp32", [700, 800])
+    found = exact.search(queries, parts, 60)
+    monkeypatch.setattr(exact, "MANY", 1000)
+    plain = exact.search(queries, parts, 60)
+    assert np.array_equal(found.numbers, plain.numbers)
+    assert np.array_equal(found.scores, plain.scores)
+
+
+@pytest.mark.usefixtures("bytes_for_all")
+def test_int8_gives_up_where_all_vectors_are_alike(tmp_path):
+    x, queries = np.repeat(vectors(1, 64), 9000, axis=0), vectors(3, 64, seed=2)
+    parts = shards(tmp_path, x, "fp32", [8999, 1])
+    assert exact._search_bytes(queries, list(zip(exact.starts(parts), parts)), 100, 1) is None
+    assert (exact.search(queries, parts, 100).numbers == np.arange(100)).all()
+
+
+@pytest.mark.usefixtures("bytes_for_all")
+def test_int8_leaves_places_empty_where_there_is_nothing(tmp_path):
+    x, queries = vectors(9), np.zeros((7, 48), np.float32)
+    found = exact.search(queries, shards(tmp_path, x, "fp32", [9]), 12)
+    assert (found.numbers == [*range(9), -1, -1, -1]).all()
+    assert np.array_equal(found.scores[0], [0] * 9 + [-np.inf] * 3)
+
+
+@pytest.mark.usefixtures("bytes_for_all")
+def test_the_bound_of_int8_holds(tmp_path):
+    from liebig.indexes.exact_bytes import Search
+
+    x, queries = vectors(64), vectors(12, seed=2)
+    search = Search(queries, 64)
+    largest = float(np.linalg.norm(x, axis=1).max())
+    search.add(0, x, largest, np.zeros(12), np.zeros(0, bool), lambda share: [share(slice(0, 12))])
+    rough = np.take_along_axis(search._rough, np.argsort(search._numbers[:, :64], 1), 1)
+    off = np.abs(rough - queries.astype(np.float64) @ x.T.astype(np.float64))
+    assert (off <= search._slack[:, None]).all()
+    assert off.max() > 0

@@ -1,10 +1,11 @@
 """Exact search on a CPU: every vector is scored, in tiles of a matrix product over the mapped shards.
 
-The BLAS gives rough scores in float32, whose last digits depend on where a vector stands in its tile. Whatever can be
-among the k best by them is scored again in float64, number by number and always in the same order. So a score depends
-on query and vector alone: shards, tiles, threads and processes cannot change a result, and equal vectors tie. Memory:
-one tile of scores, the best of every query, and of vectors that are not fp32 one tile, or all where that is little
-(KEPT); the shards are mapped. Time: that of the matrix product, up to a few million vectors.
+The BLAS gives rough scores in float32, whose last digits depend on where a vector stands in its tile; for many queries,
+on a processor that multiplies bytes, they come from int8 with a proven bound of their error (`exact_bytes`). Whatever
+can be among the k best by them is scored again in float64, number by number and always in the same order. So a score
+depends on query and vector alone: shards, tiles, threads and processes cannot change a result, and equal vectors tie.
+Memory: one tile of scores, the best of every query, and of vectors that are not fp32 one tile, or all where that is
+little (KEPT); the shards are mapped. Time: that of the matrix product, up to a few million vectors.
 
 Q queries, C vectors of a tile, D width, K hits per query.
 """
@@ -21,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liebig.base import compiled
 from liebig.base.compiled import njit, overload, types
 from liebig.base.errors import DataError
-from liebig.base.machine import cores
+from liebig.base.machine import VNNI, cores, instructions
 from liebig.ragged import read_only
 from liebig.vectors import Shard, ranked as heap, starts
 from liebig.vectors.quantise import Codes, VectorCodes, raw, table
@@ -202,6 +204,8 @@ def _dot_bits(query_D: Any, codes: Any, table: Any) -> Any:
 
 
 TILE = 8 << 20  # scores of a tile: 32 MB
+MANY = 32  # queries from which on rounding the vectors pays
+SCORES = 1 << 25  # from which on int8 pays, though it has to be compiled once
 QUERIES, ROWS = 1024, 65536  # the most queries and vectors of a tile
 KEPT = 1 << 27  # bytes of all vectors up to which they are kept as float32, whatever they are stored as
 GATHERED = 8192  # vectors copied together where only some are searched
@@ -222,11 +226,58 @@ def search(
     firsts = starts(shards)
     numbered = [(firsts[i], shards[i]) for i in chosen]
     keep = 4 * queries.shape[1] * sum(len(shard) for _, shard in numbered) <= KEPT
-    found = [
-        _search(queries[i : i + QUERIES], numbered, k, threads or cores(), keep)
-        for i in range(0, len(queries), QUERIES)
-    ]
+    found = []
+    for i in range(0, len(queries), QUERIES):
+        some, ranked = queries[i : i + QUERIES], None
+        if _in_bytes(some, sum(len(shard) for _, shard in numbered)):
+            ranked = _search_bytes(some, numbered, k, threads or cores())
+        found.append(ranked or _search(some, numbered, k, threads or cores(), keep))
     return stack(found) if found else Ranked.nothing(0, k)
+
+
+def _in_bytes(queries: Floats, vectors: int) -> bool:
+    """Whether rough scores in int8 are possible, and pay: there are many, of queries as wide as whole vectors."""
+    pays = len(queries) >= MANY and len(queries) * vectors >= SCORES and queries.shape[1] % 16 == 0
+    return pays and VNNI in instructions() and compiled.numba is not None
+
+
+def _search_bytes(
+    queries: Floats, shards: Sequence[tuple[int, Shard]], k: int, threads: int
+) -> Ranked | None:
+    """The same by rough scores in int8 (`exact_bytes`); None where too many vectors are as near as the best."""
+    from liebig.indexes.exact_bytes import ROWS as WHOLE, VECTORS, Search  # which needs numba
+
+    bounds = (
+        np.linspace(0, len(queries), max(1, min(threads, len(queries) // WHOLE)) + 1).astype(int)
+        // WHOLE
+        * WHOLE
+    )
+    bounds[-1] = len(queries)
+    shares = [slice(a, b) for a, b in pairwise(bounds.tolist())]
+    search, norms = Search(queries, k), np.linalg.norm(queries.astype(np.float64), axis=1)
+    with ThreadPoolExecutor(len(shares)) as pool:
+        for first, shard in shards:
+            off, live = norms * shard.largest * _rounding(queries.shape[1]), _live(shard)
+            for start in range(0, len(shard), VECTORS):
+                values, there = shard.vectors[start : start + VECTORS].decode(), live[start : start + VECTORS]
+                if not search.add(
+                    first + start, values, shard.largest, off, there, lambda share: pool.map(share, shares)
+                ):
+                    return None
+    numbers = search.best()
+    scores = _scores(queries, numbers, shards)
+    others = search.others(scores.min(1))
+    scores = np.concatenate([scores, _scores(queries, others, shards)], 1)
+    numbers = np.concatenate([numbers, others], 1)
+    entries = np.where(numbers < 0, np.uint64(0), heap.keys_of(scores, np.maximum(numbers, 0)))
+    entries = np.sort(np.partition(entries, -k, axis=1)[:, -k:], axis=1)[:, ::-1]
+    ranked = Ranked.nothing(len(queries), k)
+    there = entries > 0
+    ranked.scores[there], ranked.numbers[there] = (
+        heap.scores_of(entries[there]),
+        heap.numbers_of(entries[there]),
+    )
+    return ranked
 
 
 def search_range(queries: Floats, shards: Sequence[Shard], k: int, numbers: tuple[int, int]) -> Ranked:
@@ -264,12 +315,17 @@ def search_numbers(queries: Floats, shards: Sequence[Shard], k: int, numbers: Lo
 
 def score(queries: Floats, numbers: Longs, shards: Sequence[Shard]) -> Floats:
     """The exact scores of given vectors, Q x M; minus infinity where the number is -1 or the vector deleted."""
-    queries = np.ascontiguousarray(queries, np.float32)
+    return _scores(np.ascontiguousarray(queries, np.float32), numbers, list(zip(starts(shards), shards)))
+
+
+def _scores(queries: Floats, numbers: Longs, shards: Sequence[tuple[int, Shard]]) -> Floats:
     scores = np.full(numbers.shape, -np.inf, np.float32)
-    for (first, end), shard in zip(pairwise(starts(shards)), shards):
-        places = np.argwhere((numbers >= first) & (numbers < end))
+    for first, shard in shards:
+        places = np.argwhere((numbers >= first) & (numbers < first + len(shard)))
         rows = numbers[places[:, 0], places[:, 1]] - first
-        places, rows = places[~np.isin(rows, shard.deleted)], rows[~np.isin(rows, shard.deleted)]
+        if len(shard.deleted):
+            there = ~np.isin(rows, shard.deleted)
+            places, rows = places[there], rows[there]
         codes, values, scales = _raw(shard.vectors)
         score_pairs(queries, places, rows, codes, values, scales, scores)
     return scores

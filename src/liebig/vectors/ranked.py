@@ -87,6 +87,11 @@ def scores_of(entries: Keys) -> Floats:
     return np.where(rising & _SIGN, rising ^ _SIGN, ~rising).view(np.float32)
 
 
+def numbers_of(entries: Keys) -> Longs:
+    """`number_of` many keys, in numpy."""
+    return (_LOW - (entries & _LOW)).astype(np.int64)
+
+
 def keep(entries: Keys, k: int) -> Keys:
     """The k best of some keys, worst first, so that they are a heap too; in numpy."""
     kept: Keys = np.sort(np.partition(entries, -k)[-k:] if len(entries) > k else entries)
@@ -96,7 +101,7 @@ def keep(entries: Keys, k: int) -> Keys:
 def _unpack_numpy(keys: Keys, size: int, scores: Floats, numbers: Longs) -> None:
     entries = np.sort(keys[:size])[::-1]
     scores[:size], scores[size:] = scores_of(entries), -np.inf
-    numbers[:size], numbers[size:] = (_LOW - (entries & _LOW)).astype(np.int64), -1
+    numbers[:size], numbers[size:] = numbers_of(entries), -1
 
 
 @njit(cache=True, nogil=True, numpy=_unpack_numpy)

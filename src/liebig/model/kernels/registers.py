@@ -225,6 +225,13 @@ def largest(builder: Any, a: Any) -> Any:
     return called(builder, "llvm.vector.reduce.fmax.v16f32", F32, a, flags=("nnan", "nsz"))
 
 
+@operation(types.boolean, VECTOR, types.float32)
+def reaches(builder: Any, a: Any, number: Any) -> Any:
+    """Whether one of a vector is no less than a number."""
+    bits = builder.bitcast(builder.fcmp_ordered(">=", a, splat(builder, number)), ir.IntType(LANES))
+    return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+
 @operation(types.float32, VECTOR)
 def total(builder: Any, a: Any) -> Any:
     """The sum of a vector."""
