@@ -223,9 +223,7 @@ class Layer(NamedTuple):
 
     copies: Copies
     qkv: Weight
-    qkv_bias: (
-        Floats  # of queries; 0 for keys, which need none, and for values, whose bias is in the next product's
-    )
+    qkv_bias: Floats  # of queries; keys need none, and that of values is in the next product's
     out: Weight
     first_norm: Norm
     up_copies: Copies
