@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 from liebig.base.statistics import (
     bootstrap,
@@ -52,8 +53,6 @@ def test_groups_count_alike_and_their_interval_covers_the_truth() -> None:
 
 
 def test_randomisation_p_values_are_uniform_under_the_null() -> None:
-    from scipy import stats
-
     rng = np.random.default_rng(1)
     p_values = []
     for trial in range(3000):
@@ -64,8 +63,6 @@ def test_randomisation_p_values_are_uniform_under_the_null() -> None:
 
 
 def test_t_test_p_values_are_uniform_under_the_null() -> None:
-    from scipy import stats
-
     rng = np.random.default_rng(2)
     p_values = [t_test(reciprocal_ranks(rng, 60) - reciprocal_ranks(rng, 60)) for _ in range(3000)]
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
@@ -103,8 +100,6 @@ def test_a_sampled_p_is_never_0() -> None:
 
 
 def test_the_t_test_equals_scipys() -> None:
-    from scipy import stats
-
     rng = np.random.default_rng(7)
     for n in (2, 3, 10, 500):
         a, b = rng.random(n), rng.random(n)
@@ -114,15 +109,11 @@ def test_the_t_test_equals_scipys() -> None:
 @pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.5, 40.0])
 @pytest.mark.parametrize("freedom", [1, 2, 30, 6979])
 def test_students_distribution_equals_scipys(t: float, freedom: int) -> None:
-    from scipy import stats
-
     assert student_two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize("x", [0.0, 1e-9, 0.3, 0.5, 0.999, 1.0])
 def test_the_incomplete_beta_function_equals_scipys(x: float) -> None:
-    from scipy import special
-
     for a, b in [(0.5, 0.5), (2.0, 5.0), (100.0, 0.5)]:
         assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-9, abs=1e-14)
 

@@ -6,6 +6,8 @@ import re
 import shutil
 
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from tests.worlds.browser import VIEWS, faults, keep, opened, watch
 from tests.worlds.docs_pages import ROOT
@@ -18,9 +20,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
     folder = tmp_path_factory.mktemp("site")
     config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder))
     config.plugins.on_startup(command="build", dirty=False)

@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 
 from liebig import encoders
@@ -49,9 +51,6 @@ def test_outputs_are_small_and_name_no_time_and_no_outside_path():
 
 
 def test_every_cell_runs(runner, tmp_path, monkeypatch):
-    import matplotlib
-    import matplotlib.pyplot as plt
-
     model = small_encoder(tmp_path / "encoder")
     monkeypatch.setattr(encoders, "folder", lambda name=encoders.DEFAULT: model)
     monkeypatch.chdir(tmp_path)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from liebig.base.rng import draw
 from liebig.commands import analyse_space as space
@@ -104,8 +105,6 @@ def test_effective_dimension_counts_the_directions_in_use() -> None:
 
 
 def test_hubness_is_the_skewness_of_how_often_passages_are_found() -> None:
-    from scipy import stats
-
     neighbours = np.array([[0, 1], [0, 2], [0, 1], [0, -1]])
     counts = space.k_occurrence(neighbours, 5)
     found = space.hubness(counts)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from liebig import Encoder
@@ -63,8 +64,6 @@ def test_a_model_goes_to_the_hub_and_comes_back(model, evaluation, server, tmp_p
 
 def test_the_card_has_the_measures_where_the_hub_looks_for_them(model, evaluation, tmp_path):
     export(model, "sentence-transformers", tmp_path / "out", evaluations=[evaluation])
-    from huggingface_hub import ModelCard
-
     card = ModelCard.load(tmp_path / "out" / "README.md")  # the hub's own parser
     measures = json.loads((evaluation / "results.json").read_text())["tasks"][0]["measures"]
     found = {result.metric_name: result.metric_value for result in card.data.eval_results}

@@ -4,17 +4,20 @@ import asyncio
 import json
 import os
 import sys
-from importlib.util import find_spec
 
 import pytest
+
+pytest.importorskip("mcp")
+
+from mcp import Client, StdioServerParameters
 from typer.testing import CliRunner
 
 from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
 from liebig.commands import STAGES
+from liebig.integrations.mcp import PAGE, make_server, pages_of
 from liebig.search.retriever import Retriever
 
-pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="mcp is not installed")
 BARLEY = "Growth is limited by the scarcest nutrient."
 DOCUMENTS = [
     {"id": "barley", "title": "Barley", "text": BARLEY, "year": "1840"},
@@ -37,14 +40,11 @@ def retriever(folder):
     return Retriever.from_folder(folder)
 
 
-def calls(retriever, *requests):
+def calls(server, *requests):
     """The answers of a server to one call after the other."""
-    from mcp import Client
-
-    from liebig.integrations.mcp import make_server
 
     async def ask():
-        async with Client(make_server(retriever)) as client:
+        async with Client(server) as client:
             return [await client.call_tool(name, arguments) for name, arguments in requests]
 
     return asyncio.run(ask())
@@ -60,8 +60,6 @@ def sentence(result):
 
 def test_an_assistant_searches_and_opens_over_stdio(folder, retriever):
     """Nothing but protocol is on standard output, or the client could not read the answers."""
-    from mcp import Client, StdioServerParameters
-
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "liebig", "mcp", str(folder)],
@@ -90,7 +88,7 @@ def test_an_assistant_searches_and_opens_over_stdio(folder, retriever):
 
 def test_results_have_texts_documents_and_metadata(retriever):
     asked = {"question": "nutrient", "system": "bm25", "filter": {"year": ["1840"]}}
-    flat, grouped = calls(retriever, ("search", asked), ("search", asked | {"group": True}))
+    flat, grouped = calls(make_server(retriever), ("search", asked), ("search", asked | {"group": True}))
     (row,) = flat.structured_content["passages"]
     assert (row["document"], row["text"], row["metadata"]["year"]) == ("barley", BARLEY, "1840")
     (document,) = grouped.structured_content["documents"]
@@ -99,7 +97,7 @@ def test_results_have_texts_documents_and_metadata(retriever):
 
 def test_similar_passages_leave_out_the_passage_itself(retriever):
     barley = retriever.search("growth", 1, "bm25")[0].id
-    (answer,) = calls(retriever, ("similar", {"id": barley, "k": 3}))
+    (answer,) = calls(make_server(retriever), ("similar", {"id": barley, "k": 3}))
     rows = answer.structured_content["passages"]
     assert {row["document"] for row in rows} == {"wheat", "steam"}
     assert [row["rank"] for row in rows] == [1, 2]
@@ -127,13 +125,11 @@ def test_mistakes_are_one_sentence(retriever):
         "page = 9, but there are 1": ("open", {"id": "barley", "page": 9}),
         "'nowhere'": ("similar", {"id": "nowhere"}),
     }
-    for words, result in zip(mistakes, calls(retriever, *mistakes.values())):
+    for words, result in zip(mistakes, calls(make_server(retriever), *mistakes.values())):
         assert words in sentence(result)
 
 
 def test_pages_hold_everything_once():
-    from liebig.integrations.mcp import PAGE, pages_of
-
     blocks = ["## Heading", "word " * 4000, "x" * (2 * PAGE + 5), "the end"]
     pages = pages_of(blocks)
     assert max(map(len, pages)) <= PAGE
@@ -148,7 +144,7 @@ def test_a_passage_opens_the_page_it_stands_on(tmp_path, small_model):
     build(STAGES, config, tmp_path / "out", lambda line: None)
     retriever = Retriever.from_folder(tmp_path / "out")
     hit = retriever.search("field 39", 1, "bm25")[0]
-    first, there = calls(retriever, ("open", {"id": "long"}), ("open", {"id": hit.id}))
+    first, there = calls(make_server(retriever), ("open", {"id": "long"}), ("open", {"id": hit.id}))
     assert first.structured_content["page"] == 1
     assert first.structured_content["text"].startswith("## All\n\nParagraph 0 ")
     assert there.structured_content["page"] == there.structured_content["pages"] > 1

@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from liebig.measures.similarity import cosine, pearson, ranks, spearman, triplet_accuracy
 
 
 @pytest.mark.parametrize("levels", [3, 50, 10**6])
 def test_correlations_equal_scipys_with_and_without_ties(levels: int) -> None:
-    from scipy import stats
-
     rng = np.random.default_rng(levels)
     x, y = rng.integers(0, levels, 300), rng.normal(size=300).round(1)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
