@@ -136,7 +136,9 @@ class ModelScorer:
             path, self.device, title=title, max_length=max_length, query_length=query_length
         )
         self.encoder, self.depth = self.embedder.encoder, depth
-        self.passages = self.embedder.with_precision(precision)
+        self.passages = self.embedder
+        if precision != "fp32":
+            self.passages = Embedder(self.encoder, precision=precision, folder=self.embedder.folder)
 
     def embed(self, texts: Sequence[Record], role: Role | None) -> NDArray[np.float32]:
         """Vectors, of length 1 where the model is compared by cosine."""

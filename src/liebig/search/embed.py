@@ -411,20 +411,6 @@ class Embedder:
             encoder = encoder.to(device)
         return cls(encoder, unit=unit, half=half, precision=precision, folder=path)
 
-    def with_precision(self, precision: Precision) -> Embedder:
-        """The same model, computing with other numbers on a CPU."""
-        if precision == self._precision:
-            return self
-        return Embedder(
-            self._encoder,
-            self._layouts["passage"],
-            self._layouts["query"],
-            unit=self.unit,
-            half=self.half,
-            precision=precision,
-            folder=self.folder,
-        )
-
     def reading(self, passage: RoleLayout, query: RoleLayout, *, unit: bool) -> Embedder:
         """The same model, reading texts in another way."""
         return Embedder(
