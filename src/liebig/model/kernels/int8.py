@@ -12,7 +12,7 @@ Codes of rows have no sign, as the instruction wants them: ZERO is added to them
 depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use all 256 codes
 above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes through all
 layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was measured:
-LABNOTES, "int8 encoding with VNNI".
+LABNOTES, "int8 encoding with VNNI" and "int8 encoding in kernels of our own".
 
 `choose` is the one place that decides between int8 and float32.
 
