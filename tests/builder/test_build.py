@@ -354,6 +354,27 @@ def test_what_killed_updates_left_is_removed_by_the_next(made, tmp_path, monkeyp
     assert not list((out / "work").glob(".*"))
 
 
+@pytest.mark.parametrize("stage", ["read", "collection-1"])
+def test_a_build_killed_before_its_last_rename_is_taken_up(made, tmp_path, monkeypatch, stage):
+    source, out = write_documents(tmp_path / "source", TOPICS[:3]), tmp_path / "out"
+    swap = workspace._swap
+
+    def killed(partial, to):
+        if to.name == stage:
+            raise KeyboardInterrupt
+        swap(partial, to)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workspace, "_swap", killed)
+        made(source, out)
+    assert [
+        (partial.name, (partial / workspace.MANIFEST).is_file()) for partial in out.rglob("*.partial")
+    ] == [(f"{stage}.partial", True)]
+    made(source, out)
+    assert Retriever.from_folder(out).search("origin of the comet", k=1)
+    assert not [*out.rglob("*.partial"), *out.rglob(".lock")]
+
+
 def test_bad_input_leaves_no_folder_behind(made, tmp_path):
     with pytest.raises(LiebigError):
         made(tmp_path / "nowhere", tmp_path / "out")

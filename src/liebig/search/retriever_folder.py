@@ -136,9 +136,9 @@ def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
     for path in (*folder.glob(".*.liebig.old"), *(folder / WORK).glob(".*.liebig.old")):
         shutil.rmtree(path, ignore_errors=True)
     for path in (*folder.glob(f"*/{workspace.MANIFEST}"), *(folder / WORK).glob(f"*/{workspace.MANIFEST}")):
-        path.with_name(workspace.LOCK).unlink(
-            missing_ok=True
-        )  # of a run killed right after it put the folder in place
+        # A run killed right after its last rename left its lock; in a partial folder the lock says that it is ours.
+        if path.parent.suffix != ".partial":
+            path.with_name(workspace.LOCK).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
