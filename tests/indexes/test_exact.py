@@ -10,7 +10,7 @@ from liebig.base import npy
 from liebig.base.errors import CorruptError, DataError, ResourceError
 from liebig.indexes import exact_cpu as exact
 from liebig.indexes.exact import ExactIndex
-from liebig.vectors import Shard, without, write_shard
+from liebig.vectors import Shard, ranked, without, write_shard
 from liebig.vectors.quantise import encode, table
 
 TYPES = ["fp32", "fp16", "int8", "binary"]
@@ -121,9 +121,9 @@ def test_vectors_kept_in_memory_change_nothing(tmp_path, kind, monkeypatch):
         monkeypatch.setattr(exact, "KEPT", kept)
         found[kept] = [exact.search(queries, parts, 9) for _ in range(2)]
         assert all(("decoded" in vars(part.vectors)) == (kept > 0) for part in parts)
-    for ranked in (*found[0], *found[exact.KEPT]):
-        np.testing.assert_array_equal(ranked.scores, found[0][0].scores)
-        np.testing.assert_array_equal(ranked.numbers, found[0][0].numbers)
+    for hits in (*found[0], *found[exact.KEPT]):
+        np.testing.assert_array_equal(hits.scores, found[0][0].scores)
+        np.testing.assert_array_equal(hits.numbers, found[0][0].numbers)
 
 
 def test_many_equal_vectors_come_in_their_order(tmp_path):
@@ -331,7 +331,8 @@ def test_the_bound_of_int8_holds(tmp_path):
     search = Search(queries, 64)
     largest = float(np.linalg.norm(x, axis=1).max())
     search.add(0, x, largest, np.zeros(12), np.zeros(0, bool), lambda share: [share(slice(0, 12))])
-    rough = np.take_along_axis(search._rough, np.argsort(search._numbers[:, :64], 1), 1)
+    entries = search._entries[:, :64]
+    rough = np.take_along_axis(ranked.scores_of(entries), np.argsort(ranked.numbers_of(entries), 1), 1)
     off = np.abs(rough - queries.astype(np.float64) @ x.T.astype(np.float64))
     assert (off <= search._slack[:, None]).all()
     assert off.max() > 0

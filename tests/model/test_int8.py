@@ -1,6 +1,7 @@
 """The forward in int8: its kernels against torch, the whole against plain rounding in float64, and when it is used."""
 
 from itertools import pairwise
+from math import log
 
 import numba
 import numpy as np
@@ -13,7 +14,7 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.registers import load, power, store, tile
+from liebig.model.kernels.registers import POWER, Kind, load, paired, power, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
 
@@ -25,8 +26,9 @@ def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
 
 
 def small(**more: object) -> Backbone:
+    """With as many layers as the bundled encoder: kernels are compiled for each number of them."""
     return Backbone.create(
-        layers=2, width=32, heads=2, vocab_size=90, max_positions=40, initializer_range=0.2, **more
+        layers=4, width=32, heads=2, vocab_size=90, max_positions=40, initializer_range=0.2, **more
     ).eval()
 
 
@@ -95,7 +97,7 @@ def test_a_product_with_copies_is_the_product_of_the_sums() -> None:
     codes, scales = np.empty((6, copies.width), np.uint8), np.empty(6, np.float32)
     int8.quantise(x, codes, scales, copies)
     made, sums = Weight.of(weight, copies), np.empty((6, int8.PANEL), np.int32)
-    int8.multiply(codes.view(np.int32), made, sums)
+    int8.multiply(codes.view(np.int32), made, 0, sums)
     back = sums[:, :8] * scales[:, None] * made.scales
     nearest = np.rint(x / scales[:, None]) @ int8.round_weight(weight).numpy().astype(np.float64)
     np.testing.assert_allclose(back, nearest * scales[:, None] * made.scales, rtol=1e-5, atol=1e-4)
@@ -106,12 +108,13 @@ def test_products_of_the_largest_codes_are_those_of_integers() -> None:
     codes = signs.choice(np.array([0, 255], np.uint8), (12, 416))
     weight = signs.choice(np.array([-127.0, 127.0], np.float32), (416, 100))
     sums = np.empty((12, 128), np.int32)
-    int8.multiply(codes.view(np.int32), Weight.of(torch.from_numpy(weight)), sums)
+    int8.multiply(codes.view(np.int32), Weight.of(torch.from_numpy(weight)), 0, sums)
     np.testing.assert_array_equal(sums[:, :100], signed(codes) @ weight.astype(np.int32))
 
 
 @needs_bytes
-def test_the_instruction_multiplies_as_plain_integers_do() -> None:
+@pytest.mark.parametrize("kind", ["bytes", "signed bytes", "pairs"])
+def test_the_instruction_multiplies_as_plain_integers_do(kind: Kind) -> None:
     def product(one: object) -> np.ndarray:
         @numba.njit
         def run(a: np.ndarray, b: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
@@ -123,29 +126,10 @@ def test_the_instruction_multiplies_as_plain_integers_do() -> None:
         run(a, b, random.integers(-9, 9, 64, dtype=np.int32), out)
         return out
 
-    fast, plain = (product(tile("bytes", 6, 4, vnni=vnni)) for vnni in (True, False))
+    fast, plain = (product(tile(kind, 6, 4, vnni=vnni)) for vnni in (True, False))
     np.testing.assert_array_equal(fast, plain)
     assert fast[1:, 16:].all()
     assert not fast[0].any()
-
-
-def test_a_tile_of_floats_is_the_product() -> None:
-    one = tile("floats", 12, 2)
-
-    @numba.njit
-    def run(a: np.ndarray, b: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
-        one(a, 1, 2, b, 3, 16, start, 4, out, 1, 16, 5)
-
-    a, b, start, out = (
-        numbers(13, 8),
-        numbers(9, 48, seed=1),
-        numbers(40, seed=2),
-        np.zeros((13, 48), np.float32),
-    )
-    run(a, b, start, out)
-    np.testing.assert_allclose(out[1:, 16:], start[4:36] + a[1:, 2:7] @ b[3:8, 16:], rtol=1e-5, atol=1e-5)
-    assert not out[0].any()
-    assert not out[:, :16].any()
 
 
 def test_powers_of_2() -> None:
@@ -157,8 +141,19 @@ def test_powers_of_2() -> None:
     x = np.append(np.linspace(-99, 0, 4095, dtype=np.float32), np.float32(-1e30))
     out = np.empty_like(x)
     run(x, out)
-    np.testing.assert_allclose(out[:-1], np.exp2(x[:-1].astype(np.float64)), rtol=4e-6)
+    np.testing.assert_allclose(out[:-1], np.exp2(x[:-1].astype(np.float64)), rtol=8e-5)
     assert 0 < out[-1] < 1e-30
+
+
+def test_pairs_are_two_whole_numbers_in_one_word() -> None:
+    @numba.njit
+    def run(low: np.ndarray, high: np.ndarray, out: np.ndarray) -> None:
+        store(out, 0, paired(load(low, 0), load(high, 0)))
+
+    low, high, out = numbers(16, scale=9000.0), numbers(16, seed=1, scale=9000.0), np.empty(16, np.int32)
+    run(low, high, out)
+    expected = np.stack([np.rint(low), np.rint(high)], 1).astype(np.int16)
+    np.testing.assert_array_equal(out.view(np.int16).reshape(16, 2), expected)
 
 
 def test_numbers_that_are_not_finite_are_not_hidden() -> None:
@@ -173,7 +168,7 @@ def test_gelu_is_torchs_up_to_half_a_code_and_the_polynomial() -> None:
     weight, bias = np.abs(numbers(80)) / 1000, numbers(80, seed=1)
     codes, scales = np.empty((6, 80), np.uint8), np.full(6, 0.7, np.float32)
     expected = F.gelu(torch.from_numpy(sums * (0.7 * weight) + bias)).numpy()
-    int8.gelu(sums, weight, bias, codes, scales, np.empty(80, np.float32))
+    int8.gelu(sums, weight, bias, codes, scales, np.empty((int8.STRIP, 80), np.float32))
     back = codes.astype(np.float32) * scales[:, None] + int8.LOWEST
     assert np.all(
         np.abs(back - expected) <= 0.5001 * scales[:, None] + 6e-4 * np.maximum(1, np.abs(expected))
@@ -190,6 +185,40 @@ def test_a_product_is_added_and_normalised_as_torch_does() -> None:
     int8.add_and_normalise(x, sums, weight, norm, codes, scales, Copies.none(32))
     np.testing.assert_allclose(x, expected, atol=1e-5, rtol=1e-5)
     assert np.all(np.abs(signed(codes) * scales[:, None] - x) <= 0.5001 * scales[:, None])
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_embeddings_are_those_of_the_backbone(family: str) -> None:
+    backbone, packed = with_biases(small(family=family)), row(9, 1, 30)
+    table, x = int8.Embedding.of(backbone), np.empty((packed.total, 32), np.float32)
+    assert table is not None
+    int8.embed(packed.tokens.numpy(), packed.bounds, table, x)
+    with torch.inference_mode():  # float32 sums in another order
+        np.testing.assert_allclose(x, backbone.embed(packed).numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 13, 64, 70])
+def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
+    backbone = with_biases(small())
+    source, nothing = read_layers(backbone)[0], Copies.none(32)
+    layer = int8.Layer.of(source, nothing, nothing)
+    rows = -(-length // int8.ROWS) * int8.ROWS
+    codes = np.random.default_rng(0).integers(0, 256, (rows, 32), dtype=np.uint8)
+    kept = int8.Scratch.of(rows, layer)
+    kept.scales[:] = 0.01
+    int8.attend(layer, codes.view(np.int32), np.array([0, length]), kept)
+
+    weight = int8.round_weight(source.qkv[:-1]).numpy() * Weight.of(source.qkv[:-1]).scales
+    qkv = 0.01 * signed(codes[:length]) @ weight.astype(np.float64) + source.qkv[-1].numpy()
+    for head in range(2):
+        q, k, v = (qkv[:, part * 32 + head * 16 :][:, :16] for part in range(3))
+        q, k = (np.rint(x / np.abs(x).max() * 127) / 127 * np.abs(x).max() for x in (q, k))
+        powers = np.exp(q @ k.T * source.scale)
+        expected = powers / powers.sum(1, keepdims=True) @ v
+        seen = kept.seen[:length, head * 16 :][:, :16]
+        # powers of 2 are off by 8e-5, and float32 may move a query or key to the next code
+        np.testing.assert_allclose(seen, expected, atol=0.01 * np.abs(v).max(), rtol=0)
+        assert np.median(np.abs(seen - expected)) < 1e-4 * np.abs(v).max()
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -217,23 +246,27 @@ def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
         scale, shift, bias = (torch.from_numpy(part).double() for part in (n.scale, n.shift, n.bias))
         return F.layer_norm(x + new + bias, scale.shape, scale, shift, float(n.eps))
 
-    def nearest(x: torch.Tensor) -> torch.Tensor:
-        """Queries and keys with one scale per token each."""
-        both = x.view(len(x), 2, -1)
-        scales = both.abs().amax(2, keepdim=True) / 127
-        return ((both / scales).round() * scales).flatten(1)
+    def nearest(x: torch.Tensor, *axes: int, most: int = 127) -> torch.Tensor:
+        """With one scale for all numbers along the axes."""
+        scales = x.abs().amax(axes, keepdim=True) / most
+        return (x / scales).round() * scales
+
+    def softmax(scores: torch.Tensor) -> torch.Tensor:
+        """With the polynomial for powers of 2, rounded to 16 bits."""
+        x = (scores - scores.amax(-1, keepdim=True)) / log(2)
+        rest = x - x.round()
+        powers = sum(number * rest**k for k, number in enumerate(POWER)) * 2 ** x.round()
+        return (powers / powers.sum(-1, keepdim=True) * 32767).round() / 32767
 
     x = backbone.embed(packed).double()
-    width2 = 2 * x.shape[1]
     bounds, copies = packed.bounds.tolist(), iter(calibrate(backbone, list))
     for layer in read_layers(backbone):
         qkv = product(x, layer.qkv[:-1], copies=next(copies)) + layer.qkv[-1].double()
         seen = []
         for start, end in pairwise(bounds):
-            pairs, values = nearest(qkv[start:end, :width2]), qkv[start:end, width2:]
-            both = torch.cat([pairs, values], 1)
-            q, k, v = both.view(end - start, 3, layer.heads, -1).permute(1, 2, 0, 3)
-            shares = torch.softmax(q @ k.transpose(1, 2) * layer.scale, -1)
+            q, k, v = qkv[start:end].view(end - start, 3, layer.heads, -1).permute(1, 2, 0, 3)
+            q, k, v = nearest(q, 1, 2), nearest(k, 1, 2), nearest(v, 1, 2, most=32767)
+            shares = softmax(q @ k.transpose(1, 2) * layer.scale)
             seen.append((shares @ v).transpose(0, 1).flatten(1))
         x = norm(x, product(torch.cat(seen), layer.out), layer.first_norm)
         wide = gelu(product(x, layer.up[:-1], copies=next(copies)) + layer.up[-1].double())
@@ -243,13 +276,14 @@ def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_the_forward_is_plain_rounding(family: str) -> None:
-    """Float32 moves a few numbers over the edge to the next code, which changes much less than rounding itself."""
+    """Most states are the same; float32 moves a number over the edge to the next code here and there."""
     backbone, packed = with_biases(small(family=family)), row(9, 1, 17, 9, 30)
     with torch.inference_mode():
         expected, exact = emulated(backbone, packed), LeanForward(backbone)(packed).clone()
         states = Int8Forward(backbone)(packed)
-    off, lost = (states - expected).abs().mean(), (expected - exact).abs().mean()
-    assert off < 0.3 * lost
+    off, lost = (states - expected).abs(), (expected - exact).abs().mean()
+    assert off.median() < 0.1 * lost
+    assert off.mean() < 0.3 * lost
     assert lost < 0.05  # states have a deviation of about 1
 
 

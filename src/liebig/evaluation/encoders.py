@@ -186,8 +186,9 @@ def _query(task: Task, query: str) -> Query:
 def hits_of(block: Block) -> Iterator[Hit]:
     """The hits of a block, ranked as trec_eval ranks them."""
     hits = block.hits
+    ids, starts, ends = hits.data.tobytes(), hits.starts.tolist(), hits.ends.tolist()
     for i, query in enumerate(block.queries):
         rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))
-        for rank, row in enumerate(rows, 1):
-            passage = hits.data[hits.starts[row] : hits.ends[row]].tobytes().decode()
-            yield Hit(query.decode(), passage, float(hits.scores[row]), rank)
+        name, scores = query.decode(), hits.scores[rows].tolist()
+        for rank, (row, score) in enumerate(zip(rows.tolist(), scores), 1):
+            yield Hit(name, ids[starts[row] : ends[row]].decode(), score, rank)

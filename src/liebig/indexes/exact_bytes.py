@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from liebig.model.kernels.registers import (
     LANES,
     kernel,
-    larger,
     larger_size,
     largest_size,
     load,
     load_ints,
+    lowest_bit,
     plus,
-    reaches,
+    reaching,
     rounded,
     size,
     spread,
@@ -106,7 +106,7 @@ def round_vectors(
 def scan(
     words_QK: Ints, scales_Q: Floats, begin: int, end: int, panels_WC: Ints, start_C: Ints, scales_C: Floats,
     live_C: NDArray[np.bool_], count: int, first: int, slack_Q: Doubles, limits_QK: Keys, sizes_Q: Longs,
-    numbers_QM: Longs, rough_QM: Floats, listed_Q: Longs,
+    entries_QM: Keys, listed_Q: Longs,
 ) -> bool:  # fmt: skip
     """Take the scores of a tile into the lists of the queries from `begin` to `end`, where `begin` is a whole tile.
 
@@ -119,27 +119,29 @@ def scan(
     for q in range(begin, end):
         limits_Q[q] = _limit(limits_QK, sizes_Q, q, slack_Q)
     for c in range(0, count, PANEL):
+        there = -1 if count - c >= PANEL else (1 << (count - c)) - 1
         for q in range(begin, end, ROWS):
             bytes_tile(words_QK, q, 0, panels_WC, c // PANEL * depth, 0, start_C, c, sums_RC, 0, 0, depth)
             for r in range(min(ROWS, end - q)):
-                scale, most = spread(scales_Q[q + r]), spread(F(-3e38))
+                n, hits = q + r, 0
+                scale = spread(scales_Q[n])
                 for v in range(0, PANEL, LANES):
                     scores = times(load_ints(sums_RC, (r, v)), times(scale, load(scales_C, c + v)))
                     store(row_C, v, scores)
-                    most = larger(most, scores)
-                n = q + r
-                if not reaches(most, limits_Q[n]):
-                    continue
-                for j in range(min(PANEL, count - c)):
+                    hits |= reaching(scores, limits_Q[n]) << v
+                hits &= there
+                while hits != 0:
+                    j = lowest_bit(hits)
+                    hits &= hits - 1
                     if row_C[j] < limits_Q[n] or (len(live_C) > 0 and not live_C[c + j]):
                         continue
                     place = listed_Q[n]
-                    if place == numbers_QM.shape[1]:
-                        if not _clear(limits_Q[n], numbers_QM, rough_QM, listed_Q, n):
+                    if place == entries_QM.shape[1]:
+                        if not _clear(limits_Q[n], entries_QM, listed_Q, n):
                             return False
                         place = listed_Q[n]
-                    numbers_QM[n, place], rough_QM[n, place], listed_Q[n] = first + c + j, row_C[j], place + 1
-                    entry = heap.key(row_C[j], 0)
+                    entry = heap.key(row_C[j], first + c + j)
+                    entries_QM[n, place], listed_Q[n] = entry, place + 1
                     if sizes_Q[n] < k:
                         heap.push(limits_QK[n], sizes_Q[n], entry)
                         sizes_Q[n] += 1
@@ -160,15 +162,15 @@ def _limit(limits_QK: Keys, sizes_Q: Longs, q: int, slack_Q: Doubles) -> np.floa
 
 
 @kernel
-def _clear(limit: float, numbers_QM: Longs, rough_QM: Floats, listed_Q: Longs, q: int) -> bool:
+def _clear(limit: float, entries_QM: Keys, listed_Q: Longs, q: int) -> bool:
     """Take what is below the limit off a list; whether a quarter of it is free then."""
     kept = 0
     for i in range(listed_Q[q]):
-        if rough_QM[q, i] >= limit:
-            numbers_QM[q, kept], rough_QM[q, kept] = numbers_QM[q, i], rough_QM[q, i]
+        if heap.score_of(entries_QM[q, i]) >= limit:
+            entries_QM[q, kept] = entries_QM[q, i]
             kept += 1
     listed_Q[q] = kept
-    return kept <= numbers_QM.shape[1] // 4 * 3
+    return kept <= entries_QM.shape[1] // 4 * 3
 
 
 class Search:
@@ -185,7 +187,7 @@ class Search:
         self._slack = np.zeros(count)
         self._limits, self._sizes = np.zeros((count, k), np.uint64), np.zeros(count, np.int64)
         room = MORE * k + 1024
-        self._numbers, self._rough = np.empty((count, room), np.int64), np.empty((count, room), F)
+        self._entries = np.empty((count, room), np.uint64)
         self._listed = np.zeros(count, np.int64)
 
     def add(
@@ -212,31 +214,30 @@ class Search:
             return bool(
                 scan(
                     self._words, self._scales, part.start, part.stop, self._panels, self._start, self._vectors,
-                    live, len(values), first, self._slack, self._limits, self._sizes, self._numbers, self._rough,
-                    self._listed,
+                    live, len(values), first, self._slack, self._limits, self._sizes, self._entries, self._listed,
                 )
             )  # fmt: skip
 
         return all(each(share))
 
     def best(self) -> Longs:
-        """The k best of each query by rough scores, Q x K; -1 behind the last."""
+        """The k best of each query by rough scores, Q x K; -1 where there is none."""
         k = self._limits.shape[1]
-        self._rough[np.arange(self._rough.shape[1]) >= self._listed[:, None]] = -np.inf
-        places = np.argpartition(-self._rough, k - 1, axis=1)[:, :k]
-        numbers = np.take_along_axis(self._numbers, places, 1)
-        numbers[np.isneginf(np.take_along_axis(self._rough, places, 1))] = -1
-        np.put_along_axis(self._rough, places, -np.inf, 1)  # these are done
-        return numbers
+        self._entries[np.arange(self._entries.shape[1]) >= self._listed[:, None]] = 0
+        self._entries.partition(-k, axis=1)
+        entries = self._entries[:, -k:].copy()
+        self._entries[:, -k:] = 0  # these are done
+        return np.where(entries > 0, heap.numbers_of(entries), -1)
 
     def others(self, worst_Q: Floats) -> Longs:
         """What else can be among the best, Q x M, where so many have this exact score at least; after `best`."""
-        floor = worst_Q.astype(np.float64) - self._slack
-        queries, places = np.nonzero((self._rough >= floor[:, None]) & (self._rough > -np.inf))
+        floor = np.nextafter((worst_Q.astype(np.float64) - self._slack).astype(F), F(-np.inf))
+        lowest = heap.keys_of(floor, 2**32 - 1)
+        queries, places = np.nonzero((self._entries >= lowest[:, None]) & (self._entries > 0))
         counts = np.bincount(queries, minlength=len(floor))
         numbers = np.full((len(floor), int(counts.max(initial=0))), -1, np.int64)
         columns = np.arange(len(queries)) - np.repeat(np.cumsum(counts) - counts, counts)
-        numbers[queries, columns] = self._numbers[queries, places]
+        numbers[queries, columns] = heap.numbers_of(self._entries[queries, places])
         return numbers
 
 

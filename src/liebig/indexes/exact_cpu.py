@@ -326,6 +326,8 @@ def _scores(queries: Floats, numbers: Longs, shards: Sequence[tuple[int, Shard]]
         if len(shard.deleted):
             there = ~np.isin(rows, shard.deleted)
             places, rows = places[there], rows[there]
+        order = np.argsort(rows)  # as they lie in memory
+        places, rows = places[order], rows[order]
         codes, values, scales = _raw(shard.vectors)
         score_pairs(queries, places, rows, codes, values, scales, scores)
     return scores

@@ -268,6 +268,7 @@ def first_line(error: BaseException) -> str:
 
 
 TOKENS_CPU = 1024  # of a row: what a cache holds
+TOKENS_INT8 = 4096  # which is computed in blocks that a cache holds
 Floats = NDArray[np.float32]
 Longs = NDArray[np.int64]
 PackedRow = tuple[Ragged, Longs]  # the tokens of some pieces, and their numbers

@@ -33,7 +33,7 @@ from liebig.base.hub import model_folder
 from liebig.base.machine import Pace, free_cores, helpers, set_threads
 from liebig.base.records import Title
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
-from liebig.model.settings import TOKENS_CPU, PackedRow, Precision, TextReader, nothing
+from liebig.model.settings import TOKENS_CPU, TOKENS_INT8, PackedRow, Precision, TextReader, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
 from liebig.text.layout import Record, Role, RoleLayout, set_up_worker, worker_tokens
 from liebig.text.tokenizer import Tokenizer
@@ -459,7 +459,9 @@ class Embedder:
     @property
     def budget(self) -> int:
         """Tokens of a row."""
-        return TOKENS_CUDA if self.cuda else TOKENS_ONNX if self.onnx else TOKENS_CPU
+        if self.cuda:
+            return TOKENS_CUDA
+        return {"onnx": TOKENS_ONNX, "int8": TOKENS_INT8}.get(self.precision, TOKENS_CPU)
 
     @property
     def workers(self) -> int:

@@ -6,13 +6,14 @@ texts that share a row with it. A few columns of the states are several times as
 these few codes: they go into the product several times (`Copies`), which is exact, unlike moving their size into the
 weights. A product is made of tiles (`kernels/registers.py`), exact in int32; the pass behind it multiplies by both
 scales, does what the layer does there, and rounds for the next product. Queries and keys are rounded likewise before
-their product, with one scale per token for all heads; softmax and the mixing of values stay in float32.
+their product, with one scale per head and sequence; softmax is in float32, and its shares and the values are rounded
+to 16 bits, of which products are twice as fast as of float32.
 
 Codes of rows have no sign, as the instruction wants them: ZERO is added to them, and what this adds to a product, which
 depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use all 256 codes
 above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes through all
 layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was measured:
-LABNOTES, "int8 encoding with VNNI" and "int8 encoding in kernels of our own".
+LABNOTES, "int8 encoding with VNNI" and the two sections after it.
 
 `choose` is the one place that decides between int8 and float32.
 
@@ -22,7 +23,7 @@ M width of the feed-forward, N outputs, R rows of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import log
 from threading import local
 from typing import Any, Literal, NamedTuple, get_args
@@ -31,6 +32,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from liebig.base.errors import RecipeError
 from liebig.base.machine import PRECISION, VNNI, default_precision, instructions
@@ -41,11 +43,12 @@ from liebig.model.kernels.registers import (
     kernel,
     larger,
     larger_size,
-    largest,
+    largest_bits,
     largest_size,
     load,
     load_ints,
     minus,
+    paired,
     plus,
     power,
     rounded,
@@ -132,6 +135,7 @@ BLOCK = 256  # tokens that go through all layers together: their sums stay in th
 ZERO = I(128)  # what is added to codes, which have no sign in a product
 ROWS, PANEL = 6, 64  # of a tile of a product in int8, whose sums take 24 registers
 STRIP, PAIR = 12, 32  # of a tile of mixed values
+WHOLE = F(32767)  # the largest code of 16 bits: what the shares of a query add up to
 EXTRA = 32  # copies of columns; a product has that many inputs more
 SEQUENCES, DRAWN = 50, 8  # and the tokens of each, to find the large columns with
 MOST = F(127)  # the largest code of numbers around 0
@@ -150,8 +154,9 @@ P = (
 )
 
 
-bytes_tile = tile("bytes", ROWS, PANEL // LANES)
-floats_tile = tile("floats", STRIP, PAIR // LANES)
+bytes_tile = tile("bytes", ROWS, PANEL // LANES, 2)
+scores_tile = tile("signed bytes", ROWS, PANEL // LANES, 2)
+values_tile = tile("pairs", STRIP, PAIR // LANES, 2)
 
 
 class Copies(NamedTuple):
@@ -222,7 +227,7 @@ class Layer(NamedTuple):
     """A layer's weights in int8, and in float32 what is added to their products."""
 
     copies: Copies
-    qkv: Weight
+    qkv: Weight  # the outputs of some heads beside each other, see `_by_heads`
     qkv_bias: Floats  # of queries; keys need none, and that of values is in the next product's
     out: Weight
     first_norm: Norm
@@ -233,19 +238,57 @@ class Layer(NamedTuple):
     second_norm: Norm
     out_copies: Copies  # none: every column of what was seen goes in once
     heads: int
+    group: int  # heads whose queries, keys and values are computed together
 
     @classmethod
     def of(cls, layer: Any, copies: Copies, up_copies: Copies) -> Layer:
         """From a layer in float32."""
-        qkv, down, norm = Weight.of(layer.qkv[:-1], copies), Weight.of(layer.down, zero=0), layer.second_norm
-        width, factor = len(layer.qkv) - 1, float(F(layer.scale / log(2)))
-        qkv.scales[:width] *= factor
+        width = len(layer.qkv) - 1
+        group = max(1, PANEL * layer.heads // width)
+        factors_1N = torch.ones(1, 3 * width)
+        factors_1N[:, :width] = layer.scale / log(2)
+        qkv_KN, bias_1N = (
+            _by_heads(part, layer.heads, group) for part in (layer.qkv, factors_1N * layer.qkv[-1:])
+        )
+        qkv, down, norm = Weight.of(qkv_KN[:-1], copies), Weight.of(layer.down, zero=0), layer.second_norm
+        qkv.scales[:] *= _by_heads(factors_1N, layer.heads, group)[0].numpy()
         lowest_D = LOWEST * down.scales * round_weight(layer.down).sum(0).numpy()  # of codes that begin there
         return cls(
-            copies, qkv, (layer.qkv[-1] * factor).numpy(), Weight.of(layer.out), layer.first_norm, up_copies,
+            copies, qkv, bias_1N[0].numpy(), Weight.of(layer.out), layer.first_norm, up_copies,
             Weight.of(layer.up[:-1], up_copies), layer.up[-1].clone().numpy(), down,
-            norm._replace(bias=(norm.bias + lowest_D).astype(F)), Copies.none(width), layer.heads,
+            norm._replace(bias=(norm.bias + lowest_D).astype(F)), Copies.none(width), layer.heads, group,
         )  # fmt: skip
+
+
+def _by_heads(qkv_KN: Tensor, heads: int, group: int) -> Tensor:
+    """The columns of a group of heads beside each other: queries, keys, values, and 0 up to a whole panel."""
+    depth, width = len(qkv_KN), qkv_KN.shape[1] // 3 // heads
+    parts = pad(qkv_KN.view(depth, 3, heads, width), (0, 0, 0, -heads % group))
+    groups = parts.view(depth, 3, -1, group * width).transpose(1, 2).flatten(2)
+    return pad(groups, (0, -groups.shape[2] % PANEL)).flatten(1)
+
+
+class Embedding(NamedTuple):
+    """The tables that states begin with; the bias is the row of the first type of tokens."""
+
+    words: Floats  # V x D
+    places: Floats
+    norm: Norm
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> Embedding | None:
+        """None where a backbone does more than adding them up."""
+        body: Any = backbone.body
+        parts = body.embeddings
+        if hasattr(body, "embeddings_project"):
+            return None
+        words, places = (part.weight.detach() for part in (parts.word_embeddings, parts.position_embeddings))
+        types = (
+            parts.token_type_embeddings.weight[0] if hasattr(parts, "token_type_embeddings") else words[0] * 0
+        )
+        norm, start = parts.LayerNorm, backbone.kind.start(backbone.config)
+        bias, scale, shift = (part.detach().numpy() for part in (types, norm.weight, norm.bias))
+        return cls(words.numpy(), places[start:].numpy(), Norm(bias, scale, shift, F(norm.eps)))
 
 
 class Scratch(NamedTuple):
@@ -256,19 +299,20 @@ class Scratch(NamedTuple):
     scales: Floats  # T
     sums: Sums
     seen: Floats  # T x D
-    queries: Codes  # L x D
-    query_words: Sums  # L x D/4
-    key: Codes  # D: the keys of one token
+    queries: Codes  # L x E, of one head
+    query_words: Sums  # L x E/4
+    key: Codes  # E: a key of one head
     key_words: Sums
-    keys: Sums  # (H * L/PANEL * E/4) x PANEL
-    start: Sums  # H * L: what the sums of each key begin with
-    own: Floats  # 2 x L: the scales of queries and keys
-    values: Floats  # L x E, of one head
-    hidden: Floats  # L: 0, and behind the last token what hides a score
+    keys: Sums  # (L/PANEL * E/4) x PANEL, of one head
+    values: Sums  # L/2 x E, of one head, two tokens a word
+    real: Floats  # L: 1, and 0 behind the last token
     scores: Sums  # STRIP x L
-    shares: Floats
-    mixed: Floats  # STRIP x E
-    row: Floats  # the longest row, before it is rounded
+    powers: Floats
+    shares: Sums  # STRIP x L/2, two keys a word
+    mixed: Sums  # STRIP x E
+    none: Sums  # PANEL: 0
+    of_rows: Floats  # STRIP: a number of each row
+    rows: Floats  # STRIP x M: what is rounded next
 
     @classmethod
     def of(cls, tokens: int, layer: Layer) -> Scratch:
@@ -285,12 +329,13 @@ class Scratch(NamedTuple):
 
         words = ints(rows * max(layer.copies.width, layer.up_copies.width, wide) // 4)
         room, even = panels * PANEL, -(-head // PAIR) * PAIR
-        queries, keys, scores = ints(tokens + STRIP, width // 4), ints(width // 4), ints(STRIP, room)
+        queries, key, scores = ints(tokens + STRIP, head // 4), ints(head // 4), ints(STRIP, room + LANES)
         parts = (
             words.view(torch.uint8), words, floats(tokens), ints(rows * max(len(layer.qkv.start), len(layer.up.start))),
-            floats(tokens, width), queries.view(torch.uint8), queries, keys.view(torch.uint8), keys,
-            ints(panels * width // 4, PANEL), ints(layer.heads * room), floats(2, room + STRIP), floats(tokens, even),
-            floats(room), scores, scores.view(torch.float32), floats(STRIP, even), floats(max(width, wide)),
+            floats(tokens, width), queries.view(torch.uint8), queries, key.view(torch.uint8), key,
+            ints(panels * head // 4, PANEL), ints(tokens // 2 + 2, even), floats(room), scores,
+            scores.view(torch.float32), ints(STRIP, room), ints(STRIP, even), ints(PANEL), floats(STRIP),
+            floats(STRIP, max(width, wide)),
         )  # fmt: skip
         return cls(*(part.numpy() for part in parts))
 
@@ -306,11 +351,11 @@ def _round(
     scale = max(most / MOST, TINY)
     scales_T[t] = scale
     width = rows_TD.shape[1]
-    factor, low, high, half = spread(F(1) / scale), spread(-MOST), spread(MOST), spread(F(ZERO) + F(0.5))
-    for d in range(0, width, LANES):  # a positive number is rounded by cutting off what follows the point
-        store_bytes(
-            codes_TK, (t, d), plus(smaller(larger(times(load(rows_TD, (t, d)), factor), low), high), half)
-        )
+    factor, zero, high = spread(F(1) / scale), spread(F(ZERO)), spread(MOST)
+    low, top = spread(F(ZERO) - MOST), spread(F(ZERO) + MOST)
+    for d in range(0, width, LANES):
+        code = times_plus(load(rows_TD, (t, d)), factor, zero)
+        store_bytes(codes_TK, (t, d), smaller(larger(code, low), top))
     for c in range(len(copies.columns)):
         large_C[c] = rows_TD[t, np.uint64(copies.columns[c])]
     for c in range(0, len(copies.columns), LANES):
@@ -318,7 +363,7 @@ def _round(
         more = plus(least, high)
         taken = smaller(larger(code, minus(spread(F(0)), least)), least)
         rest = minus(smaller(larger(code, minus(spread(F(0)), more)), more), taken)
-        store_bytes(codes_TK, (t, width + c), plus(rest, spread(F(ZERO))))
+        store_bytes(codes_TK, (t, width + c), plus(rest, zero))
 
 
 @kernel
@@ -333,195 +378,299 @@ def quantise(x_TD: Floats, codes_TK: Codes, scales_T: Floats, copies: Copies) ->
 
 
 @kernel
-def multiply(words_TK: Sums, weight: Weight, sums_TN: Sums) -> None:
-    """The products of all rows, four codes a word, with a weight; there are whole tiles of rows."""
-    depth = words_TK.shape[1]
-    for p in range(len(weight.panels) // depth):
-        for t in range(0, len(words_TK), ROWS):
-            bytes_tile(
-                words_TK, t, 0, weight.panels, p * depth, 0, weight.start, p * PANEL, sums_TN, t, p * PANEL, depth
-            )  # fmt: skip
+def multiply(words_TK: Sums, weight: Weight, first: int, sums_TN: Sums) -> None:
+    """The products of all rows, four codes a word, with outputs of a weight, from the first on, in whole panels.
 
-
-@kernel
-def _round_pairs(layer: Layer, sums_TN: Sums, first: int, length: int, room: int, kept: Scratch) -> None:
-    """Queries and keys of a sequence as bytes, with one scale per token; a head's keys in panels, `room` in all."""
-    depth, head = kept.seen.shape[1], kept.seen.shape[1] // layer.heads
-    zero, width = spread(F(ZERO)), head // 4
-    for t in range(length):
-        scale = spread(kept.scales[first + t])
-        for part in range(2):
-            most = spread(F(0))
-            for d in range(0, depth, LANES):
-                n = part * depth + d
-                factor = times(scale, load(layer.qkv.scales, n))
-                numbers = times_plus(load_ints(sums_TN, (first + t, n)), factor, load(layer.qkv_bias, n))
-                most = larger_size(most, size(numbers))
-                store(kept.row, d, numbers)
-            own = max(largest_size(most) / MOST, TINY)
-            kept.own[part, t] = own
-            factor = spread(F(1) / own)
-            if part == 0:
-                for d in range(0, depth, LANES):
-                    store_bytes(kept.queries, (t, d), plus(rounded(times(load(kept.row, d), factor)), zero))
-                continue
-            for h in range(layer.heads):
-                codes = spread(F(0))
-                for d in range(h * head, (h + 1) * head, LANES):
-                    code = rounded(times(load(kept.row, d), factor))
-                    store_bytes(kept.key, d, code)
-                    codes = plus(codes, code)
-                kept.start[h * room + t] = -ZERO * I(total(codes))
-            # a word of every head and four columns to its panel
-            panel, j = t // PANEL * width, t % PANEL
-            for h in range(layer.heads):
-                for w in range(width):
-                    kept.keys[h * (room // PANEL) * width + panel + w, j] = kept.key_words[h * width + w]
-
-
-@kernel
-def _share_out(kept: Scratch, i: int, length: int, totals_R: Floats) -> None:
-    """2 ** score over the row's largest, from the sums of the product of queries and keys, and the sum of each row."""
-    for r in range(STRIP):
-        highest = spread(F(-3e38))
-        for j in range(0, length, LANES):
-            scores = times_plus(load_ints(kept.scores, (r, j)), load(kept.own, (1, j)), load(kept.hidden, j))
-            store(kept.shares, (r, j), scores)
-            highest = larger(highest, scores)
-        scale = kept.own[0, i + r]
-        factor, most, sums = spread(scale), spread(-largest(highest) * scale), spread(F(0))
-        for j in range(0, length, LANES):
-            share = power(times_plus(load(kept.shares, (r, j)), factor, most))
-            store(kept.shares, (r, j), share)
-            sums = plus(sums, share)
-        totals_R[r] = total(sums)
-
-
-@kernel
-def attend(layer: Layer, sums_TN: Sums, bounds_B: Longs, kept: Scratch) -> None:
-    """What each token sees of its sequence (`kept.seen`), from the sums of the product for queries, keys and values.
-
-    For STRIP queries of a head: the scores of all keys, in int8, their powers of 2, and the values mixed by them, in
-    the processor's first cache.
+    There are whole tiles of rows.
     """
-    depth = kept.seen.shape[1]
-    head = depth // layer.heads
-    width = head // 4
-    totals_R, zeros_E = np.empty(STRIP, F), np.zeros(kept.values.shape[1], F)
-    for b in range(len(bounds_B) - 1):
-        first, length = bounds_B[b], bounds_B[b + 1] - bounds_B[b]
-        whole, room = (length + LANES - 1) // LANES * LANES, (length + PANEL - 1) // PANEL * PANEL
-        _round_pairs(layer, sums_TN, first, length, room, kept)
-        for j in range(whole):
-            kept.hidden[j] = F(0) if j < length else F(-3e38)
-        for j in range(length, whole):
-            kept.own[1, j] = F(0)
-        for h in range(layer.heads):
-            for t in range(length):
-                for e in range(0, head, LANES):
-                    n = 2 * depth + h * head + e
-                    factor = times(spread(kept.scales[first + t]), load(layer.qkv.scales, n))
-                    store(kept.values, (t, e), times(load_ints(sums_TN, (first + t, n)), factor))
-            keys = h * (room // PANEL) * width
+    depth = words_TK.shape[1]
+    for n in range(0, sums_TN.shape[1], PANEL):
+        panel = (first + n) // PANEL * depth
+        for t in range(0, len(words_TK), ROWS):
+            bytes_tile(words_TK, t, 0, weight.panels, panel, 0, weight.start, first + n, sums_TN, t, n, depth)
+
+
+class Group(NamedTuple):
+    """The product for queries, keys and values of a group of heads."""
+
+    sums: Sums  # T x N
+    scales: Floats  # T
+    weight: Floats  # N: the scales of the outputs
+    bias: Floats
+
+
+@inline
+def _numbers(group: Group, t: int, n: int, scale: np.float32) -> Any:
+    """Sixteen outputs of a token times a scale."""
+    factor = times(spread(group.scales[t] * scale), load(group.weight, n))
+    return times_plus(load_ints(group.sums, (t, n)), factor, times(load(group.bias, n), spread(scale)))
+
+
+@inline
+def _largest(group: Group, first: int, end: int, n: int, width: int) -> np.float32:
+    """The size of the largest output of some tokens, in the columns from n on."""
+    most = spread(F(0))
+    for t in range(first, end):
+        for m in range(n, n + width, LANES):
+            most = larger_size(most, size(_numbers(group, t, m, F(1))))
+    return max(largest_size(most), TINY)
+
+
+@inline
+def _round_queries(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+    """Queries of a head, whose columns begin at n, as bytes with a sign, and their scale."""
+    width = len(kept.key)
+    most = _largest(group, first, end, n, width)
+    for t in range(first, end):
+        for e in range(0, width, LANES):
+            store_bytes(kept.queries, (t - first, e), _numbers(group, t, n + e, MOST / most))
+    return most / MOST
+
+
+@inline
+def _round_keys(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+    """Keys as bytes in panels, and their scale.
+
+    The last one fills up a vector: it is among the scores already, so the largest of them stays what it is.
+    """
+    width = len(kept.key)
+    most = _largest(group, first, end, n, width)
+    for j in range((end - first + LANES - 1) // LANES * LANES):
+        for e in range(0, width, LANES):
+            code = _numbers(group, min(first + j, end - 1), n + e, MOST / most)
+            store_bytes(kept.key, e, plus(code, spread(F(ZERO))))
+        for w in range(len(kept.key_words)):
+            kept.keys[j // PANEL * len(kept.key_words) + w, j % PANEL] = kept.key_words[w]
+    return most / MOST
+
+
+@inline
+def _half(length: int) -> int:
+    """How many words hold the values of a sequence: each has a token of its first half and one of its second half.
+
+    It is even, as the tile wants it.
+    """
+    return (length + 3) // 4 * 2
+
+
+@inline
+def _round_values(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+    """Values in 16 bits, and their scale; 0 behind the last token."""
+    width = len(kept.key)
+    most = _largest(group, first, end, n, width)
+    half = _half(end - first)
+    for t in range(first, first + half):
+        low = WHOLE / most if t < end else F(0)
+        high = WHOLE / most if t + half < end else F(0)
+        for e in range(0, width, LANES):
+            one = _numbers(group, min(t, end - 1), n + e, low)
+            other = _numbers(group, min(t + half, end - 1), n + e, high)
+            store(kept.values, (t - first, e), paired(one, other))
+    return most / WHOLE
+
+
+@inline
+def _share_out(kept: Scratch, rows: int, scale: np.float32, length: int) -> None:
+    """The shares of the keys of some queries, from their scores.
+
+    One step for all rows before the next, so that no row waits for the sum of its own numbers.
+    """
+    for r in range(rows):
+        highest = load(kept.scores, (r, 0))
+        for j in range(LANES, length, LANES):
+            highest = larger_size(highest, load(kept.scores, (r, j)))
+        kept.of_rows[r] = -F(largest_bits(highest)) * scale
+    for r in range(rows):
+        factor, most, sums = spread(scale), spread(kept.of_rows[r]), spread(F(0))
+        for j in range(0, length, LANES):
+            shares = power(times_plus(load_ints(kept.scores, (r, j)), factor, most))
+            store(kept.powers, (r, j), shares)
+            sums = times_plus(shares, load(kept.real, j), sums)
+        kept.of_rows[r] = WHOLE / total(sums)
+    half = _half(length)
+    for r in range(rows):
+        factor = spread(kept.of_rows[r])
+        for w in range(0, half, LANES):
+            low, high = load(kept.powers, (r, w)), load(kept.powers, (r, half + w))
+            store(kept.shares, (r, w), paired(times(low, factor), times(high, factor)))
+
+
+@kernel
+def attend(layer: Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None:
+    """What each token sees of its sequence (`kept.seen`), from the codes of the states.
+
+    A group of heads after the other, so that their queries, keys and values stay in the second cache. For STRIP queries
+    of a head: the scores of all keys, in int8, their shares, and the values mixed by them, in the first cache.
+    """
+    head, count = len(kept.key), (layer.heads + layer.group - 1) // layer.group
+    words, all_heads, n = head // 4, layer.group * head, len(layer.qkv.start) // count
+    sums_TN = kept.sums[: len(words_TK) * n].reshape(len(words_TK), n)
+    for h in range(layer.heads):
+        column, begin = h % layer.group * head, h // layer.group * n
+        if column == 0:
+            multiply(words_TK, layer.qkv, begin, sums_TN)
+        weight_N, bias_N = layer.qkv.scales[begin : begin + n], layer.qkv_bias[begin : begin + n]
+        group = Group(sums_TN, kept.scales, weight_N, bias_N)
+        for b in range(len(bounds_B) - 1):
+            first, end = bounds_B[b], bounds_B[b + 1]
+            length, half = end - first, _half(end - first)
+            kept.real[:length], kept.real[length : length + LANES] = F(1), F(0)
+            scale = _round_queries(group, first, end, column, kept)
+            scale *= _round_keys(group, first, end, column + all_heads, kept)
+            factor = spread(_round_values(group, first, end, column + 2 * all_heads, kept) / WHOLE)
             for i in range(0, length, STRIP):
+                rows = min(STRIP, length - i)
                 for j in range(0, length, PANEL):
-                    for r in range(0, STRIP, ROWS):
-                        bytes_tile(
-                            kept.query_words, i + r, h * width, kept.keys, keys + j // PANEL * width, 0, kept.start,
-                            h * room + j, kept.scores, r, j, width,
+                    for r in range(0, rows, ROWS):
+                        scores_tile(
+                            kept.query_words, i + r, 0, kept.keys, j // PANEL * words, 0, kept.none, 0,
+                            kept.scores, r, j, words,
                         )  # fmt: skip
-                _share_out(kept, i, whole, totals_R)
-                for e in range(0, len(zeros_E), PAIR):
-                    floats_tile(kept.shares, 0, 0, kept.values, 0, e, zeros_E, e, kept.mixed, 0, e, length)
-                for r in range(min(STRIP, length - i)):
-                    share = spread(F(1) / totals_R[r])
+                _share_out(kept, rows, scale, length)
+                for e in range(0, head, PAIR):
+                    values_tile(kept.shares, 0, 0, kept.values, 0, e, kept.none, 0, kept.mixed, 0, e, half)
+                for r in range(rows):
                     for e in range(0, head, LANES):
-                        seen = times(load(kept.mixed, (r, e)), share)
+                        seen = times(load_ints(kept.mixed, (r, e)), factor)
                         store(kept.seen, (first + i + r, h * head + e), seen)
+
+
+@inline
+def _normalise(
+    x_TD: Floats, t: int, added: np.float32, squares: np.float32, norm: Norm, shares_D: Floats
+) -> np.float32:
+    """Layer norm of a row, from the sums of its numbers and their squares; returns the largest share."""
+    width = x_TD.shape[1]
+    mean = added / F(width)
+    scale = F(1) / np.sqrt(max(squares / F(width) - mean * mean, F(0)) + norm.eps)
+    factor, shift, most = spread(scale), spread(-mean * scale), spread(F(0))
+    for d in range(0, width, LANES):
+        normal = times_plus(load(x_TD, (t, d)), factor, shift)
+        state = times_plus(normal, load(norm.scale, d), load(norm.shift, d))
+        store(x_TD, (t, d), state)
+        most = larger_size(most, size(times(state, load(shares_D, d))))
+    return largest_size(most)
 
 
 @kernel
 def add_and_normalise(
     x_TD: Floats, sums_TN: Sums, weight_D: Floats, norm: Norm, codes_TK: Codes, scales_T: Floats, copies: Copies
 ) -> None:  # fmt: skip
-    """Layer norm of x and a product, in place of x, and rounded; the product's scales give way to those of x."""
+    """Layer norm of x and a product, in place of x, and rounded; the product's scales give way to those of x.
+
+    One step for STRIP rows before the next, as in `_share_out`.
+    """
     tokens, width = x_TD.shape
-    large_C = np.empty(len(copies.columns), F)
-    for t in range(tokens):
-        factor, added = spread(scales_T[t]), spread(F(0))
-        for d in range(0, width, LANES):
-            new = times_plus(load_ints(sums_TN, (t, d)), times(factor, load(weight_D, d)), load(norm.bias, d))
-            together = plus(load(x_TD, (t, d)), new)
-            store(x_TD, (t, d), together)
-            added = plus(added, together)
-        mean, squares = spread(total(added) / F(width)), spread(F(0))
-        for d in range(0, width, LANES):
-            centred = minus(load(x_TD, (t, d)), mean)
-            squares = times_plus(centred, centred, squares)
-        factor, most = spread(F(1) / np.sqrt(total(squares) / F(width) + norm.eps)), spread(F(0))
-        for d in range(0, width, LANES):
-            normal = times(minus(load(x_TD, (t, d)), mean), factor)
-            state = times_plus(normal, load(norm.scale, d), load(norm.shift, d))
-            store(x_TD, (t, d), state)
-            most = larger_size(most, size(times(state, load(copies.shares, d))))
-        _round(x_TD, t, largest_size(most), codes_TK, scales_T, copies, large_C)
+    large_C, sums_2R = np.empty(len(copies.columns), F), np.empty((2, STRIP), F)
+    for first in range(0, tokens, STRIP):
+        rows = min(STRIP, tokens - first)
+        for r in range(rows):
+            t = first + r
+            factor, added, squares = spread(scales_T[t]), spread(F(0)), spread(F(0))
+            for d in range(0, width, LANES):
+                scale = times(factor, load(weight_D, d))
+                new = times_plus(load_ints(sums_TN, (t, d)), scale, load(norm.bias, d))
+                together = plus(load(x_TD, (t, d)), new)
+                store(x_TD, (t, d), together)
+                added, squares = plus(added, together), times_plus(together, together, squares)
+            sums_2R[0, r], sums_2R[1, r] = total(added), total(squares)
+        for r in range(rows):
+            most = _normalise(x_TD, first + r, sums_2R[0, r], sums_2R[1, r], norm, copies.shares)
+            scales_T[first + r] = most
+        for t in range(first, first + rows):
+            _round(x_TD, t, scales_T[t], codes_TK, scales_T, copies, large_C)
+
+
+@kernel
+def embed(tokens_T: Longs, bounds_B: Longs, table: Embedding, x_TD: Floats) -> None:
+    """Layer norm of what stands in the tables for each token and its position."""
+    for b in range(len(bounds_B) - 1):
+        for t in range(bounds_B[b], bounds_B[b + 1]):
+            token, place, added, squares = tokens_T[t], t - bounds_B[b], spread(F(0)), spread(F(0))
+            for d in range(0, x_TD.shape[1], LANES):
+                both = plus(load(table.words, (token, d)), load(table.places, (place, d)))
+                together = plus(both, load(table.norm.bias, d))
+                store(x_TD, (t, d), together)
+                added, squares = plus(added, together), times_plus(together, together, squares)
+            _normalise(x_TD, t, total(added), total(squares), table.norm, table.norm.scale)
 
 
 @kernel
 def gelu(
-    sums_TN: Sums, weight_M: Floats, bias_M: Floats, codes_TM: Codes, scales_T: Floats, row_M: Floats
+    sums_TN: Sums, weight_M: Floats, bias_M: Floats, codes_TM: Codes, scales_T: Floats, rows_RM: Floats
 ) -> None:
-    """GELU of a product, rounded with LOWEST as the code 0; scales as in `add_and_normalise`."""
-    for t in range(len(scales_T)):
-        scale, most = spread(scales_T[t]), spread(F(0))
-        for m in range(0, len(weight_M), LANES):
-            v = times_plus(load_ints(sums_TN, (t, m)), times(scale, load(weight_M, m)), load(bias_M, m))
-            near = smaller(larger(v, spread(-REACH)), spread(REACH))
-            square = times(near, near)
-            p = times_plus(spread(P[6]), square, spread(P[5]))
-            p = times_plus(p, square, spread(P[4]))
-            p = times_plus(p, square, spread(P[3]))
-            p = times_plus(p, square, spread(P[2]))
-            p = times_plus(p, square, spread(P[1]))
-            p = times_plus(p, square, spread(P[0]))
-            active = times(v, times_plus(near, p, spread(F(0.5))))
-            store(row_M, m, active)
-            most = larger_size(most, active)
-        own = (largest_size(most) - LOWEST) / F(255)
-        scales_T[t] = own
-        factor, shift = spread(F(1) / own), spread(F(0.5) - LOWEST * (F(1) / own))
-        for m in range(0, len(weight_M), LANES):
-            store_bytes(codes_TM, (t, m), larger(times_plus(load(row_M, m), factor, shift), spread(F(0))))
+    """GELU of a product, rounded with LOWEST as the code 0; scales and steps as in `add_and_normalise`."""
+    for first in range(0, len(scales_T), STRIP):
+        rows = min(STRIP, len(scales_T) - first)
+        for r in range(rows):
+            scale, most = spread(scales_T[first + r]), spread(F(0))
+            for m in range(0, len(weight_M), LANES):
+                factor = times(scale, load(weight_M, m))
+                v = times_plus(load_ints(sums_TN, (first + r, m)), factor, load(bias_M, m))
+                near = smaller(larger(v, spread(-REACH)), spread(REACH))
+                square = times(near, near)
+                p = times_plus(spread(P[6]), square, spread(P[5]))
+                p = times_plus(p, square, spread(P[4]))
+                p = times_plus(p, square, spread(P[3]))
+                p = times_plus(p, square, spread(P[2]))
+                p = times_plus(p, square, spread(P[1]))
+                p = times_plus(p, square, spread(P[0]))
+                active = times(v, times_plus(near, p, spread(F(0.5))))
+                store(rows_RM, (r, m), active)
+                most = larger_size(most, active)
+            scales_T[first + r] = (largest_size(most) - LOWEST) / F(255)
+        for r in range(rows):
+            factor = F(1) / scales_T[first + r]
+            for m in range(0, len(weight_M), LANES):
+                code = times_plus(load(rows_RM, (r, m)), spread(factor), spread(-LOWEST * factor))
+                store_bytes(codes_TM, (first + r, m), larger(code, spread(F(0))))
 
 
 @kernel
-def run_layer(layer: Layer, following: Copies, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
+def _run_layer(layer: Layer, following: Copies, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
     """Puts the states after a layer in place of those before it, and their codes and scales, for what follows."""
     tokens, width = x_TD.shape
     wide, rows = len(layer.up.scales), (tokens + ROWS - 1) // ROWS * ROWS
     scales_T, once = kept.scales[:tokens], layer.out_copies
     codes, words, sums = kept.codes, kept.words, kept.sums
 
-    n, k = len(layer.qkv.start), (width + len(layer.copies.columns)) // 4
-    sums_TN = sums[: rows * n].reshape(rows, n)
-    multiply(words[: rows * k].reshape(rows, k), layer.qkv, sums_TN)
-    attend(layer, sums_TN, bounds_B, kept)
+    k = (width + len(layer.copies.columns)) // 4
+    attend(layer, words[: rows * k].reshape(rows, k), bounds_B, kept)
     quantise(kept.seen[:tokens], codes[: rows * width].reshape(rows, width), scales_T, once)
 
     n, k = len(layer.out.start), width + len(layer.up_copies.columns)
     sums_TN, codes_TK = sums[: rows * n].reshape(rows, n), codes[: rows * k].reshape(rows, k)
-    multiply(words[: rows * width // 4].reshape(rows, width // 4), layer.out, sums_TN)
+    multiply(words[: rows * width // 4].reshape(rows, width // 4), layer.out, 0, sums_TN)
     add_and_normalise(x_TD, sums_TN, layer.out.scales, layer.first_norm, codes_TK, scales_T, layer.up_copies)
 
     n, k = len(layer.up.start), k // 4
     sums_TN, codes_TM = sums[: rows * n].reshape(rows, n), codes[: rows * wide].reshape(rows, wide)
-    multiply(words[: rows * k].reshape(rows, k), layer.up, sums_TN)
-    gelu(sums_TN, layer.up.scales, layer.up_bias, codes_TM, scales_T, kept.row)
+    multiply(words[: rows * k].reshape(rows, k), layer.up, 0, sums_TN)
+    gelu(sums_TN, layer.up.scales, layer.up_bias, codes_TM, scales_T, kept.rows)
 
     n, k = len(layer.down.start), width + len(following.columns)
     sums_TN, codes_TK = sums[: rows * n].reshape(rows, n), codes[: rows * k].reshape(rows, k)
-    multiply(words[: rows * wide // 4].reshape(rows, wide // 4), layer.down, sums_TN)
+    multiply(words[: rows * wide // 4].reshape(rows, wide // 4), layer.down, 0, sums_TN)
     add_and_normalise(x_TD, sums_TN, layer.down.scales, layer.second_norm, codes_TK, scales_T, following)
+
+
+@kernel
+def run_layers(layers: tuple[Layer, ...], x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
+    """Puts the states after all layers in place of those before them, block by block.
+
+    A block is sequences that have together no more than BLOCK tokens, or one.
+    """
+    start = 0
+    for end in range(1, len(bounds_B)):
+        if end + 1 < len(bounds_B) and bounds_B[end + 1] - bounds_B[start] <= BLOCK:
+            continue
+        first, tokens = bounds_B[start], bounds_B[end] - bounds_B[start]
+        x, k = x_TD[first : first + tokens], layers[0].copies.shares.size + layers[0].copies.columns.size
+        quantise(x, kept.codes[: tokens * k].reshape(tokens, k), kept.scales, layers[0].copies)
+        for n in range(len(layers)):
+            following = layers[n + 1].copies if n + 1 < len(layers) else layers[n].out_copies
+            _run_layer(layers[n], following, x, bounds_B[start : end + 1] - first, kept)
+        start = end
 
 
 class _Watched(LeanForward):
@@ -560,28 +709,26 @@ class Int8Forward:
         """`wrap` is the tokenizer's."""
         self._backbone, self._kept, self._scratch = backbone, Kept(), _Scratches()
         copies = iter(calibrate(backbone, wrap))
-        self._layers = [Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
+        self._layers = tuple(Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone))
+        self._embedding = Embedding.of(backbone)
         with torch.no_grad():  # compiles the kernels, so that the first row is as fast as the others
             self(Packed.from_lists([wrap([0])]))
 
     def __call__(self, packed: Packed) -> Tensor:
-        embedded_TD = self._backbone.embed(packed)
-        x_TD = self._kept.get("x", *embedded_TD.shape)
-        x_TD.copy_(embedded_TD)
-        numbers, bounds = x_TD.numpy(), packed.bounds
-        for part in blocks(bounds):
-            bounds_B = bounds[part]
-            self._block(numbers[bounds_B[0] : bounds_B[-1]], bounds_B - bounds_B[0])
+        x_TD = self._kept.get("x", packed.total, self._backbone.width)
+        numbers, bounds, table = x_TD.numpy(), packed.bounds, self._embedding
+        if table is None or packed.segments is not None:
+            x_TD.copy_(self._backbone.embed(packed))
+        else:
+            tokens_T = packed.tokens.numpy()
+            assert 0 <= tokens_T.min() <= tokens_T.max() < len(table.words), (
+                "a token that the model does not have"
+            )
+            assert packed.max_length <= len(table.places), "a sequence that is too long for the model"
+            embed(tokens_T, bounds, table, numbers)
+        kept = self._scratch.get(max(BLOCK, packed.max_length), self._layers[0])
+        run_layers(self._layers, numbers, bounds, kept)
         return x_TD
-
-    def _block(self, x_TD: Floats, bounds_B: Longs) -> None:
-        kept = self._scratch.get(len(x_TD), self._layers[0])
-        first = self._layers[0].copies
-        codes_TK = kept.codes[: len(x_TD) * first.width].reshape(-1, first.width)
-        quantise(x_TD, codes_TK, kept.scales, first)
-        following = [layer.copies for layer in self._layers[1:]] + [self._layers[-1].out_copies]
-        for layer, copies in zip(self._layers, following):
-            run_layer(layer, copies, x_TD, bounds_B, kept)
 
 
 class _Scratches(local):
@@ -594,15 +741,5 @@ class _Scratches(local):
     def get(self, tokens: int, layer: Layer) -> Scratch:
         """For a block of so many tokens."""
         if self._held is None or tokens > self._tokens:
-            self._tokens = max(tokens, BLOCK)
-            self._held = Scratch.of(self._tokens, layer)
+            self._tokens, self._held = tokens, Scratch.of(tokens, layer)
         return self._held
-
-
-def blocks(bounds: Longs, most: int = BLOCK) -> Iterator[slice]:
-    """Slices of the bounds: sequences that have together no more than `most` tokens, or one."""
-    first = 0
-    for last in range(1, len(bounds)):
-        if last + 1 == len(bounds) or bounds[last + 1] - bounds[first] > most:
-            yield slice(first, last + 1)
-            first = last

@@ -4,12 +4,15 @@ LLVM turns plain loops into vector instructions, but not well where a loop is sh
 number has other bits to show; nor does it keep the sums of a product in registers. Here a kernel says itself what is in
 a register. A vector is one of AVX-512; on other processors LLVM makes it of several smaller ones.
 
-`tile` makes a part of a matrix product, so small that its sums stay in registers. Two kinds:
+`tile` makes a part of a matrix product, so small that its sums stay in registers. Its numbers stand beside each other
+in an int32 and are added up in int32, exactly. Three kinds:
 
-- "floats": float32.
-- "bytes": numbers without a sign in the rows, with a sign in the columns, four beside each other in an int32, added up
-  in int32: exact. With AVX-512 VNNI that is one instruction for 64 products, elsewhere plain products of integers,
-  which are right and slow.
+- "bytes": four numbers of 8 bits, without a sign in the rows and with a sign in the columns.
+- "signed bytes": with a sign in the rows, without one in the columns.
+- "pairs": two numbers of 16 bits with signs.
+
+With AVX-512 VNNI that is one instruction for 64 products of bytes or 32 of pairs, elsewhere plain products of integers,
+which are right and slow.
 """
 
 from __future__ import annotations
@@ -147,11 +150,26 @@ def store(builder: Any, array: Any, place: Any, vector: Any) -> None:
     builder.store(vector, address(builder, array, place, FLOATS), align=4)
 
 
+MOVE = 1.5 * 2.0**23  # a number that is added to this is rounded, and stands in the last bits
+
+
+def moved(builder: Any, vector: Any) -> Any:
+    """Bits that end with the nearest whole numbers, for numbers up to 2 ** 22."""
+    return builder.bitcast(builder.fadd(vector, constant(MOVE), flags=FUSED), INTS)
+
+
 @operation(types.void, None, None, VECTOR)
 def store_bytes(builder: Any, array: Any, place: Any, vector: Any) -> None:
-    """Write what stands before the point of each number into an array of bytes."""
-    codes = builder.trunc(builder.fptosi(vector, INTS), BYTES)
+    """Write the nearest whole numbers into an array of bytes."""
+    codes = builder.trunc(moved(builder, vector), BYTES)
     builder.store(codes, address(builder, array, place, BYTES), align=1)
+
+
+@operation(VECTOR, VECTOR, VECTOR)
+def paired(builder: Any, low: Any, high: Any) -> Any:
+    """The nearest whole numbers of two vectors in the lower and the upper half of each number's bits."""
+    first = builder.and_(moved(builder, low), whole(0xFFFF))
+    return builder.bitcast(builder.or_(first, builder.shl(moved(builder, high), whole(16))), FLOATS)
 
 
 @operation(VECTOR, types.float32)
@@ -175,7 +193,7 @@ def minus(builder: Any, a: Any, b: Any) -> Any:
 @operation(VECTOR, VECTOR, VECTOR)
 def times(builder: Any, a: Any, b: Any) -> Any:
     """a * b"""
-    return builder.fmul(a, b)
+    return builder.fmul(a, b, flags=FUSED)
 
 
 @operation(VECTOR, VECTOR, VECTOR, VECTOR)
@@ -219,17 +237,23 @@ def largest_size(builder: Any, a: Any) -> Any:
     return builder.bitcast(found, F32)
 
 
-@operation(types.float32, VECTOR)
-def largest(builder: Any, a: Any) -> Any:
-    """The largest number of a vector."""
-    return called(builder, "llvm.vector.reduce.fmax.v16f32", F32, a, flags=("nnan", "nsz"))
+@operation(types.int32, VECTOR)
+def largest_bits(builder: Any, a: Any) -> Any:
+    """The largest of a vector of int32."""
+    return called(builder, "llvm.vector.reduce.smax.v16i32", I32, builder.bitcast(a, INTS))
 
 
-@operation(types.boolean, VECTOR, types.float32)
-def reaches(builder: Any, a: Any, number: Any) -> Any:
-    """Whether one of a vector is no less than a number."""
+@operation(types.int64, VECTOR, types.float32)
+def reaching(builder: Any, a: Any, number: Any) -> Any:
+    """A bit for each of a vector that is no less than a number, the first one lowest."""
     bits = builder.bitcast(builder.fcmp_ordered(">=", a, splat(builder, number)), ir.IntType(LANES))
-    return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+    return builder.zext(bits, I64)
+
+
+@operation(types.int64, types.int64)
+def lowest_bit(builder: Any, bits: Any) -> Any:
+    """The place of the lowest bit of some."""
+    return called(builder, "llvm.cttz.i64", I64, bits, ir.Constant(ir.IntType(1), 0))
 
 
 @operation(types.float32, VECTOR)
@@ -238,9 +262,8 @@ def total(builder: Any, a: Any) -> Any:
     return called(builder, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, 0.0), a, flags=ANY_ORDER)
 
 
-# 2 ** x between -1/2 and 1/2, by the polynomial with the smallest relative error (3e-6)
-POWER = (0.999999285, 0.693121791, 0.240247458, 0.0559178591, 0.0095700901)
-MOVE = 1.5 * 2.0**23  # a number that is added to this is rounded, and stands in the last bits
+# 2 ** x between -1/2 and 1/2, by the polynomial with the smallest relative error (7.5e-5)
+POWER = (0.99992807, 0.69326099, 0.24261113, 0.05517167)
 
 
 @operation(VECTOR, VECTOR)
@@ -251,35 +274,40 @@ def rounded(builder: Any, a: Any) -> Any:
 
 @operation(VECTOR, VECTOR)
 def power(builder: Any, a: Any) -> Any:
-    """2 ** a for a <= 0, and no less than 2 ** -100; the relative error is below 4e-6."""
+    """2 ** a for a <= 0, and no less than 2 ** -100; the relative error is below 8e-5."""
     a = builder.select(builder.fcmp_ordered(">", a, constant(-100)), a, constant(-100))
-    moved = builder.fadd(a, constant(MOVE))
-    rest = builder.fsub(a, builder.fsub(moved, constant(MOVE)))
+    nearest = builder.fadd(a, constant(MOVE))
+    rest = builder.fsub(a, builder.fsub(nearest, constant(MOVE)))
     result = constant(POWER[-1])
     for number in POWER[-2::-1]:
         result = builder.fadd(builder.fmul(result, rest, flags=FUSED), constant(number), flags=FUSED)
-    exponent = builder.shl(builder.bitcast(moved, INTS), whole(23))
+    exponent = builder.shl(builder.bitcast(nearest, INTS), whole(23))
     return builder.bitcast(builder.add(builder.bitcast(result, INTS), exponent), FLOATS)
 
 
-def tile(kind: Literal["floats", "bytes"], rows: int, vectors: int, vnni: bool | None = None) -> Function:
+Kind = Literal["bytes", "signed bytes", "pairs"]
+
+
+def tile(kind: Kind, rows: int, vectors: int, steps: int = 1, vnni: bool | None = None) -> Function:
     """out[o + r, p + c] = start[s + c] + the sum over k < depth of a[i + r, h + k] * b[j + k, q + c], for all c.
 
-    Called as tile(a, i, h, b, j, q, start, s, out, o, p, depth). All numbers have four bytes, and the last axis of an
-    array has no gaps.
+    Called as tile(a, i, h, b, j, q, start, s, out, o, p, depth), with arrays of int32 whose last axis has no gaps.
+    `steps` of k are taken at once, so that fewer instructions go into counting; `depth` is a multiple of them.
     `vnni` is for tests; otherwise the processor decides.
     """
     fast = VNNI in instructions() if vnni is None else vnni
-    vector, number = (FLOATS, F32) if kind == "floats" else (INTS, I32)
+    bits = 16 if kind == "pairs" else 8
 
     def multiply(builder: Any, sums: Any, a: Any, b: Any) -> Any:
-        if kind == "floats":
-            return builder.fadd(builder.fmul(a, b, flags=FUSED), sums, flags=FUSED)
+        if kind == "signed bytes":
+            a, b = b, a
         if fast:  # newer versions of LLVM take vectors of bytes, and these as well
-            return called(builder, "llvm.x86.avx512.vpdpbusd.512", INTS, sums, a, b)
-        for byte in range(4):
-            up, down = whole(24 - 8 * byte), whole(24)
-            left, right = builder.lshr(builder.shl(a, up), down), builder.ashr(builder.shl(b, up), down)
+            name = "vpdpwssd" if kind == "pairs" else "vpdpbusd"
+            return called(builder, f"llvm.x86.avx512.{name}.512", INTS, sums, a, b)
+        first = builder.ashr if kind == "pairs" else builder.lshr
+        for end in range(bits, 33, bits):
+            up, down = whole(32 - end), whole(32 - bits)
+            left, right = first(builder.shl(a, up), down), builder.ashr(builder.shl(b, up), down)
             sums = builder.add(sums, builder.mul(left, right))
         return sums
 
@@ -304,27 +332,32 @@ def tile(kind: Literal["floats", "bytes"], rows: int, vectors: int, vnni: bool |
                 place = builder.gep(start, [builder.mul(column, ir.Constant(I64, 4))])
                 return builder.bitcast(place, type_.as_pointer())
 
-            _, first, before, _, above, skipped, _, begun, _, target, column, steps = values
+            _, first, before, _, above, skipped, _, begun, _, target, column, depth = values
             left = [at(row(0, further(first, r)), before, I8) for r in range(rows)]
-            sums = [[cgutils.alloca_once(builder, vector) for _ in range(vectors)] for _ in range(rows)]
+            sums = [[cgutils.alloca_once(builder, INTS) for _ in range(vectors)] for _ in range(rows)]
             for v in range(vectors):
-                begin = builder.load(at(row(6, None), further(begun, v * LANES), vector), align=4)
+                begin = builder.load(at(row(6, None), further(begun, v * LANES), INTS), align=4)
                 for r in range(rows):
                     builder.store(begin, sums[r][v])
-            with cgutils.for_range(builder, steps) as loop:
-                below = row(3, builder.add(above, loop.index))
-                right = [
-                    builder.load(at(below, further(skipped, v * LANES), vector), align=4) for v in range(vectors)
-                ]  # fmt: skip
-                for r in range(rows):
-                    one = splat(builder, builder.load(at(left[r], loop.index, number), align=4), vector)
-                    for v in range(vectors):
-                        added = multiply(builder, builder.load(sums[r][v]), one, right[v])
-                        builder.store(added, sums[r][v])
+            with cgutils.for_range_slice(
+                builder, ir.Constant(I64, 0), depth, ir.Constant(I64, steps), inc=True
+            ) as (start, _):
+                for step in range(steps):
+                    k = further(start, step)
+                    below = row(3, builder.add(above, k))
+                    right = [
+                        builder.load(at(below, further(skipped, v * LANES), INTS), align=4)
+                        for v in range(vectors)
+                    ]
+                    for r in range(rows):
+                        one = splat(builder, builder.load(at(left[r], k, I32), align=4), INTS)
+                        for v in range(vectors):
+                            added = multiply(builder, builder.load(sums[r][v]), one, right[v])
+                            builder.store(added, sums[r][v])
             for r in range(rows):
                 line = row(8, further(target, r))
                 for v in range(vectors):
-                    place = at(line, further(column, v * LANES), vector)
+                    place = at(line, further(column, v * LANES), INTS)
                     builder.store(builder.load(sums[r][v]), place, align=4)
             return context.get_dummy_value()
 
