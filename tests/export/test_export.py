@@ -13,6 +13,7 @@ from liebig.commands.export import export
 from liebig.export import Row, Target, databases
 from liebig.export.databases import copy_line
 from liebig.export.models import card, difference
+from liebig.indexes import milvus
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.retriever import Retriever
 
@@ -120,16 +121,16 @@ def test_bulk_files_stay_below_the_limit(built, tmp_path, monkeypatch):
 
 
 def test_milvus_finds_what_the_retriever_finds(built, tmp_path):
-    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
     said = export(built, "milvus", tmp_path / "mv", name="docs")
     assert said == "3 rows in the collection 'docs' of milvus.db"
     retriever = Retriever.from_folder(built)
-    client = pymilvus.MilvusClient(str(tmp_path / "mv" / "milvus.db"))
+    client = milvus.connect(uri := str(tmp_path / "mv" / "milvus.db"))
     client.load_collection("docs")
     vectors = retriever.encode(TEXTS, kind="query")
     found = client.search("docs", data=vectors.tolist(), limit=2, output_fields=["text", "metadata"])
-    client.close()
+    milvus.disconnect(client, uri)
     for text, hits in zip(TEXTS, found):
         expected = retriever.search(text, 2, "dense")
         assert [hit["id"] for hit in hits] == [result.id for result in expected]
@@ -255,21 +256,21 @@ def test_an_option_that_an_export_does_not_take_is_refused(built, tmp_path):
 
 def test_a_milvus_that_does_not_answer_is_one_sentence(built, tmp_path):
     pytest.importorskip("pymilvus")
-    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 failed"):
+    with pytest.raises(LiebigError, match=r"Milvus at http://127\.0\.0\.1:1 does not answer"):
         export(built, "milvus", tmp_path / "x", uri="http://127.0.0.1:1")
     assert not (tmp_path / "x").exists()
 
 
 def test_a_collection_that_cannot_be_filled_is_taken_away_again(built, tmp_path, monkeypatch):
-    pymilvus = pytest.importorskip("pymilvus")
+    pytest.importorskip("pymilvus")
     pytest.importorskip("milvus_lite")
     monkeypatch.setitem(databases.MILVUS_BYTES, "text", 20)
     uri = str(tmp_path / "server.db")
     with pytest.raises(DataError, match="longer than the 20 bytes"):
         export(built, "milvus", tmp_path / "x", name="docs", uri=uri)
-    client = pymilvus.MilvusClient(uri)
+    client = milvus.connect(uri)
     assert not client.has_collection("docs")
-    client.close()
+    milvus.disconnect(client, uri)
 
 
 def test_wrong_names_are_refused(built, tmp_path):

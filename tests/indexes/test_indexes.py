@@ -1,5 +1,6 @@
 """One behaviour for every kind of index: exact, FAISS and Milvus find the same, and folders are safe."""
 
+import socket
 import time
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -351,6 +352,32 @@ def test_ids_to_delete_that_are_no_text_name_the_line(tmp_path):
 def test_an_embedded_milvus_refuses_types_it_has_not(tmp_path):
     with pytest.raises(RecipeError, match="no index type 'NOPE'"):
         milvus(index="NOPE")
+
+
+@needs_milvus
+def test_an_embedded_milvus_that_does_not_answer_is_started_again(monkeypatch):
+    from milvus_lite.server_manager import server_manager_instance as servers
+
+    start = servers.start_and_get_uri
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        nobody = f"http://127.0.0.1:{held.getsockname()[1]}"
+    given = iter([nobody])
+    monkeypatch.setattr(servers, "start_and_get_uri", lambda path: next(given, None) or start(path))
+    index = milvus()
+    index.add(names(4), vectors(4))
+    assert len(index) == 4
+    index.close()
+
+
+@needs_milvus
+def test_a_milvus_index_that_is_closed_leaves_no_server():
+    from milvus_lite.server_manager import server_manager_instance as servers
+
+    index = milvus()
+    path = str(index._home / "milvus.db")
+    assert path in servers._servers
+    index.close()
+    assert path not in servers._servers
 
 
 @needs_milvus

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from string import Template
@@ -19,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from liebig.base.errors import DataError, LiebigError, MissingDependency
+from liebig.base.errors import DataError, LiebigError
 from liebig.base.progress import counted, track
 from liebig.export import Row, Target
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import arrow_package
+from liebig.indexes.milvus import connect, disconnect
 
 # PostgreSQL with pgvector: the table as SQL, the rows as text for COPY. Inner product is `<#>`, which pgvector gives
 # negated; vectors of length 1 make it cosine. Values are escaped as COPY's text format requires (backslash, tab, line
@@ -172,7 +172,7 @@ def to_milvus(target: Target, path: Path, collection: str, uri: str | None) -> s
     """Fill a collection; one of this name is refused, not replaced."""
     with tempfile.TemporaryDirectory(prefix="liebig-milvus-") as home:
         embedded = Path(home) / EMBEDDED
-        with _client(uri or str(embedded), embedded=uri is None) as client:
+        with _client(uri or str(embedded)) as client:
             if client.has_collection(collection):
                 raise DataError(
                     f"Milvus has a collection {collection!r} already", fix="name another with --name"
@@ -187,23 +187,17 @@ def to_milvus(target: Target, path: Path, collection: str, uri: str | None) -> s
 
 
 @contextmanager
-def _client(uri: str, *, embedded: bool) -> Iterator[Any]:
+def _client(uri: str) -> Iterator[Any]:
     """A connection; what goes wrong with it is a sentence."""
-    if find_spec("pymilvus") is None:
-        raise MissingDependency("pymilvus", "milvus", "an export to Milvus")
-    if embedded and find_spec("milvus_lite") is None:
-        raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus collection")
-    from pymilvus import MilvusClient
+    client = connect(uri)
     from pymilvus.exceptions import MilvusException
 
     try:
-        client = MilvusClient(uri, timeout=30)
-        try:
-            yield client
-        finally:
-            client.close()
+        yield client
     except MilvusException as error:
         raise LiebigError(f"Milvus at {uri} failed: {error.message}", fix="check the address") from None
+    finally:
+        disconnect(client, uri)
 
 
 def _whole(client: Any, collection: str, target: Target) -> int:

@@ -84,8 +84,7 @@ class MilvusIndex(Index):
         self._home = scratch_folder("liebig-milvus-") if setting.uri is None else None
         if self._home is not None and files is not None:
             shutil.copytree(files, self._home / FILES)
-        self._client = _connect(setting.uri or str(self._home / FILES))  # type: ignore[operator]  # one of them is there
-        self._closing = weakref.finalize(self, _close, self._client, self._home)
+        self._connect()
 
     @classmethod
     def build(
@@ -131,6 +130,12 @@ class MilvusIndex(Index):
             )
         opened._load()
         return opened
+
+    def _connect(self) -> None:
+        uri = self.setting.uri if self._home is None else str(self._home / FILES)
+        assert uri is not None, "a collection without a home has an address"
+        self._client = connect(uri)
+        self._closing = weakref.finalize(self, _close, self._client, uri, self._home)
 
     def _load(self) -> None:
         """Load the collection; an embedded one makes its search structures anew where they are half-written."""
@@ -286,14 +291,13 @@ class MilvusIndex(Index):
     def save(self, folder: Path) -> None:
         self._client.flush(self.setting.collection)
         if self._home is not None:
-            self._client.close()
+            disconnect(self._client, str(self._home / FILES))
             shutil.rmtree(folder / FILES, ignore_errors=True)
             shutil.copytree(
                 self._home / FILES, folder / FILES, ignore=shutil.ignore_patterns("LOCK", DERIVED)
             )
             self._closing.detach()
-            self._client = _connect(str(self._home / FILES))
-            self._closing = weakref.finalize(self, _close, self._client, self._home)
+            self._connect()
             self._load()
         recall = asdict(self.recall) if self.recall is not None else None
         summary = {
@@ -317,20 +321,46 @@ class MilvusIndex(Index):
         self._closing()
 
 
-def _connect(uri: str) -> Any:
+def connect(uri: str) -> Any:
+    """A client of the server at an address, or of one inside this process for the path of a file.
+
+    A client asks once whether its server is there. An embedded one is a thread that waits for the processor like
+    others, so it gets more time, and another is started if it does not answer.
+    """
     try:
         from pymilvus import MilvusClient
         from pymilvus.exceptions import MilvusException
     except ImportError:
-        raise MissingDependency("pymilvus", "milvus", "an index in Milvus") from None
-    if "://" not in uri and find_spec("milvus_lite") is None:
-        raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus index")
-    try:
-        return MilvusClient(uri, timeout=10)
-    except MilvusException as error:
-        raise WorkspaceError(
-            f"Milvus at {uri} does not answer: {error.message}", fix="check the address"
-        ) from None
+        raise MissingDependency("pymilvus", "milvus", "a Milvus collection") from None
+    embedded = _is_embedded(uri)
+    if embedded and find_spec("milvus_lite") is None:
+        raise MissingDependency("milvus-lite", "milvus", "an embedded Milvus collection")
+    for _ in range(2 if embedded else 1):
+        try:
+            # A shared connection would stay when its server stops, and meet whatever gets the port next.
+            return MilvusClient(uri, timeout=60 if embedded else 10, dedicated=embedded)
+        except MilvusException as error:
+            failure = error.message
+            if embedded:
+                _stop(uri)
+    raise WorkspaceError(f"Milvus at {uri} does not answer: {failure}", fix="check the address")
+
+
+def disconnect(client: Any, uri: str) -> None:
+    """Close a connection, and stop the server if it is embedded, so that its file is at rest."""
+    client.close()
+    if _is_embedded(uri):
+        _stop(uri)
+
+
+def _is_embedded(uri: str) -> bool:
+    return "://" not in uri
+
+
+def _stop(uri: str) -> None:
+    from milvus_lite.server_manager import server_manager_instance
+
+    server_manager_instance.release_server(uri)
 
 
 @contextmanager
@@ -346,7 +376,7 @@ def _refusals() -> Iterator[None]:
         ) from None
 
 
-def _close(client: Any, home: Path | None) -> None:
-    client.close()
+def _close(client: Any, uri: str, home: Path | None) -> None:
+    disconnect(client, uri)
     if home is not None:
         shutil.rmtree(home, ignore_errors=True)
