@@ -133,7 +133,7 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
         file.write_text("".join(lines), encoding="utf-8")
         fields["questions"] = str(file)
     if given.teacher:
-        fields["teacher"] = given.teacher
+        fields |= {"teacher": given.teacher, "texts": given.texts}
     if given.model:
         fields["model"] = given.model
     began = time.time()
@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
     parser.add_argument("--teacher", default=None, help="a model's folder")
+    parser.add_argument("--texts", help="short texts that the student learns from too")
     parser.add_argument("--model", default=None, help="the start [default: the bundled encoder]")
     parser.add_argument("--minutes", type=float, help="of training on the corpus [default: as liebig build]")
     parser.add_argument("--name", default="plain", help="of this arm, for its files")

@@ -15,9 +15,10 @@ import random
 from pathlib import Path
 
 from corpus import rows
-from students import Pieces
 
 from liebig.base.records import Passage
+from liebig.bm25.analysis import Analyzer, language_name
+from liebig.builder.pseudo_queries import ShortTexts
 
 PARAGRAPHS = 2  # of an article
 WORDS = 40  # of a paragraph at least
@@ -45,9 +46,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300_000, help="pieces of each kind")
     parser.add_argument("--parts", type=int, default=6, help="of the six parts of Wikipedia")
     given = parser.parse_args()
-    pieces = Pieces(passages(given.data / "wiki", given.parts))
+    pieces = ShortTexts(passages(given.data / "wiki", given.parts), Analyzer(language_name("en")))
     texts = [row["text"] for row in rows(given.data / "nq" / "train.jsonl.xz")]
-    texts += [make() for _ in range(given.count) for make in (pieces.span, pieces.question)]
+    texts += [make() for _ in range(given.count) for make in (pieces.piece, pieces.question)]
     lines = dict.fromkeys(" ".join(text.split())[:LONGEST] for text in texts if any(map(str.isalnum, text)))
     with lzma.open(given.out, "wt", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ from torch.nn import functional as F
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder.lessons import RIDGE, ROUNDS, projection
-from liebig.builder.pseudo_queries import Frequencies, Material, Telling, pseudo_queries
+from liebig.builder.pseudo_queries import ShortTexts, pseudo_queries
 from liebig.collection.lookup import hash64
 from liebig.model.backbone import own_attention
 from liebig.model.encoder import Encoder, Normalize, through
@@ -50,15 +49,6 @@ CORPUS, BESIDE, BEFORE = (
     "before",
 )  # where general texts take part: nowhere, in every step, first
 PRESENT, SPANS, QUESTIONS = "present", "spans", "questions"
-OPENERS = (
-    "what is", "what are", "what was", "what were", "what does", "what did", "what do", "what kind of",
-    "what type of", "what causes", "what happens to", "what is the name of", "who", "who was", "who is",
-    "who did", "when did", "when was", "when is", "where is", "where was", "where did", "where are", "why did",
-    "why is", "why do", "how many", "how much", "how is", "how are", "how did", "how does", "how do", "how to",
-    "how long", "how often", "which", "in what year", "in which", "on what", "to what", "what can",
-    "what percentage of", "is", "are", "does", "do", "can", "did", "was", "has", "should", "is there",
-    "are there",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,55 +86,14 @@ def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
     for number in range(ROUNDS):
         made = pseudo_queries(passages, [], analyzer, hash64(f"0 {number}") if number else 0)
         present |= dict.fromkeys(question.text for question in made)
-    pieces = Pieces(passages, seed)
-    spans = dict.fromkeys(pieces.span() for _ in range(MORE))
+    pieces = ShortTexts(passages, analyzer, seed)
+    spans = dict.fromkeys(pieces.piece() for _ in range(MORE))
     drawn = {
         PRESENT: list(present)[:100_000],
         SPANS: [text for text in spans if text not in present],
         QUESTIONS: list(dict.fromkeys(pieces.question() for _ in range(MORE))),
     }
     return {kind: [text for text in texts if any(map(str.isalnum, text))] for kind, texts in drawn.items()}
-
-
-class Pieces:
-    """Draws short texts from passages."""
-
-    def __init__(self, passages: list[Passage], seed: int = 0) -> None:
-        analyzer = Analyzer(language_name("en"))
-        self._by, telling = random.Random(seed), Telling(Frequencies.of(passages), analyzer)
-        self._some = []
-        for material in (Material(passage, telling) for passage in passages):
-            rows = [row for row in map(str.split, material.parts) if len(row) >= 2]
-            if rows:
-                self._some.append((rows, material.salient, material.passage.title.strip()))
-
-    def span(self) -> str:
-        """A span of any length, some with a title; a title; or words that tell a passage from others."""
-        return self._piece(2, 24)
-
-    def question(self) -> str:
-        """The same behind a question's first words."""
-        by = self._by
-        opener = by.choice(OPENERS)
-        opener = opener if by.random() < 0.4 else opener.capitalize()
-        return f"{opener} {self._piece(1, 10)}" + ("?" if by.random() < 0.85 else "")
-
-    def _piece(self, low: int, high: int) -> str:
-        by = self._by
-        rows, salient, title = by.choice(self._some)
-        kind = by.random()
-        if kind < 0.12 and title:
-            return title
-        if kind < 0.3 and len(salient) >= 2:
-            words = by.sample(salient, min(len(salient), by.randint(1, 5)))
-            return " ".join(words + ([title] if title and by.random() < 0.3 else []))
-        row = by.choice(rows)
-        count = min(len(row), by.randint(low, high))
-        begin = by.randint(0, len(row) - count)
-        text = " ".join(row[begin : begin + count]).strip(" .,;:()\"'")
-        if title and by.random() < 0.2:
-            text = f"{title} {text}" if by.random() < 0.5 else f"{text} {title}"
-        return text
 
 
 class Texts:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from liebig.base import pipeline
-from liebig.base.errors import RecipeError
+from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.builder import check, judge as judging, lessons as taught_texts, training
 from liebig.builder.build import STAGES as OWN, BuildConfig, build
+from liebig.builder.pseudo_queries import OPENERS
 from liebig.builder.questions import Question
 from liebig.builder.update import update
 from liebig.collection import Collection
@@ -107,6 +108,54 @@ def test_nothing_that_is_held_out_is_taught(world):
     assert "who keeps barley at home" in texts
     assert any("Origin" in text for text in texts)
     assert not any("quince" in p.text or "Secret" in p.text for p in Collection(home / "lessons").passages())
+
+
+def test_a_third_of_the_texts_are_queries_pieces_and_pieces_as_questions_each(world, tmp_path):
+    home, run = world
+    log = [f"where to buy {topic}s" for topic in TOPICS for _ in range(30)]  # people ask the same again
+    (tmp_path / "log.txt").write_text("\n".join(log) + "\n\n")
+    where = {"collection": str(home / "collection"), "passages": str(home / "rest"), "most": 30}
+    own, more, other = (
+        [p.text for p in Collection(run(f"phrases-{name}", "phrases", **where, **fields)).passages()]
+        for name, fields in {
+            "own": {}, "more": {"texts": str(tmp_path / "log.txt")}, "german": {"language": "german"},
+        }.items()
+    )  # fmt: skip
+    openers = tuple(OPENERS["english"])
+    asked = [text for text in own if text.lower().startswith(openers) and "keeps" not in text.split()[:2]]
+    assert 20 < len(own) <= 30, "a text that is drawn twice counts once"
+    assert 5 <= len(asked) <= 12
+    assert more[: len(own)] == own
+    assert sorted(more[len(own) :]) == sorted(f"where to buy {topic}s" for topic in TOPICS)
+    assert not any(text.endswith("?") for text in other), "only English has first words"
+
+
+def test_texts_without_a_teacher_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("Barley grows in the north.\n")
+    config = BuildConfig(sources=(str(tmp_path / "a.txt"),), texts=str(tmp_path / "a.txt"))
+    with pytest.raises(RecipeError, match="texts are there for a teacher's student to learn from"):
+        build(STAGES, config, tmp_path / "out", print)
+
+
+def test_a_file_without_texts_is_refused_before_the_work_begins(world, tmp_path):
+    home, _ = world
+    (tmp_path / "a.txt").write_text("Barley grows in the north.\n")
+    (tmp_path / "log.txt").write_text("\n \n")
+    config = BuildConfig(
+        sources=(str(tmp_path / "a.txt"),), texts=str(tmp_path / "log.txt"), teacher=str(home / "master")
+    )
+    with pytest.raises(DataError, match="there are no texts in it"):
+        build(STAGES, config, tmp_path / "out", print)
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_texts_that_are_drawn_do_not_depend_on_order_and_repetition():
+    texts = [f"question {number}" for number in range(200)]
+    drawn = taught_texts._drawn(texts, 20, 3)
+    assert len(drawn) == 20
+    assert taught_texts._drawn(texts[::-1] * 3, 20, 3) == drawn
+    assert taught_texts._drawn(texts, 20, 4) != drawn
+    assert set(taught_texts._drawn(texts[:5], 20, 3)) == set(texts[:5])
 
 
 def test_passages_have_their_vectors_of_the_index_and_phrases_those_of_questions(world):

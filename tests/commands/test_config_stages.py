@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -60,15 +61,23 @@ def plain(annotation: Any, marks: tuple[Any, ...]) -> st.SearchStrategy[Any]:
     return table[annotation]
 
 
+@cache
+def fields(model: type[Config]) -> dict[str, st.SearchStrategy[Any]]:
+    """What the fields of a model can hold; hypothesis looks through a strategy once, and through a new one again."""
+    known = {
+        name: values(field.annotation, tuple(field.metadata)) for name, field in model.model_fields.items()
+    }
+    # Names of formats come from a table that packages extend, which a type cannot say.
+    return known | ({"to": st.sampled_from(["beir", "documents"])} if "to" in known else {})
+
+
 @st.composite
 def configs(draw: Any, model: type[Config]) -> Any:
     """A recipe with some of its fields given; what the model itself refuses is left at its default."""
     given_values: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        if field.is_required() or draw(st.booleans()):
-            # Names of formats come from a table that packages extend, which a type cannot say.
-            known = {"to": st.sampled_from(["beir", "documents"])} if name == "to" else {}
-            given_values[name] = draw(known.get(name, values(field.annotation, tuple(field.metadata))))
+    for name, strategy in fields(model).items():
+        if model.model_fields[name].is_required() or draw(st.booleans()):
+            given_values[name] = draw(strategy)
     try:
         return model(**given_values)
     except ValidationError as error:

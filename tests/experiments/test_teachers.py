@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from liebig.base.records import Passage
+from liebig.builder.pseudo_queries import OPENERS
 from liebig.builder.questions import OWN, Question
 
 SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
@@ -85,6 +86,6 @@ def test_texts_of_a_student_are_of_three_kinds(monkeypatch):
     texts = students.short_texts(passages)
     assert set(texts) == set(students.ALL)
     assert not set(texts[students.SPANS]) & set(texts[students.PRESENT])
-    openers = tuple(students.OPENERS)
+    openers = tuple(OPENERS["english"])
     assert all(text.lower().startswith(openers) for text in texts[students.QUESTIONS])
     assert texts == students.short_texts(passages)

@@ -33,7 +33,7 @@ from pydantic import Field
 from liebig import encoders
 from liebig.base import workspace
 from liebig.base.config import Config, InputPath
-from liebig.base.errors import RecipeError, WorkspaceError
+from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
@@ -180,8 +180,14 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     start = config.start
     if config.teacher is not None and config.limit <= 0:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
+    if config.texts is not None and config.teacher is None:
+        raise RecipeError(
+            "texts are there for a teacher's student to learn from", fix="give --teacher, or no --texts"
+        )
     if config.questions is not None:  # what is wrong with files and names is said before the work begins
         user_questions.read_file(Path(config.questions))
+    if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
+        raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
     for name in (config.teacher, config.reranker):
         if name is not None:
             model_folder(name)

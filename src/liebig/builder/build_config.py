@@ -35,6 +35,12 @@ class BuildConfig(Config):
         default=None,
         description="A larger encoder whose vectors and rankings the encoder learns on the corpus; named like --model.",
     )
+    texts: str | None = Field(
+        default=None,
+        description=(
+            "Short texts that a teacher's student learns from too, such as a log of queries; in a form of --questions."
+        ),
+    )
     minutes: float | None = Field(
         default=None,
         ge=0,

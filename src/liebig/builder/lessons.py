@@ -12,13 +12,18 @@
 The projection is the least-squares fit of the teacher's vectors, so the student starts in the teacher's space and
 training only has to bend it: start and end differ little, and a mean of their weights is a model too, projection
 included. Passages are taught with the vectors they have in the teacher's index, phrases with those the teacher gives
-to questions; the student itself has no prompts. Cost: the teacher once on every passage and on PHRASES short texts.
+to questions; the student itself has no prompts. About a third each of the phrases are queries cut from the corpus,
+pieces of it of any length, and pieces behind a question's first words, because what people ask looks like neither of
+the first two. A user's `--texts` (a query log, questions of any kind) are added to them. Cost: the teacher once on
+every passage, on PHRASES short texts, and on as many of the user's.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +37,9 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
+from liebig.builder import user_questions
 from liebig.builder.cutting import GENERATED, SECTIONS
-from liebig.builder.pseudo_queries import Section, pseudo_queries
+from liebig.builder.pseudo_queries import Section, ShortTexts, pseudo_queries
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -43,7 +49,8 @@ from liebig.model.folder import text_reader
 from liebig.search.embed import Embedder
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
-PHRASES, PHRASES_CUDA = 50_000, 100_000  # short texts at most, and where a GPU encodes them
+PHRASES, PHRASES_CUDA = 50_000, 300_000  # short texts at most, and where a GPU encodes them
+EACH, EACH_CUDA = 8, 64  # pieces of a kind that are drawn for each passage at most
 ROUNDS = 4  # times that texts of every kind are cut from each passage, where there is room for them
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to
@@ -60,29 +67,56 @@ class PhrasesConfig(Config):
     )
     passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
     language: str = Field("en", description="Language of the texts.")
-    most: int = Field(PHRASES, ge=1, description="Maximum number of texts.")
+    texts: InputPath | None = Field(
+        None, description="Short texts to add, in a form of liebig build --questions."
+    )
+    most: int = Field(
+        PHRASES, ge=1, description="Maximum number of texts that are cut, and of those that are added."
+    )
+    each: int = Field(EACH, ge=0, description="Maximum number of pieces of a kind for each passage.")
     seed: int = Field(0, ge=0, description="Draws them.")
 
 
 def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
-    """Write sentences, clauses, spans, keywords, titles and headings, and queries generated before, as passages."""
+    """Write, as passages, cut and generated queries, pieces of passages, pieces as questions, and a user's texts."""
     known = list(Collection(config.passages).passages())
     analyzer = Analyzer(language_name(config.language))
-    texts: dict[str, None] = {}
+    queries: dict[str, None] = {}
     for number in range(ROUNDS):
-        if len(texts) < config.most:
+        if len(queries) < config.most:
             seed = hash64(f"{config.seed} {number}") if number else config.seed
             made = pseudo_queries(known, read_sections(config.collection), analyzer, seed)
-            texts |= dict.fromkeys(question.text for question in made)
-    texts |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
+            queries |= dict.fromkeys(question.text for question in made)
+    queries |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
+    some = heapq.nsmallest(config.most, known, key=lambda passage: hash64(f"{config.seed} {passage.id}"))
+    kinds = ShortTexts(some, analyzer, config.seed).kinds()
+    share = math.ceil(config.most / (1 + len(kinds)))
+    texts = _drawn(queries, share, config.seed)
+    for kind in kinds:
+        texts |= dict.fromkeys(kind() for _ in range(min(share, config.each * len(some))))
     if not texts:  # passages of a word or two: they are as short as questions
         texts = dict.fromkeys(passage.text or passage.title for passage in known)
-    kept = sorted(texts, key=lambda text: hash64(f"{config.seed} {text}"))[: config.most]
+    if config.texts is not None:
+        texts |= _drawn(user_questions.read_texts(config.texts), config.most, config.seed)
     with CollectionWriter(folder.path) as writer:
-        for number, text in enumerate(filter(_says_something, kept)):
+        for number, text in enumerate(filter(_says_something, texts)):
             writer.add(Item(Passage(str(number), text, "", ""), Where(str(config.collection))))
     if not writer.counts["passages"]:
         raise DataError("there are no words in it", file=config.passages, fix="look at it with liebig init")
+
+
+def _drawn(texts: Iterable[str], most: int, seed: int) -> dict[str, None]:
+    """So many different texts at most, whatever their order and however often each comes; a log may be long."""
+    kept: dict[int, str] = {}
+    limit = 2**64
+    for text in texts:
+        place = hash64(f"{seed} {text}")
+        if place < limit:
+            kept[place] = text
+        if len(kept) > 2 * most:
+            kept = {place: kept[place] for place in heapq.nsmallest(most, kept)}
+            limit = max(kept)
+    return dict.fromkeys(kept[place] for place in heapq.nsmallest(most, kept))
 
 
 def read_sections(collection: Path) -> Iterator[Section]:

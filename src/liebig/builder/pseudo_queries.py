@@ -12,6 +12,9 @@
 
 One kind alone teaches the encoder that kind: diverse ones keep it general. Everything drawn depends on the seed and the
 passage's id alone. Cost: one pass for the frequencies of words, one for the queries; memory: a count per word.
+
+`ShortTexts` draws as many texts as one wants, whatever they are about: pieces of any length, and in English the same
+behind a question's first words.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,6 +47,18 @@ FORMS = (
     "what is the {heading} of {title}?",
     "{title}: {heading}",
 )
+PIECE, ASKED = (2, 24), (1, 10)  # words of a piece, and of one behind a question's first words
+OPENERS = {
+    "english": (
+        "what is", "what are", "what was", "what were", "what does", "what did", "what do", "what kind of",
+        "what type of", "what causes", "what happens to", "what is the name of", "who", "who was", "who is",
+        "who did", "when did", "when was", "when is", "where is", "where was", "where did", "where are", "why did",
+        "why is", "why do", "how many", "how much", "how is", "how are", "how did", "how does", "how do", "how to",
+        "how long", "how often", "which", "in what year", "in which", "on what", "to what", "what can",
+        "what percentage of", "is", "are", "does", "do", "can", "did", "was", "has", "should", "is there",
+        "are there",
+    )
+}  # fmt: skip
 CLAUSE = re.compile(r"\s*[,;:–—]\s+")
 LETTERS = re.compile(r"[^\W\d_]{3,}")
 
@@ -182,6 +197,53 @@ def span(material: Material, seed: int = 0) -> str:
     count = min(by.randint(*SPAN), len(part))
     begin = by.randint(0, len(part) - count)
     return " ".join(part[begin : begin + count])
+
+
+class ShortTexts:
+    """Short texts without end, drawn from passages; memory: the words of all of them."""
+
+    def __init__(self, passages: Sequence[Passage], analyzer: Analyzer, seed: int = 0) -> None:
+        self._by, telling = random.Random(seed), Telling(Frequencies.of(passages), analyzer)
+        self._openers = OPENERS.get(analyzer.language, ())
+        self._some = []
+        for material in (Material(passage, telling) for passage in passages):
+            rows = [row for row in map(str.split, material.parts) if len(row) >= PIECE[0]]
+            if rows:
+                self._some.append((rows, material.salient, material.passage.title.strip()))
+
+    def kinds(self) -> list[Callable[[], str]]:
+        """What draws a text of each kind that there is; nothing where no passage has two words."""
+        if not self._some:
+            return []
+        return [self.piece, self.question] if self._openers else [self.piece]
+
+    def piece(self) -> str:
+        """Words in a row, some with a title; a title; or words that tell a passage from others."""
+        return self._piece(*PIECE)
+
+    def question(self) -> str:
+        """A shorter one behind a question's first words."""
+        by = self._by
+        opener = by.choice(self._openers)
+        opener = opener if by.random() < 0.4 else opener.capitalize()
+        return f"{opener} {self._piece(*ASKED)}" + ("?" if by.random() < 0.85 else "")
+
+    def _piece(self, low: int, high: int) -> str:
+        by = self._by
+        rows, salient, title = by.choice(self._some)
+        kind = by.random()
+        if kind < 0.12 and title:
+            return title
+        if kind < 0.3 and len(salient) >= 2:
+            some = by.sample(salient, min(len(salient), by.randint(1, 5)))
+            return " ".join(some + ([title] if title and by.random() < 0.3 else []))
+        row = by.choice(rows)
+        count = min(len(row), by.randint(low, high))
+        begin = by.randint(0, len(row) - count)
+        text = " ".join(row[begin : begin + count]).strip(" .,;:()\"'")
+        if title and by.random() < 0.2:
+            text = f"{title} {text}" if by.random() < 0.5 else f"{text} {title}"
+        return text
 
 
 def titles(passages: Iterable[Passage]) -> Iterator[Question]:

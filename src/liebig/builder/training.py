@@ -324,8 +324,9 @@ def learn_from_teacher(
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     cut: dict[str, Any] = {"collection": str(collection), "passages": str(rest)}
     traits = Start.of(start)
-    most = lessons.PHRASES_CUDA if traits.cuda else lessons.PHRASES
-    cut |= {"language": config.language, "seed": config.seed, "most": most}
+    cut |= {"language": config.language, "seed": config.seed, "texts": config.texts}
+    if traits.cuda:
+        cut |= {"most": lessons.PHRASES_CUDA, "each": lessons.EACH_CUDA}
     phrases = builder.work("phrases", cut)
     spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
     texts = builder.work("lessons", {

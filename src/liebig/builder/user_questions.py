@@ -91,6 +91,11 @@ def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
 Entry = tuple[str, Where, dict[str, int | None]]
 
 
+def read_texts(path: Path) -> Iterator[str]:
+    """The questions alone, one after the other, as often as each is there; empty ones are skipped."""
+    return (text for text in (" ".join(entry[0].split()) for entry in _read(path)) if text)
+
+
 def _read(path: Path) -> Iterator[Entry]:
     source = source_of(path)
     if source.is_folder or source.parent == "qrels":
