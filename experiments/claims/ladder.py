@@ -1,10 +1,11 @@
 """What the ladder compares, and which runs it takes: rows, the settings that dev chose for each, and open jobs.
 
 A row is an arm at a rung on a set, with a number of labels and a method. Pooling and rate are chosen on dev with
-the first seed of the first pre-training: four trials for every arm and set, with `random` and a thousand labels (or
-all, where there are fewer), whatever the row; the trial that was chosen is also that row's first seed. Other
-pre-trainings take the same settings, and so do arms that are another arm with one thing changed (`Arm.tuned_as`). What
-is there is not done again, so which jobs are ready follows from the results on disk.
+the first seed of one pre-training (`Arm.tuned_in`) at the ladder's rung: four trials for every arm and set, with
+`random` and a thousand labels (or all, where there are fewer), whatever the row; the trial that was chosen is also
+that row's first seed. Other rungs and pre-trainings take the same settings, and so do arms that are another arm with
+one thing changed (`Arm.tuned_as`). What is there is not done again, so which jobs are ready follows from the results
+on disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pretrained import ARMS, START, chain
+from pretrained import ARMS, START, chain, has
 from tuned import TEXTS, Job
 
 POOLINGS, RATES = ("cls", "mean"), (1e-4, 3e-4)
@@ -59,7 +60,7 @@ class Check:
     sign: str  # what is expected: > better, >= not worse, = equal, the last two up to a margin
     test: str
     measure: str
-    line: str = ""  # of the ladder: checks of one line and measure speak together
+    line: str = ""  # of the ladder, and its rung: checks of one line and measure speak together
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -85,7 +86,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The claims, and how often each row is run."""
+    """The claims, how often each row is run, and the rung of rows that name none, where settings are tried."""
 
     claims: tuple[Claim, ...]
     seeds: int
@@ -117,14 +118,16 @@ def read(
         checks = tuple(
             dict.fromkeys(
                 check
+                for level in one.get("rungs", [at])
                 for text in one["checks"]
                 for seed in one.get("pretrainings", [1])
-                for check in parse(one["number"], text, at, sizes, seed)
+                for check in parse(one["number"], text, level, sizes, seed)
+                if not [row for row in check.rows if not has(row.arm, row.rung)]
             )
         )
         margin, enough = one.get("margin", tree["margin"]), one.get("one_is_enough", False)
         claims.append(Claim(one["number"], one["says"], one["paper"], margin, checks, enough))
-    return Ladder(tuple(claims), seeds or tree["seeds"], at, sizes)
+    return Ladder(tuple(claims), seeds or tree["seeds"], tree["rung"], sizes)
 
 
 def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining: int = 1) -> Iterator[Check]:
@@ -141,7 +144,7 @@ def parse(claim: str, text: str, rung: str, all: Mapping[str, int], pretraining:
         def side(words: str, name: str = name, number: int = number) -> tuple[Row, ...]:
             return tuple(row(word.strip(), name, number, rung, pretraining) for word in words.split(" - "))
 
-        yield Check(claim, side(one), side(other), sign, test or name, measure, text)
+        yield Check(claim, side(one), side(other), sign, test or name, measure, f"{text} at {rung}")
 
 
 def row(word: str, name: str, labels: int, rung: str, pretraining: int = 1) -> Row:
@@ -172,7 +175,9 @@ class Runs:
         labels = min(CHOICE, self.ladder.all[row.set])
         rates = TEXT_RATES if row.set in TEXTS else RATES
         arm = ARMS[row.arm].tuned_as if row.arm in ARMS else None
-        model = replace(row, arm=arm or row.arm, pretraining=1).model
+        name = arm or row.arm
+        pretraining = ARMS[name].tuned_in if name in ARMS else 1
+        model = replace(row, arm=name, rung=self.ladder.rung, pretraining=pretraining).model
         return [Job(model, row.set, labels, "random", pooling, lr, 1) for pooling in POOLINGS for lr in rates]
 
     def chosen(self, row: Row) -> tuple[str, float] | None:

@@ -45,6 +45,7 @@ class Arm:
     tuned_as: str | None = (
         None  # the arm whose pooling and rate are taken, where that was chosen once for both
     )
+    tuned_in: int = 1  # the pre-training whose models its settings are tried with
 
 
 def crops(**changes: Any) -> Arm:
@@ -72,8 +73,8 @@ ARMS: Mapping[str, Arm] = {
     "mlm": Arm({"kind": "mlm", "mask_rate": 0.2}),
     "condenser": condenser(),
     "cocondenser": Arm({"kind": "cocondenser"}, SPANS, 1024, CONTRAST, after="condenser"),
-    "cotmae": Arm({"kind": "cotmae"}, {"kind": "spans", "choice": "mixed"}, 512),
-    "bow": Arm({"kind": "bow"}),
+    "cotmae": Arm({"kind": "cotmae"}, {"kind": "spans", "choice": "mixed"}, 512, tuned_in=3),
+    "bow": Arm({"kind": "bow"}, tuned_in=3),
     "crops": crops(),
     "cloze": Arm(SIMCLR, {"kind": "cloze", "keep": 0.1}, 2048, CONTRAST),
     "contrast": Arm({"kind": "cocondenser", "mlm": False}, SPANS, 1024, CONTRAST, after="condenser"),
@@ -126,12 +127,17 @@ def before(name: str, rungs: Mapping[str, float] = RUNGS) -> str:
     if rung not in order:
         raise SystemExit(f"{name!r}: the rungs are {', '.join(order)}")
     after, place = ARMS[arm].after, order.index(rung)
-    if after != START and place == 0:
+    if not has(arm, rung, rungs):
         raise SystemExit(f"{name!r}: {arm} begins after {after}'s {order[0]}; its first rung is {order[1]}")
     if place == 0:
         return START
     own = place > 1 or after == START
     return f"{arm if own else after}@{order[place - 1]}-{seed}"
+
+
+def has(arm: str, rung: str, rungs: Mapping[str, float] = RUNGS) -> bool:
+    """Whether an arm has a rung: one that begins after another arm's first has none there."""
+    return arm not in ARMS or ARMS[arm].after == START or rung != next(iter(rungs))
 
 
 def chain(name: str, rungs: Mapping[str, float] = RUNGS) -> list[str]:

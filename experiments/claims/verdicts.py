@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ladder import BM25, Check, Claim, Ladder, Row, Runs, described
 from numpy.typing import NDArray
-from pretrained import ARMS
+from pretrained import ARMS, RUNGS
 from tuned import Job, gold, measures
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -266,25 +267,44 @@ def level_rows(runs: Measured) -> Iterator[tuple[Job, str, int, list[float]]]:
             yield job, test, values.shape[1], values.mean(axis=(0, 1)).tolist()
 
 
-def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -> list[Series]:
-    """Lines of the two figures: the measure over tokens (all labels), or over labels (the ladder's rung)."""
-    points: dict[str, dict[float, list[float]]] = {}
-    for job, name, _, means in level_rows(runs):
-        row = described(job)
-        if name != test or row.method != "random" or row.pretraining > 1 or row.arm not in ARMS:
-            continue
-        if job not in runs.runs.jobs(row):
-            continue
-        if over == "tokens" and row.labels == ladder.all[row.set]:
-            x = {"30M": 0.03, "100M": 0.1, "300M": 0.3, "1G": 1.0}.get(row.rung, 0.0)
-        elif over == "labels" and row.rung == ladder.rung:
-            x = float(max(row.labels, 10))  # none is drawn at ten, on an axis of logarithms
-        else:
-            continue
-        value = means[measures(row.set, row.method).index(measure)]
-        points.setdefault(row.arm, {}).setdefault(x, []).append(value)
+@dataclass(frozen=True)
+class Curve:
+    """A figure: rows of some claims with the same number of labels over tokens, or of the same rung over labels."""
+
+    name: str
+    axis: str
+    claims: tuple[str, ...]
+    labels: int | None = None
+    rung: str | None = None
+
+    def place(self, row: Row) -> float | None:
+        """Where a row is drawn, if it is."""
+        if row.method != "random" or row.arm not in ARMS:
+            return None
+        if self.rung is None:
+            return RUNGS[row.rung] / 1e9 if row.labels == self.labels else None
+        # None is drawn at ten, on an axis of logarithms.
+        return float(max(row.labels, 10)) if row.rung == self.rung else None
+
+
+CURVES = (
+    Curve("tokens-untuned", "G tokens after the start, no labels", ("tokens",), labels=0),
+    Curve("tokens", "G tokens after the start, 1,000 labels", ("tokens",), labels=1000),
+    Curve("labels", "labels (none at 10), 300 M tokens", ("tokens", "labels"), rung="300M"),
+    Curve("labels-100M", "labels (none at 10), 100 M tokens", ("1", "2", "2b", "8", "17"), rung="100M"),
+)
+
+
+def series(ladder: Ladder, runs: Measured, test: str, measure: str, curve: Curve) -> list[Series]:
+    """A line for every arm, of means over seeds."""
+    rows = ladder.rows([claim.number for claim in ladder.claims if claim.number in curve.claims])
+    points: dict[str, dict[float, float]] = {}
+    for row in rows:
+        values, x = runs.of(row, test, measure), curve.place(row)
+        if values is not None and x is not None:
+            points.setdefault(row.arm, {})[x] = float(values.mean())
     return [
-        Series(arm, sorted(at), [float(np.mean(at[x])) for x in sorted(at)])
+        Series(arm, sorted(at), [at[x] for x in sorted(at)])
         for arm, at in sorted(points.items(), key=lambda item: list(ARMS).index(item[0]))
     ]
 
@@ -292,15 +312,13 @@ def series(ladder: Ladder, runs: Measured, test: str, measure: str, over: str) -
 def figures(
     ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Statement]], out: Path
 ) -> dict[str, str]:
-    """Figures by name: the two of the long comparison for each test, and the differences of every claim."""
+    """Figures by name: those of the long comparison for each test, and the differences of every claim."""
     made = {}
-    for test in ("squad", "medquad", "nq"):
-        for over, axis in (("tokens", "G tokens after the start"), ("labels", "labels (none at 10)")):
-            drawn = series(ladder, runs, test, "RR@10", over)
-            if any(np.size(one.x) > 1 for one in drawn):  # one point is no curve
-                made[f"{over}-{test}"] = lines(
-                    f"{over}-{test}", drawn, Axes(axis, f"RR@10, {test}", log_x=True)
-                )
+    for test, curve in product(("squad", "medquad", "nq"), CURVES):
+        drawn = series(ladder, runs, test, "RR@10", curve)
+        if any(np.size(one.x) > 1 for one in drawn):  # one point is no curve
+            name = f"{curve.name}-{test}"
+            made[name] = lines(name, drawn, Axes(curve.axis, f"RR@10, {test}", log_x=True))
     for claim in ladder.claims:
         rows = [
             (f"{line.check.one[0]} {line.check.test} {line.check.one[0].labels} {line.check.measure}",

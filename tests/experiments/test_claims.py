@@ -208,6 +208,43 @@ def test_another_pretraining_and_a_changed_arm_take_the_settings_that_were_chose
     assert {check.line for check in found.claim("1").checks} == {found.claim("1").checks[0].line}
 
 
+def test_a_claim_over_rungs_has_a_statement_at_each_and_draws_a_curve(tmp_path):
+    import ladder
+    import verdicts
+
+    path = little(tmp_path, "crops > mlm | medquad | 0 | RR@10", "cocondenser > mlm | medquad | 1000 | RR@10")
+    path.write_text(
+        path.read_text().replace('number = "1"', 'number = "tokens"')
+        + 'rungs = ["30M", "300M"]\npretrainings = [3]\n'
+    )
+    found = ladder.read(path)
+    runs = ladder.Runs(tmp_path, found)
+    assert [str(check.one[0]) for check in found.claim("tokens").checks] == [
+        "crops@30M-3", "crops@300M-3", "cocondenser@300M-3",
+    ], "coCondenser begins after Condenser's 30 M"  # fmt: skip
+    rows = found.rows(["tokens"])
+    for row in rows:
+        assert {job.model for job in runs.trials(row)} == {f"{row.arm}@30M-1"}, "tried at the ladder's rung"
+        for job in runs.trials(row):
+            result(runs, job, np.zeros((5, 3)), 0.5)
+        for job in runs.jobs(row):
+            result(runs, job, np.full((5, 3), 0.3 if row.rung == "30M" else 0.4), 0.5)
+    told = verdicts.all_statements(found, verdicts.Measured(runs, tmp_path))["tokens"]
+    assert len(told) == 3
+    untuned, tuned, over_labels, _ = verdicts.CURVES
+    measured = verdicts.Measured(runs, tmp_path)
+    curves = verdicts.series(found, measured, "medquad", "RR@10", untuned)
+    assert [(one.name, list(one.x)) for one in curves] == [("mlm", [0.03, 0.3]), ("crops", [0.03, 0.3])]
+    assert curves[0].y == pytest.approx([0.3, 0.4])
+    assert [one.name for one in verdicts.series(found, measured, "medquad", "RR@10", tuned)] == [
+        "mlm", "cocondenser",
+    ]  # fmt: skip
+    curves = verdicts.series(found, measured, "medquad", "RR@10", over_labels)
+    assert {one.name: list(one.x) for one in curves} == {
+        "mlm": [10, 1000], "crops": [10], "cocondenser": [1000],
+    }, "none is drawn at ten"  # fmt: skip
+
+
 def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
     import ladder
 
