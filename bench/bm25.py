@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,17 @@ def load(folder: Path) -> tuple[list[Passage], dict[str, str], dict[str, dict[st
         judged.setdefault(query, {})[passage] = int(grade)
     texts = {row["_id"]: row["text"] for row in lines(folder / "queries.jsonl.xz")}
     return passages, {query: texts[query] for query in judged}, judged
+
+
+def part(
+    folder: Path, passages: int | None, queries: int | None
+) -> tuple[list[Passage], dict[str, str], dict[str, dict[str, int]]]:
+    """The first queries of a set, the passages judged for them, and others up to the number."""
+    every, texts, judged = load(folder)
+    kept = dict(islice(texts.items(), queries))
+    needed = {passage for query in kept for passage in judged[query]}
+    ordered = sorted(every, key=lambda passage: passage.id not in needed)  # those that are judged first
+    return ordered[:passages], kept, {query: judged[query] for query in kept}
 
 
 def ndcg(numbers: Any, scores: Any, passages: list[Passage], queries: dict[str, str], judged: Any) -> float:

@@ -1,7 +1,7 @@
 """Encoding from raw text against sentence-transformers and its CPU back ends, in one run.
 
     python bench/encode.py --data DATA [--model FOLDER]            CPU: fp32 with the same vectors, and int8
-    python bench/encode.py --data DATA [--model FOLDER] --quality  and nDCG@10 on SciFact, fp32 against int8
+    python bench/encode.py --data DATA --quality scifact squad     and nDCG@10 on parts of sets, fp32 against int8
     python bench/encode.py --data DATA --gpu --model FOLDER        BERT-base of random weights, and the given model
 
 The peer runs at its best dtype and batch size of those tried. On a CPU these are torch, ONNX Runtime and OpenVINO (both
@@ -39,6 +39,7 @@ from liebig.model.torch_model import TorchModel
 from liebig.search.embed import (
     TOKENS_CPU,
     TOKENS_CUDA,
+    TOKENS_INT8,
     TOKENS_ONNX,
     Item,
     Plan,
@@ -48,6 +49,7 @@ from liebig.search.embed import (
 )
 
 WINDOW = 8192
+PART = 2000  # passages of a set, ten for each question
 
 
 def main() -> None:
@@ -61,7 +63,7 @@ def main() -> None:
         "--data", type=Path, required=True, help="folder with wiki/articles-*.jsonl.xz, scifact/"
     )
     parser.add_argument("--texts", type=int, help="how many passages; 500 on a CPU, 200,000 on a GPU")
-    parser.add_argument("--quality", action="store_true")
+    parser.add_argument("--quality", nargs="+", default=[], metavar="SET", help="nDCG@10 of BEIR folders too")
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     if args.gpu:
@@ -137,7 +139,7 @@ def cpu(args: argparse.Namespace) -> None:
         }
         if byte_products():
             int8 = TorchModel(encoder, precision="int8")
-            runs["ours int8"] = lambda t: ours(t, int8, encoder, workers, TOKENS_CPU)
+            runs["ours int8"] = lambda t: ours(t, int8, encoder, workers, TOKENS_INT8)
         mine = list(runs)
         for size in (8, 16, 32):
             runs[f"sentence-transformers, batches of {size}"] = partial(theirs.encode, batch_size=size)
@@ -172,7 +174,7 @@ def cpu(args: argparse.Namespace) -> None:
                 f"cosine of vectors with those of fp32: {name} {np.mean(cosines):.5f}, lowest {min(cosines):.5f}"
             )
         if args.quality:
-            quality(args.data, {name: runs[name] for name in mine})
+            quality(args.data, args.quality, {name: runs[name] for name in mine})
     print(f"ratio: {busy[peer] / min(busy[name] for name in mine):.2f}")
 
 
@@ -221,16 +223,18 @@ def interleaved(
     return busy, found
 
 
-def quality(data: Path, runs: dict[str, Callable[[list[str]], np.ndarray]]) -> None:
-    """nDCG@10 on SciFact."""
-    from bm25 import load, ndcg
+def quality(data: Path, names: list[str], runs: dict[str, Callable[[list[str]], np.ndarray]]) -> None:
+    """nDCG@10 of parts of some sets, with passages by each way and questions in fp32, as `liebig encode` has them."""
+    from bm25 import ndcg, part
     from liebig.vectors.topk import topk
 
-    collection, queries, judged = load(data / "scifact")
-    for name, run in runs.items():
-        vectors = run([f"{p.title} {p.text}" for p in collection])
-        scores, numbers = topk(run(list(queries.values())), vectors, 100)
-        print(f"SciFact nDCG@10, {name}: {ndcg(numbers, scores, collection, queries, judged):.4f}")
+    for set_ in names:
+        passages, queries, judged = part(data / set_, PART, PART // 10)
+        asked = runs["ours fp32"](list(queries.values()))
+        print(f"{set_}: {len(passages):,} passages, {len(queries):,} questions, nDCG@10")
+        for name, run in runs.items():
+            scores, numbers = topk(asked, run([f"{p.title} {p.text}".strip() for p in passages]), 100)
+            print(f"  {name}: {ndcg(numbers, scores, passages, queries, judged):.4f}")
 
 
 def bert_base(folder: Path, vocabulary: Path) -> Path:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import torch
 
-from bm25 import cut, load
+from bm25 import cut, part
 from liebig.base.hub import model_folder
 from liebig.base.pipeline import Stage, run_stage
 from liebig.commands.evaluate import EvaluateConfig, run
@@ -87,14 +87,11 @@ def in_turns(
 
 def write(folder: Path, args: argparse.Namespace) -> tuple[int, int]:
     """A BEIR folder of some queries, the passages judged for them, and others up to the number."""
-    passages, queries, judged = load(args.data / args.set)
-    kept = list(islice(queries, args.queries))
-    needed = {passage for query in kept for passage in judged[query]}
-    ordered = sorted(passages, key=lambda passage: passage.id not in needed)  # those that are judged first
-    texts = [*ordered[: args.passages], *islice(cut(args.data / "wiki"), args.wiki)]
+    passages, kept, judged = part(args.data / args.set, args.passages, args.queries)
+    texts = [*passages, *islice(cut(args.data / "wiki"), args.wiki)]
     (folder / "qrels").mkdir(parents=True)
     jsonl(folder / "corpus.jsonl", ({"_id": p.id, "title": p.title, "text": p.text} for p in texts))
-    jsonl(folder / "queries.jsonl", ({"_id": query, "text": queries[query]} for query in kept))
+    jsonl(folder / "queries.jsonl", ({"_id": query, "text": text} for query, text in kept.items()))
     rows = [f"{query}\t{p}\t{grade}\n" for query in kept for p, grade in judged[query].items()]
     (folder / "qrels" / "test.tsv").write_text("".join(["query-id\tcorpus-id\tscore\n", *rows]))
     return len(texts), len(kept)
