@@ -58,11 +58,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order[item.path])
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays, so that no collection of garbage looks through its million objects; others are rarer."""
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
     gc.enable()
+    if processes := sys.modules.get("tests.worlds.processes"):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        capture.resume_global_capture()  # what processes say is not for the terminal
+        processes.start_server()
+        capture.suspend_global_capture()
 
 
 @pytest.fixture(scope="session", autouse=True)

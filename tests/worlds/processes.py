@@ -1,7 +1,8 @@
 """Several gloo processes in a test: forked from one clean server that has already imported what they need.
 
 A process costs a fork, not the ten seconds of importing torch and transformers. Its environment is that of torchrun, so
-commands that join the other processes by themselves work too.
+commands that join the other processes by themselves work too. The server itself is a fork of the process that runs the
+tests, made when all of them are imported and none has run.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import select
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 PATIENCE = 240  # seconds; a busy machine is slow, and nothing waits this long unless something hangs
+PRELOADED = ["tests.worlds.preloaded"]
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["tests.worlds.preloaded"])
+SERVER.set_forkserver_preload(PRELOADED)
 # torchrun waits for what a forked process returns, and one that exits returns nothing.
 MAIN = """
 from liebig.cli import main
@@ -32,6 +37,34 @@ except SystemExit as end:
     if end.code:
         raise
 """
+
+
+def start_server() -> None:
+    """Fork the server of multiprocessing, which would otherwise start as a new interpreter and import everything."""
+    resource_tracker.ensure_running()
+    address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        alive, held = os.pipe()  # as in multiprocessing: it ends when no process holds the other end
+        pid = os.fork()
+        if pid == 0:
+            os.close(held)
+            _serve(listener, alive)
+    os.close(alive)
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, held, pid
+
+
+def _serve(listener: socket.socket, alive: int) -> None:
+    """Never returns: what this process was before must not go on twice."""
+    try:
+        sys.stdout, sys.stderr = (open(number, "w", 1, closefd=False) for number in (1, 2))  # noqa: SIM115
+        called, _, _ = select.select([listener.fileno(), alive], [], [])
+        if alive not in called:
+            forkserver.main(listener.detach(), alive, PRELOADED)
+    finally:
+        os._exit(0)
 
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[BaseProcess]:

@@ -35,6 +35,7 @@ from liebig.base.rng import mix
 # places of its pair. Ties go to the smaller pair of ids. Cost: 30,000 merges over a million different words take about
 # ten seconds and 60 bytes per character.
 
+inline = njit(inline="always")  # a call costs more to compile than its text
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _INNER = np.uint64(0xD1B54A32D192ED03)
 
@@ -118,7 +119,7 @@ def _learn_loop(
     return table
 
 
-@njit(cache=True)
+@inline
 def _row(symbols: Any, offsets: Any, counts: Any) -> Any:
     n = len(symbols)
     before = np.arange(-1, n - 1)
@@ -132,7 +133,7 @@ def _row(symbols: Any, offsets: Any, counts: Any) -> Any:
     return Row(symbols, before, after, weight)
 
 
-@njit(cache=True)
+@inline
 def _pairs(row: Any) -> Any:
     """Every pair of the row. A merge frees one symbol and adds at most two places: 3n places suffice.
 
@@ -154,7 +155,7 @@ def _pairs(row: Any) -> Any:
     return pairs
 
 
-@njit(cache=True)
+@inline
 def _add(pairs: Any, left: int, right: int, weight: int, position: int) -> Any:
     """The pair is at `position`, `weight` times; returns the pair."""
     pair = (np.int64(left) << 32) | np.int64(right)
@@ -173,13 +174,13 @@ def _add(pairs: Any, left: int, right: int, weight: int, position: int) -> Any:
     return pair
 
 
-@njit(cache=True)
+@inline
 def _take(pairs: Any, left: int, right: int, weight: int) -> None:
     """The pair is no longer there, `weight` times; its place is skipped when it is visited."""
     pairs.count[pairs.index[(np.int64(left) << 32) | np.int64(right)]] -= weight
 
 
-@njit(cache=True)
+@inline
 def _merge(row: Any, pairs: Any, number: int, left: int, right: int, piece: int) -> Any:
     """Join `left` and `right` everywhere, from left to right; returns the pairs that grew."""
     grown = [np.int64(0) for _ in range(0)]
@@ -200,7 +201,7 @@ def _merge(row: Any, pairs: Any, number: int, left: int, right: int, piece: int)
     return grown
 
 
-@njit(cache=True)
+@inline
 def _places(pairs: Any, number: int) -> Any:
     """Where a pair was seen, in order; forgotten afterwards."""
     found = [np.int64(0) for _ in range(0)]
@@ -212,7 +213,7 @@ def _places(pairs: Any, number: int) -> Any:
     return np.sort(np.array(found))
 
 
-@njit(cache=True)
+@inline
 def _pieces(bodies: Any, inner: Any, new_pieces: int) -> Any:
     """The starting symbols, and room for the new ones."""
     n = len(bodies) + new_pieces
@@ -228,7 +229,7 @@ def _pieces(bodies: Any, inner: Any, new_pieces: int) -> Any:
     return pieces
 
 
-@njit(cache=True)
+@inline
 def _new_piece(pieces: Any, body: Any, size: int, inner: bool) -> None:
     id = pieces.used[0]
     pieces.known[_name(body, inner)] = id
@@ -236,12 +237,12 @@ def _new_piece(pieces: Any, body: Any, size: int, inner: bool) -> None:
     pieces.used[0] += 1
 
 
-@njit(cache=True)
+@inline
 def _name(body: Any, inner: bool) -> Any:
     return np.int64(body ^ _INNER if inner else body)
 
 
-@njit(cache=True)
+@inline
 def _spell(pieces: Any, left: int, right: int) -> Any:
     """The id of `left` and `right` joined: a new one unless that spelling has one already."""
     body = pieces.body[left]
