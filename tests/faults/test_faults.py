@@ -39,6 +39,10 @@ def test_a_killed_build_resumes_to_the_same_bytes(world, tmp_path):
     assert not [*out.rglob("*.partial"), *out.rglob("*.liebig.old"), *out.rglob(".lock")]
 
 
+def test_a_build_that_dies_at_any_change_of_the_disk_is_taken_up(tmp_path):
+    faults.finish("points", tmp_path)
+
+
 def test_a_killed_update_loses_nothing(world, tmp_path):
     rng, source = random.Random(2), tmp_path / "source"
     faults.write_documents(source, faults.TOPICS)

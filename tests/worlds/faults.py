@@ -24,6 +24,7 @@ from liebig.commands import STAGES
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, PARTS, read
+from tests.faults import kill_points
 from tests.worlds.models import tiny, tokenizer
 from tests.worlds.processes import PATIENCE, SERVER
 from tests.worlds.smoke import ROOT
@@ -173,6 +174,7 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
     "build": build_retriever,
     "update": update_retriever,
     "stage": run_one,
+    "points": kill_points.run,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -132,13 +133,15 @@ def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
         part, _, number = path.name.removesuffix(".partial").rpartition("-")
         old = part in PARTS and number.isdecimal() and int(number) <= generation and path.name not in kept
         if old and any((path / name).is_file() for name in (workspace.MANIFEST, workspace.LOCK)):
-            shutil.rmtree(path, ignore_errors=True)
+            os.replace(path, workspace.remove_old(path))  # half of a folder could not be told from a person's
     for path in (*folder.glob(".*.liebig.old"), *(folder / WORK).glob(".*.liebig.old")):
         shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f".{NAME}.*.tmp"):
+        path.unlink()
     for path in (*folder.glob(f"*/{workspace.MANIFEST}"), *(folder / WORK).glob(f"*/{workspace.MANIFEST}")):
-        # A run killed right after its last rename left its lock; in a partial folder the lock says that it is ours.
-        if path.parent.suffix != ".partial":
-            path.with_name(workspace.LOCK).unlink(missing_ok=True)
+        if path.parent.suffix != ".partial":  # these are taken up again, and need both
+            for name in (workspace.LOCK, workspace.INTENT):  # of a run killed right after its last rename
+                path.with_name(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
