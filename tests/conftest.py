@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import ssl
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,14 @@ def _hash_file(hash_file: Any, known: dict[Any, str], path: Path) -> str:
     if key not in known:
         known[key] = hash_file(path)
     return known[key]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Every client of HTTP reads all authorities, a tenth of a second; the servers of tests have no certificates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
