@@ -39,6 +39,7 @@ from liebig.model.backbone import own_attention
 from liebig.model.encoder import Encoder, Normalize, through
 
 LENGTH = 40  # tokens of a text
+POOL = 50  # batches that are filled by length: what is computed ends with the longest text of a batch
 FITTED = 30_000  # texts that the projection is fitted to
 RANKED = 20_000  # passages of a ranking
 WARM = 0.05  # of a training, until the rate is reached
@@ -124,12 +125,13 @@ class Texts:
         return few
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """Numbers of texts, without end, each text once before any comes again."""
+        """Numbers of texts, without end, each text once before any comes again; those of a batch are of like length."""
         size, device = min(size, len(self)), self.tokens.device
         while True:
             order = torch.randperm(len(self), device=device)
-            for at in range(0, len(self) - size + 1, size):
-                yield order[at : at + size]
+            for pool in order[: len(self) // size * size].split(POOL * size):
+                together = pool[self.lengths[pool].argsort()].view(-1, size)
+                yield from together[torch.randperm(len(together), device=device)]
 
 
 class School:
@@ -202,7 +204,8 @@ class School:
                     torch.cat([getattr(source, part)[batch] for source, batch in numbers])
                     for part in ("tokens", "lengths", "targets")
                 )
-                mask = torch.arange(LENGTH, device=self.device) < lengths[:, None]
+                width = int(lengths.max())
+                tokens, mask = tokens[:, :width], torch.arange(width, device=self.device) < lengths[:, None]
                 with torch.autocast(self.device, torch.bfloat16, enabled=cuda):
                     inputs = {"input_ids": tokens.long(), "attention_mask": mask.long()}
                     states = model.backbone.body(**inputs).last_hidden_state.float()

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from liebig.base.records import Passage
 from liebig.builder.pseudo_queries import OPENERS
 from liebig.builder.questions import OWN, Question
+from tests.worlds.models import small_encoder
 
+WORDS = "boundary layers separate from heated plates where shock waves move along cold walls"
 SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
 
 
@@ -89,3 +92,23 @@ def test_texts_of_a_student_are_of_three_kinds(monkeypatch):
     openers = tuple(OPENERS["english"])
     assert all(text.lower().startswith(openers) for text in texts[students.QUESTIONS])
     assert texts == students.short_texts(passages)
+
+
+def test_a_student_comes_nearer_to_its_teacher(small_model, tmp_path):
+    import students
+
+    words = WORDS.split()
+    texts = [" ".join(words[i : i + n]) for n in (2, 4, 8) for i in range(len(words) - n)]
+    school = students.School(small_model, small_encoder(tmp_path / "teacher", layers=2), "cpu", None, 60)
+    lessons = school.texts(texts)
+    drawn = torch.cat([batch for batch, _ in zip(lessons.batches(6), range(len(texts) // 6))]).tolist()
+    assert len(drawn) == len(set(drawn)) == len(texts) // 6 * 6
+    model = school.student(lessons)
+    torch.nn.init.normal_(next(model.tail[0].parameters()), generator=torch.Generator().manual_seed(0))
+
+    def cosine():
+        return float((torch.from_numpy(model.encode_texts(texts)) * lessons.targets).sum(1).mean())
+
+    before = cosine()
+    school.train(model, students.Arm((), 1e-2, 40, batch=8), [lessons], lessons.targets)
+    assert cosine() > before + 0.2
