@@ -654,22 +654,59 @@ def _run_layer(layer: Layer, following: Copies, x_TD: Floats, bounds_B: Longs, k
     add_and_normalise(x_TD, sums_TN, layer.down.scales, layer.second_norm, codes_TK, scales_T, following)
 
 
+def stack(parts: Sequence[Any]) -> Any:
+    """The numbers of all layers above each other, so that kernels are the same for any number of layers."""
+    first = parts[0]
+    if isinstance(first, tuple):
+        return type(first)(*map(stack, zip(*parts)))
+    if isinstance(first, int):
+        return first  # heads are the same in all
+    return torch.from_numpy(np.stack(parts)).clone().numpy()  # torch aligns memory to vectors, numpy does not
+
+
+@inline
+def _copies(all_layers: Copies, n: int) -> Copies:
+    return Copies(all_layers.shares[n], all_layers.columns[n], all_layers.taken[n])
+
+
+@inline
+def _weight(all_layers: Weight, n: int) -> Weight:
+    return Weight(all_layers.panels[n], all_layers.start[n], all_layers.scales[n])
+
+
+@inline
+def _norm(all_layers: Any, n: int) -> Norm:
+    return Norm(all_layers.bias[n], all_layers.scale[n], all_layers.shift[n], all_layers.eps[n])
+
+
+@inline
+def _layer(all_layers: Layer, n: int) -> Layer:
+    """One of them."""
+    return Layer(
+        _copies(all_layers.copies, n), _weight(all_layers.qkv, n), all_layers.qkv_bias[n], _weight(all_layers.out, n),
+        _norm(all_layers.first_norm, n), _copies(all_layers.up_copies, n), _weight(all_layers.up, n),
+        all_layers.up_bias[n], _weight(all_layers.down, n), _norm(all_layers.second_norm, n),
+        _copies(all_layers.out_copies, n), all_layers.heads, all_layers.group,
+    )  # fmt: skip
+
+
 @kernel
-def run_layers(layers: tuple[Layer, ...], x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
-    """Puts the states after all layers in place of those before them, block by block.
+def run_layers(layers: Layer, x_TD: Floats, bounds_B: Longs, kept: Scratch) -> None:
+    """Puts the states after all layers (see `stack`) in place of those before them, block by block.
 
     A block is sequences that have together no more than BLOCK tokens, or one.
     """
-    start = 0
+    start, count = 0, len(layers.qkv_bias)
     for end in range(1, len(bounds_B)):
         if end + 1 < len(bounds_B) and bounds_B[end + 1] - bounds_B[start] <= BLOCK:
             continue
         first, tokens = bounds_B[start], bounds_B[end] - bounds_B[start]
-        x, k = x_TD[first : first + tokens], layers[0].copies.shares.size + layers[0].copies.columns.size
-        quantise(x, kept.codes[: tokens * k].reshape(tokens, k), kept.scales, layers[0].copies)
-        for n in range(len(layers)):
-            following = layers[n + 1].copies if n + 1 < len(layers) else layers[n].out_copies
-            _run_layer(layers[n], following, x, bounds_B[start : end + 1] - first, kept)
+        x, copies = x_TD[first : first + tokens], _copies(layers.copies, 0)
+        k = copies.shares.size + copies.columns.size
+        quantise(x, kept.codes[: tokens * k].reshape(tokens, k), kept.scales, copies)
+        for n in range(count):
+            following = _copies(layers.copies, n + 1) if n + 1 < count else _copies(layers.out_copies, n)
+            _run_layer(_layer(layers, n), following, x, bounds_B[start : end + 1] - first, kept)
         start = end
 
 
@@ -709,7 +746,8 @@ class Int8Forward:
         """`wrap` is the tokenizer's."""
         self._backbone, self._kept, self._scratch = backbone, Kept(), _Scratches()
         copies = iter(calibrate(backbone, wrap))
-        self._layers = tuple(Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone))
+        layers = [Layer.of(layer, next(copies), next(copies)) for layer in read_layers(backbone)]
+        self._layer, self._layers = layers[0], stack(layers)
         self._embedding = Embedding.of(backbone)
         with torch.no_grad():  # compiles the kernels, so that the first row is as fast as the others
             self(Packed.from_lists([wrap([0])]))
@@ -726,7 +764,7 @@ class Int8Forward:
             )
             assert packed.max_length <= len(table.places), "a sequence that is too long for the model"
             embed(tokens_T, bounds, table, numbers)
-        kept = self._scratch.get(max(BLOCK, packed.max_length), self._layers[0])
+        kept = self._scratch.get(max(BLOCK, packed.max_length), self._layer)
         run_layers(self._layers, numbers, bounds, kept)
         return x_TD
 
