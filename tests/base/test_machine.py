@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,7 +33,8 @@ def test_what_is_said_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_load_of_this_process_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour with two cores busy by ourselves leaves nothing for others."""
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.setattr(machine, "BEGAN", machine.time.monotonic() - 3600)
+    monkeypatch.setattr(machine, "BEGAN", 0)
+    monkeypatch.setattr(machine, "time", SimpleNamespace(monotonic=lambda: 3600))
     monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 2.0, 2.0))
     monkeypatch.setattr(os, "times", lambda: (7200.0, 0.0, 0.0, 0.0, 0.0))
     assert machine.others_load() == pytest.approx(0, abs=1e-6)

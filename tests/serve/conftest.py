@@ -93,6 +93,13 @@ def running(retriever, limits=None, token=None, more=None, **engine):
         listening.close()
 
 
+@pytest.fixture(autouse=True)
+def patient_clients(monkeypatch):
+    """A request to a busy machine may take longer than the five seconds that httpx waits."""
+    for name in ("get", "post"):
+        monkeypatch.setattr(httpx, name, functools.partial(getattr(httpx, name), timeout=60))
+
+
 @pytest.fixture(scope="session")
 def new_generation(small_model):
     """Writes another generation of a folder."""
