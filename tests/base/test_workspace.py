@@ -288,6 +288,21 @@ def test_damaged_inputs_are_refused_before_anything_opens_them(tmp_path):
     assert os.listdir(tmp_path) == ["source"]
 
 
+def test_a_run_that_dies_while_it_discards_a_folder_does_not_block_the_next(tmp_path, monkeypatch):
+    make(tmp_path / "out")
+
+    def dies(path, **_):
+        if path.is_dir():
+            (path / workspace.MANIFEST).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workspace.shutil, "rmtree", dies)
+        workspace.discard(tmp_path / "out")
+    make(tmp_path / "out", "again")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_folder_that_is_being_emptied_is_not_taken_up(tmp_path, monkeypatch):
     interrupt(tmp_path / "out", {"a": 1})
     removed = []

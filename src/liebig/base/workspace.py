@@ -371,6 +371,12 @@ def _swap(partial: Path, out: Path) -> None:
     remove_old(out)
 
 
+def discard(out: Path) -> None:
+    """Remove a stage's folder. Under another name first: half of it could not be told from a person's folder."""
+    os.replace(out, remove_old(out))
+    remove_old(out)
+
+
 def remove_old(out: Path) -> Path:
     """Remove what a folder replaced; returns the name it is moved aside to, which no person gives to a copy."""
     old = out.with_name(f".{out.name}.liebig.old")

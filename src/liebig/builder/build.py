@@ -231,10 +231,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         depth=config.rerank_depth,
         more={"sources": [absolute(source) for source in config.sources], "language": config.language},
     )
-    before = builder.before
-    if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
-        description.write(out, now)
-        description.remove_old(out, now)
+    description.replace(out, builder.before, now)
     folder_of_training = out / WORK / ("trained" if config.teacher is None else "taught")
     short = warnings_of(folder_of_training) if config.limit > 0 and folder_of_training.is_dir() else []
     advice = [encoders.ADVICE] if config.model is None and config.teacher is None else []

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from liebig.base import workspace
 from liebig.base.config import Config, InputPath
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
@@ -238,7 +239,7 @@ def _update(builder: Builder, before: RetrieverDescription, sources: Sequence[st
             whole.drop(*PHASES)  # the sentence below says all of it
             say("Nothing has changed.")
             if collection.name != before.collection:
-                shutil.rmtree(collection)
+                workspace.discard(collection)
             return counts
         whole.begin("index")
         now = replace(

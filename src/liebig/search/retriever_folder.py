@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -122,6 +121,13 @@ def write(folder: Path, description: RetrieverDescription) -> None:
     workspace.atomic_write(folder / NAME, text.encode())
 
 
+def replace(folder: Path, before: RetrieverDescription | None, now: RetrieverDescription) -> None:
+    """Describe a new generation and remove what it replaces, unless nothing but its number is new."""
+    if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
+        write(folder, now)
+        remove_old(folder, now)
+
+
 def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
     """Remove what finished and killed runs left: generations up to now that are not described, and replaced folders.
 
@@ -133,7 +139,7 @@ def remove_old(folder: Path, now: RetrieverDescription | None) -> None:
         part, _, number = path.name.removesuffix(".partial").rpartition("-")
         old = part in PARTS and number.isdecimal() and int(number) <= generation and path.name not in kept
         if old and any((path / name).is_file() for name in (workspace.MANIFEST, workspace.LOCK)):
-            os.replace(path, workspace.remove_old(path))  # half of a folder could not be told from a person's
+            workspace.discard(path)
     for path in (*folder.glob(".*.liebig.old"), *(folder / WORK).glob(".*.liebig.old")):
         shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob(f".{NAME}.*.tmp"):
