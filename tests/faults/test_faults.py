@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.worlds import faults
+from tests.worlds import faults, kill_points
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,10 @@ def test_a_killed_build_resumes_to_the_same_bytes(world, tmp_path):
 
 
 def test_a_build_that_dies_at_any_change_of_the_disk_is_taken_up(tmp_path):
-    faults.finish("points", tmp_path)
+    faults.finish("points", tmp_path)  # which holds every build against one that was not killed
+    first, again = map(int, (tmp_path / kill_points.COUNTS).read_text().split())
+    assert first > 30
+    assert again > 40
 
 
 def test_a_killed_update_loses_nothing(world, tmp_path):

@@ -24,7 +24,7 @@ from liebig.commands import STAGES
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, PARTS, read
-from tests.faults import kill_points
+from tests.worlds import kill_points
 from tests.worlds.models import tiny, tokenizer
 from tests.worlds.processes import PATIENCE, SERVER
 from tests.worlds.smoke import ROOT

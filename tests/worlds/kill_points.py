@@ -1,7 +1,7 @@
 """Builds that were killed before each change they make to the disk, one change after the other, and are run again.
 
-Kills at random moments (`kills.py`) rarely meet the short time between two changes. The builds are of two stages that
-write two files each.
+Kills at random moments (`faults.kill`) rarely meet the short time between two changes. The builds have two
+stages that write two files each.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from liebig.search import retriever_folder
 from liebig.search.retriever_folder import RetrieverDescription
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
+COUNTS = "counts.txt"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
@@ -49,10 +50,7 @@ def build(source: Path, out: Path) -> None:
         now = RetrieverDescription(
             generation=builder.generation + 1, system="bm25", collection=collection.name, bm25=collection.name
         )
-        before = builder.before
-        if before is None or before.row() | {"generation": 0} != now.row() | {"generation": 0}:
-            retriever_folder.write(out, now)
-            retriever_folder.remove_old(out, now)
+        retriever_folder.replace(out, builder.before, now)
 
 
 def record(run: Callable[[], None], out: Path, states: Path) -> None:
@@ -105,11 +103,12 @@ def take_up(source: Path, out: Path, states: Path) -> int:
 
 
 def run(home: Path) -> None:
-    """A first build, and one of changed documents."""
-    os.fsync = lambda descriptor: None  # no plug is pulled
+    """A first build, and one of changed documents; the numbers of states go into COUNTS."""
+    os.fsync = lambda fd: None  # no plug is pulled
     source, out = home / "source", home / "out"
     source.mkdir(parents=True)
     (source / "a.txt").write_text("first")
-    assert take_up(source, out, home / "first") > 30
+    first = take_up(source, out, home / "first")
     (source / "b.txt").write_text("second")
-    assert take_up(source, out, home / "second") > 40
+    second = take_up(source, out, home / "second")
+    (home / COUNTS).write_text(f"{first} {second}")
