@@ -9,7 +9,8 @@ DATA holds BEIR folders. A build sees the corpus alone (and the labels or the te
 asked the questions of the split: as it answers (what the build chose), and every other system that it compared. Where a
 set's train split is asked, or there is none, labels are some of its questions, and the others are asked. Each build is
 a line of OUT/builds.jsonl; OUT/NAME.npz has the values of every question. With --one-folder the builds of a set follow
-each other in OUT/SET, so that its passages are encoded once: a build skips what is up to date.
+each other in OUT/SET, so that its passages are encoded once: a build skips what is up to date. Where it is asked the
+questions of several splits, each is a line and a file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,19 +57,21 @@ def judged(folder: Path, split: str) -> list[Question]:
 
 
 def labels_of(
-    folder: Path, asked: list[Question], count: int, seed: int
-) -> tuple[list[Question], list[Question]]:
-    """Some questions to train on, and those that are asked: never the same ones."""
+    folder: Path, asked: dict[str, list[Question]], count: int, seed: int
+) -> tuple[list[Question], dict[str, list[Question]]]:
+    """Some questions to train on, and those of every split that are asked: never the same ones."""
     if not count:
         return [], asked
     train = folder / "qrels" / "train.tsv"
-    known = {question.text for question in asked}
+    every = [question for questions in asked.values() for question in questions]
+    known = {question.text for question in every}
     pool = judged(folder, "train") if train.is_file() else []
-    pool = [question for question in pool if question.text not in known] or asked
+    pool = [question for question in pool if question.text not in known] or every
     drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
     labels = [pool[i] for i in drawn]
     texts = {question.text for question in labels}
-    return labels, [question for question in asked if question.text not in texts]
+    left = {split: [one for one in questions if one.text not in texts] for split, questions in asked.items()}
+    return labels, left
 
 
 def values_of(retriever: Retriever, asked: list[Question]) -> Values:
@@ -120,10 +124,12 @@ def compared_by(work: Path, given: argparse.Namespace) -> dict[str, Path]:
     return found | ({judging.TEACHER: Path(given.teacher)} if given.teacher else {})
 
 
-def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A build, and a row for every split that it is asked."""
     folder = data / name
-    split = given.split if given.split != "dev" else DEV[name]
-    labels, asked = labels_of(folder, judged(folder, split), given.labels, seed)
+    splits = [DEV.get(name) if split == "dev" else split for split in given.split]
+    every = {split: judged(folder, split) for split in splits if split is not None}
+    labels, asked = labels_of(folder, every, given.labels, seed)
     place = out / (name if given.one_folder else f"{name}-{given.name}-{seed}")
     place.parent.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"minutes": given.minutes, "seed": seed}
@@ -139,21 +145,34 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     began = time.time()
     result = liebig.build(str(folder / "corpus.jsonl.xz"), place / "retriever", **fields)
     took = time.time() - began
-    retriever = result.retriever
-    choice = Choice(**result.checks["choice"])
-    chosen = values_of(retriever, asked)
     compared = compared_by(place / "retriever" / "work", given)
-    judge = others_of(place / "all", retriever, choice.encoder, asked, compared)
+    for split, questions in asked.items():
+        file = out / ("-".join([name, given.name, *([split] if len(asked) > 1 else []), str(seed)]) + ".npz")
+        row = asked_of(result, place / "all", questions, compared, file)
+        facts = {"set": name, "split": split, "arm": given.name, "seed": seed, "labels": len(labels)}
+        yield {**facts, "seconds": round(took), **row}
+    shutil.rmtree(place / "all", ignore_errors=True)
+    if not (given.keep or given.one_folder):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def asked_of(
+    result: liebig.BuildResult, out: Path, asked: list[Question], compared: dict[str, Path], file: Path
+) -> dict[str, Any]:
+    """What a build answers with, and everything it compared, on some questions; their values in a file."""
+    retriever, choice = result.retriever, Choice(**result.checks["choice"])
+    chosen = values_of(retriever, asked)
+    judge = others_of(out, retriever, choice.encoder, asked, compared)
     systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
     systems += [BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)
-    np.savez_compressed(out / f"{name}-{given.name}-{seed}.npz", chosen=chosen, **values)
+    np.savez_compressed(file, chosen=chosen, **values)
     gain = chosen - base
-    row = {
-        "set": name, "arm": given.name, "seed": seed, "questions": len(asked), "labels": len(labels),
-        "chosen": choice.name, "weight": choice.weight, "value": float(chosen.mean()), "baseline": float(base.mean()),
-        "gain": float(gain.mean()), "error": float(gain.std() / len(gain) ** 0.5), "seconds": round(took),
+    return {
+        "questions": len(asked), "chosen": choice.name, "weight": choice.weight,
+        "value": float(chosen.mean()), "baseline": float(base.mean()), "gain": float(gain.mean()),
+        "error": float(gain.std() / len(gain) ** 0.5),
         "spread": retriever.current.description.spread, "spread_of_asked": judge.spread(choice.encoder),
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
@@ -162,10 +181,6 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
             for name, decided in result.checks["decided"].items()
         ],
     }  # fmt: skip
-    shutil.rmtree(place / "all", ignore_errors=True)
-    if not (given.keep or given.one_folder):
-        shutil.rmtree(place, ignore_errors=True)
-    return row
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -179,7 +194,9 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--split", default="dev", help="dev (scifact: its train split), or test")
+    parser.add_argument(
+        "--split", nargs="+", default=["dev"], help="dev (scifact: its train split), test, or both [dev]"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--labels", type=int, default=0, help="judged questions that the build is given")
     parser.add_argument("--teacher", default=None, help="a model's folder")
@@ -193,10 +210,10 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.sets:
         for seed in given.seeds:
-            row = one(given.data, given.out, name, seed, given)
-            with (given.out / "builds.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            print(json.dumps(row), flush=True)
+            for row in one(given.data, given.out, name, seed, given):
+                with (given.out / "builds.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def data(tmp_path):
         with lzma.open(folder / f"{name}.jsonl.xz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     (folder / "qrels" / "test.tsv").write_text("\n".join(judged) + "\n")
+    (folder / "qrels" / "few.tsv").write_text("\n".join(judged[:11]) + "\n")
     return folder.parent
 
 
@@ -41,9 +42,14 @@ def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, m
         monkeypatch.setattr(sys, "argv", [str(script), *map(str, words)])
         runpy.run_path(str(script), run_name="__main__")
 
-    options = ["--split", "test", "--minutes", 0, "--model", small_model]
+    options = ["--split", "test", "few", "--minutes", 0, "--model", small_model]
     run(SCRIPTS / "builds.py", data, out, "--sets", "tiny", *options)
-    row = json.loads((out / "builds.jsonl").read_text())
+    row, few = map(json.loads, (out / "builds.jsonl").read_text().splitlines())
+    assert [(one["split"], one["questions"]) for one in (row, few)] == [("test", 40), ("few", 10)]
+    assert sorted(path.name for path in out.glob("*.npz")) == [
+        "tiny-plain-few-0.npz",
+        "tiny-plain-test-0.npz",
+    ]
     compared = {one["system"]: one for one in row["compared"]}
     hybrid = "BM25 + encoder before training"
     assert set(compared) == {"BM25", "encoder before training", f"{hybrid} and its sentences"}
