@@ -204,6 +204,7 @@ def pretrain(given: argparse.Namespace) -> None:
     names = list(given.models) or runs.models(runs.ladder.rows(given.claims), places.rungs)
     names = [name for one in names for name in chain_of(one, places)]
     names = [name for name in dict.fromkeys(names) if not (places.model(name) / "config.json").exists()]
+    share_gpu()
     end, lock, taken, running = time.monotonic() + 60 * given.minutes, Lock(), set[str](), set[str]()
 
     def next_one() -> str | None:
@@ -240,6 +241,13 @@ def pretrain(given: argparse.Namespace) -> None:
             done.result()
     missing = [name for name in names if not (places.model(name) / "config.json").exists()]
     print(f"{len(names) - len(missing)} models made, not made: {', '.join(missing) or 'none'}")
+
+
+def share_gpu() -> None:
+    """Let processes that begin from now on use a GPU side by side, where CUDA's MPS is there, instead of in turns."""
+    if shutil.which("nvidia-cuda-mps-control"):
+        # Silent, because it may be running already.
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False, capture_output=True)
 
 
 def chain_of(name: str, places: Any) -> list[str]:
@@ -279,8 +287,7 @@ def tune(given: argparse.Namespace) -> None:
         found = (runs.open(runs.ladder.rows([number]), there, failed) for number in given.claims)
         return list(dict.fromkeys(job for some in found for job in some))
 
-    if shutil.which("nvidia-cuda-mps-control"):  # small runs share the GPU without taking turns
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+    share_gpu()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = [sys.executable, __file__, "work", *given.words]
     began = time.monotonic()

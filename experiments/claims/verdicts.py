@@ -38,6 +38,7 @@ from liebig.measures.similarity import spearman
 Values = NDArray[np.float64]
 HOLDS, FAILS, OPEN, PART = "holds", "does not hold here", "undecided", "holds in part"
 DRAWS = 2_000
+CURVED = ("squad", "medquad")  # tests that have curves; NQ's is nearly noise
 
 
 @dataclass(frozen=True)
@@ -291,6 +292,11 @@ CURVES = (
     Curve("tokens-untuned", "G tokens after the start, no labels", ("tokens",), labels=0),
     Curve("tokens", "G tokens after the start, 1,000 labels", ("tokens",), labels=1000),
     Curve("labels", "labels (none at 10), 300 M tokens", ("tokens", "labels"), rung="300M"),
+    Curve("tokens-4-untuned", "G tokens after the fourth start, no labels", ("tokens-4",), labels=0),
+    Curve("tokens-4", "G tokens after the fourth start, 1,000 labels", ("tokens-4",), labels=1000),
+    Curve(
+        "labels-4", "labels (none at 10), 300 M tokens, fourth start", ("tokens-4", "labels-4"), rung="300M"
+    ),
     Curve("labels-100M", "labels (none at 10), 100 M tokens", ("1", "2", "2b", "8", "17"), rung="100M"),
 )
 
@@ -312,14 +318,16 @@ def series(ladder: Ladder, runs: Measured, test: str, measure: str, curve: Curve
 def figures(
     ladder: Ladder, runs: Measured, found: Mapping[str, Sequence[Statement]], out: Path
 ) -> dict[str, str]:
-    """Figures by name: those of the long comparison for each test, and the differences of every claim."""
+    """Figures by name: those of the long comparison for each test, and the differences of every claim of a paper."""
     made = {}
-    for test, curve in product(("squad", "medquad", "nq"), CURVES):
+    for test, curve in product(CURVED, CURVES):
         drawn = series(ladder, runs, test, "RR@10", curve)
         if any(np.size(one.x) > 1 for one in drawn):  # one point is no curve
             name = f"{curve.name}-{test}"
             made[name] = lines(name, drawn, Axes(curve.axis, f"RR@10, {test}", log_x=True))
     for claim in ladder.claims:
+        if not claim.paper:  # of the long comparison, which has curves
+            continue
         rows = [
             (f"{line.check.one[0]} {line.check.test} {line.check.one[0].labels} {line.check.measure}",
              d["mean"], d["low"], d["high"])
@@ -349,8 +357,11 @@ def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, lis
             "",
         ]
         text += [*check_rows(mine), ""]
-        if f"claim-{claim.number}" in drawn:
-            text += [f"![{claim.says}](figures/claim-{claim.number}.svg)", ""]
+        names = [f"claim-{claim.number}"]
+        names += [
+            f"{curve.name}-{test}" for curve in CURVES if curve.claims[-1] == claim.number for test in CURVED
+        ]
+        text += [f"![{claim.says}](figures/{name}.svg)\n" for name in names if name in drawn]
     (out / "claims.md").write_text("\n".join(text), encoding="utf-8")
     (out / "claims.html").write_text(as_html(ladder, found, drawn), encoding="utf-8")
     told = {

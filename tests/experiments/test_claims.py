@@ -209,6 +209,8 @@ def test_another_pretraining_and_a_changed_arm_take_the_settings_that_were_chose
 
 
 def test_a_claim_over_rungs_has_a_statement_at_each_and_draws_a_curve(tmp_path):
+    from dataclasses import replace
+
     import ladder
     import verdicts
 
@@ -231,7 +233,7 @@ def test_a_claim_over_rungs_has_a_statement_at_each_and_draws_a_curve(tmp_path):
             result(runs, job, np.full((5, 3), 0.3 if row.rung == "30M" else 0.4), 0.5)
     told = verdicts.all_statements(found, verdicts.Measured(runs, tmp_path))["tokens"]
     assert len(told) == 3
-    untuned, tuned, over_labels, _ = verdicts.CURVES
+    untuned, tuned, over_labels, *_ = verdicts.CURVES
     measured = verdicts.Measured(runs, tmp_path)
     curves = verdicts.series(found, measured, "medquad", "RR@10", untuned)
     assert [(one.name, list(one.x)) for one in curves] == [("mlm", [0.03, 0.3]), ("crops", [0.03, 0.3])]
@@ -243,6 +245,14 @@ def test_a_claim_over_rungs_has_a_statement_at_each_and_draws_a_curve(tmp_path):
     assert {one.name: list(one.x) for one in curves} == {
         "mlm": [10, 1000], "crops": [10], "cocondenser": [1000],
     }, "none is drawn at ten"  # fmt: skip
+    for paper, shown in (("", "tokens-untuned-medquad"), ("Table 1", "claim-tokens")):
+        claim = replace(found.claim("tokens"), paper=paper)
+        out = tmp_path / (paper or "none")
+        out.mkdir()
+        verdicts.page(replace(found, claims=(claim,)), runs, tmp_path, out)
+        page = (out / "claims.md").read_text()
+        assert f"figures/{shown}.svg" in page
+        assert ("figures/claim-tokens.svg" in page) is bool(paper), "the long comparison has curves instead"
 
 
 def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
