@@ -14,7 +14,7 @@ import pytest
 
 from liebig.base.config import Config, load
 from liebig.base.errors import CorruptError, DataError
-from liebig.evaluation.plots import Axes, intervals
+from liebig.evaluation.plots import Axes, Series, intervals, lines as curves
 from liebig.evaluation.report import inline_svg, mark
 from liebig.evaluation.stage_runs import find_stages
 from liebig.evaluation.training_log import _few_losses, _plots, _single_evaluation
@@ -309,6 +309,14 @@ def test_a_difference_is_said_in_words(mean: float, low: float, high: float, wor
 def test_drawing_is_silent_where_matplotlib_looks_for_fonts() -> None:
     intervals("x", [("a", 0.5, 0.4, 0.6)], Axes("", ""))
     assert not logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)
+
+
+def test_the_names_of_many_lines_stand_beside_the_plot() -> None:
+    names = ["one", "two", "three", "four", "five", "six"]
+    svg = curves("x", [Series(name, [1, 2, 777], [1, 2, 777]) for name in names], Axes("", "", log_x=True))
+    places = {text.text: text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
+    last = max(float(places[tick].get("x", 0)) for tick in ("1", "777"))
+    assert min(float(places[name].get("x", 0)) for name in names) > last
 
 
 def test_a_curve_of_few_points_is_a_sentence() -> None:

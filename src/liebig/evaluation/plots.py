@@ -23,6 +23,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH, HEIGHT = 6.4, 3.6
 LABEL = 30  # characters of a line of a row's name
+MOST_INSIDE = 5  # names of lines that stand inside a plot; more would cover its points
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,9 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     for side, spine in plot.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(INK)
-    if legend:
+    if legend and len(plot.get_legend_handles_labels()[1]) > MOST_INSIDE:
+        figure.legend(frameon=False, labelcolor=INK, loc="outside right center")
+    elif legend:
         plot.legend(frameon=False, labelcolor=INK)
     return _svg(name, figure)
 
