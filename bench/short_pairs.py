@@ -1,9 +1,9 @@
 """Query-as-context's claim of speed: pairs of a passage and a query, against pairs of spans, step by step.
 
 A query is shorter than a span, so its pair costs less arithmetic; whether a step takes less time depends on what
-bounds it. coCondenser and CoT-MAE, random tokens at the lengths of `experiments/queries` (tokens a pair: spans 203 and
-414, because a pair of CoT-MAE's goes both ways; queries 132), the same number of pairs. The last line is `ratio: X`,
-the lowest of queries' pairs per second over spans'.
+bounds it. coCondenser and CoT-MAE, random tokens at about the lengths of `experiments/queries` (tokens a pair: spans
+203 and 414, because a pair of CoT-MAE's goes both ways; queries 120, there 132), the same number of pairs. The last
+line is `ratio: X`, the lowest of queries' pairs per second over spans'.
 
     python bench/short_pairs.py                            (one CUDA device, 12 x 384 and BERT-base)
     python bench/short_pairs.py --device cpu --sizes tiny --pairs 8 --steps 2     (does it run?)

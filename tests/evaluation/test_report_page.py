@@ -314,7 +314,9 @@ def test_drawing_is_silent_where_matplotlib_looks_for_fonts() -> None:
 def test_the_names_of_many_lines_stand_beside_the_plot() -> None:
     names = ["one", "two", "three", "four", "five", "six"]
     svg = curves("x", [Series(name, [1, 2, 777], [1, 2, 777]) for name in names], Axes("", "", log_x=True))
-    places = {text.text: text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
+    places = {
+        text.text: text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    }
     last = max(float(places[tick].get("x", 0)) for tick in ("1", "777"))
     assert min(float(places[name].get("x", 0)) for name in names) > last
 
