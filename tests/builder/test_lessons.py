@@ -224,6 +224,23 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
         torch.testing.assert_close(value, 0.75 * parts[0][name] + 0.25 * parts[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("cuda", "texts", "lr", "batch"),
+    [
+        (False, 400_000, 2e-4, 64),
+        (True, 100, 2e-4, 90),
+        (True, 199_999, 2e-4, 512),
+        (True, 200_000, 1e-3, 2048),
+    ],
+)
+def test_many_texts_are_taught_in_large_batches_on_a_gpu(cuda, texts, lr, batch, monkeypatch, tmp_path):
+    monkeypatch.setattr(training.TokenStore, "open", lambda path, hashes: range(texts))
+    start, path = training.Start("mean", 512, cuda), tmp_path
+    recipe = training.teacher_recipe(path, start, path, path, path, minutes=3.0)
+    assert recipe["optim"] == {"lr": lr}
+    assert (recipe["loop"]["batch"], recipe["loop"]["steps"]) == (batch, 20 * texts // batch)
+
+
 @pytest.fixture(scope="module")
 def built(world, tmp_path_factory):
     """A retriever whose passages are encoded by the teacher and whose questions by the student, taught in few steps."""
