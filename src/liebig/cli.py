@@ -30,6 +30,9 @@ from liebig.commands import BUILT_IN, GROUPS, METAVARS, Command, commands
 _SPACE = "free some space and run the same command again, which goes on from what is finished"
 _ACCESS = "allow it to be read, or written, or name another place"
 _MEMORY = "use a smaller batch or fewer workers, or a machine with more memory; the same command resumes"
+_GPU_MEMORY = (
+    "end other programs on it (nvidia-smi lists them), or use a smaller batch; the same command resumes"
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FIXES = {
     errno.ENOSPC: _SPACE,
@@ -41,6 +44,11 @@ FIXES = {
     errno.ELOOP: "remove the symlink loop",
     errno.EIO: "the disk does not work; use another",
 }
+NO_MEMORY = "there is not enough memory"
+MEMORY = (
+    (machine.GPU_FULL, "there is not enough memory on the GPU", _GPU_MEMORY),
+    (machine.MEMORY_FULL, NO_MEMORY, _MEMORY),
+)
 EPILOG = "Nested keys are set with KEY=VALUE, for example optim.lr=3e-4; liebig show --schema '{name}' lists them all."
 
 
@@ -64,7 +72,7 @@ def reported() -> Iterator[None]:
         complain(f"liebig: {MissingDependency(package, 'train', 'this command')}")
         raise typer.Exit(2) from None
     except MemoryError:
-        complain(f"liebig: there is not enough memory. To fix it: {_MEMORY}.")
+        complain(f"liebig: {NO_MEMORY}. To fix it: {_MEMORY}.")
         raise typer.Exit(2) from None
     except Exception as error:
         sentence = system_error(error)
@@ -75,7 +83,7 @@ def reported() -> Iterator[None]:
 
 
 def system_error(error: BaseException | None) -> str | None:
-    """A full disk and its like as a sentence, where an error or what led to it says so; None where nothing does.
+    """A full disk or GPU and its like as a sentence, where an error or what led to it says so; None where nothing does.
 
     Libraries in other languages (safetensors, FAISS, ONNX, Arrow) raise errors of their own, with the system's words.
     """
@@ -88,6 +96,9 @@ def system_error(error: BaseException | None) -> str | None:
             if system or (number in FULL and os.strerror(number) in said):
                 where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
                 return f"{where}{os.strerror(number)}. To fix it: {fix}."
+        for words, what, fix in MEMORY:
+            if isinstance(error, RuntimeError) and any(word in said for word in words):
+                return f"{what}. To fix it: {fix}."
         error = error.__cause__ or error.__context__
     return None
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -56,10 +57,21 @@ def test_a_mistake_of_ours_keeps_its_traceback():
         raise LibraryError("nothing that a user could fix")
 
 
-def test_too_little_memory_is_one_sentence(capsys):
-    with pytest.raises(typer.Exit), reported():
-        raise MemoryError
-    assert "not enough memory" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [(MemoryError(), "not enough memory. To fix it"),
+     (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory. To fix it"),
+     (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "not enough memory on the GPU"),
+     (RuntimeError("CUDA error: out of memory\nSearch for `cudaError'"), "not enough memory on the GPU"),
+     (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "not enough memory on the GPU")],
+)  # fmt: skip
+def test_too_little_memory_is_one_sentence(error, what, capsys):
+    with pytest.raises(typer.Exit) as caught, reported():
+        raise error
+    assert caught.value.exit_code == 2
+    said = capsys.readouterr().err
+    assert what in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a/b", "..", ".", "", ".hidden", "a\\b", "a\0b"])

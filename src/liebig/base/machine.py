@@ -75,6 +75,13 @@ def default_precision() -> str:
     return os.environ.get(PRECISION, "auto")
 
 
+# How libraries say that memory ran out, of a GPU and of the machine; their errors have no common class.
+GPU_FULL = (
+    "CUDA out of memory", "CUDA error: out of memory", "HIP out of memory", "MPS backend out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+MEMORY_FULL = ("can't allocate memory", "std::bad_alloc")
+
 # Version 2 of control groups says "max" where there is no limit, version 1 a number beyond any machine.
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 

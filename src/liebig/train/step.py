@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from liebig import losses
+from liebig.base import machine
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.train.batch import Batch
@@ -29,7 +30,7 @@ from liebig.train.distributed import ALONE, World, reduce_gradients, sharded, sy
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.precision import autocast
 
-FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory", "CUDA error: out of memory")
+FULL = (*machine.GPU_FULL, *machine.MEMORY_FULL)
 
 
 class OutOfMemory(Exception):
