@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from liebig.base.config import parse
 from liebig.base.errors import CorruptError, RecipeError, TrainingError
-from liebig.train import distributed as sharding, log as record
+from liebig.train import distributed as sharding, guards, log as record
 from liebig.train.batch import Batch
 from liebig.train.checkpoint import load_checkpoint
 from liebig.train.distributed import ALONE, global_norm
@@ -308,7 +308,46 @@ def test_running_out_of_memory_halves_the_budget_says_so_and_goes_on_with_it(
     assert budgets[0] is None
     assert budgets[-1] is not None
     state = json.loads((tmp_path / "limited" / "checkpoints" / "step-00000006" / "state.json").read_text())
-    assert state["facts"]["chunk_tokens"] == budgets[-1]
+    assert state["facts"]["budget"]["tokens"] == budgets[-1]
+
+
+def test_memory_that_comes_back_is_used_again_and_a_restart_waits_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Shared(Toy):
+        """Something else fills the memory from the second step to the fourth."""
+
+        def represent(self, chunk: Batch) -> Represented:
+            if 1 <= self.steps < 4 and chunk.n > 2:
+                raise torch.OutOfMemoryError("full")
+            return super().represent(chunk)
+
+    class Killed(Exception):
+        pass
+
+    def killed(step: int) -> Batch:
+        if step == 4:
+            raise Killed
+        return batches(step)
+
+    monkeypatch.setattr(guards, "WAIT", 3)
+    options: dict[str, Any] = {"chunk_tokens": "whole", "steps": 12, "log_every": 1, "checkpoint_every": 1}
+    once, twice = Shared(), Shared()
+    run(once, tmp_path / "once", **options)
+    said = capsys.readouterr().err
+    assert "out of memory" in said
+    assert "memory was sufficient for 3 steps: trying larger chunks again" in said
+    with pytest.raises(Killed):
+        run(Shared(), tmp_path / "twice", batches=killed, **options)
+    run(twice, tmp_path / "twice", **options)
+    assert same(weights(once), weights(twice))
+
+    def budgets(folder: str) -> list[int | None]:
+        return [line["chunk_tokens"] for line in read_log(tmp_path / folder) if "loss" in line]
+
+    assert budgets("once") == budgets("twice")
+    assert budgets("once")[0] is budgets("once")[-1] is None
+    assert None not in budgets("once")[1:4]
 
 
 def test_one_example_that_does_not_fit_is_an_error(tmp_path: Path) -> None:

@@ -36,6 +36,32 @@ def test_the_budget_is_halved_until_the_step_fits_and_each_time_it_is_said() -> 
     assert f"{batch.tokens} tokens" in said[0]
 
 
+def test_a_larger_budget_that_still_does_not_fit_is_tried_more_and_more_rarely() -> None:
+    batch, said, failed = spans(16), [], []
+    state = {"step": 0}
+
+    def gradient(tokens: int | None) -> str:
+        if max(chunk.tokens for chunk in batch.chunks(tokens)) > batch.tokens // 2:
+            failed.append(state["step"])
+            raise OutOfMemory
+        return "done"
+
+    budget = Budget(None)
+    for state["step"] in range(1, 1000):
+        fitting(gradient, budget, batch, ALONE, said.append)
+    assert failed == [1, 101, 301, 701], "after 100 steps that fitted, after 200 and after 400"
+    assert budget.tokens == batch.tokens // 2
+    assert (budget.larger, budget.wait) == ([None], 800)
+
+
+def test_several_processes_do_not_try_again() -> None:
+    budget, batch = Budget(64, larger=[None]), spans(2)
+    two = World(size=2)
+    for _ in range(guards.WAIT + 1):
+        fitting(lambda tokens: "done", budget, batch, two, pytest.fail)
+    assert budget.tokens == 64
+
+
 def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:
     assert find_budget(lambda tokens: None, spans(), ALONE) == guards.CPU_TOKENS
 

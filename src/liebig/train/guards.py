@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +133,15 @@ class Collapse:
         return None
 
 
-# Out of memory: caught, reported, and answered by halving the chunk budget; and a budget found by trial.
+# Out of memory: caught, reported, and answered by halving the chunk budget; and a budget found by trial. What did not
+# fit is tried again later, because on a shared GPU memory comes back, and small chunks are slow.
 #
 # A step that ran out has touched no weight and draws its random numbers from its seed, so it is simply run again. A
 # smaller budget means other chunks, hence other dropout: the budget in force is logged and checkpointed.
 
 CPU_TOKENS = 16384
 SMALLEST_TRIAL = 4096
+WAIT = 100  # steps that fit before a larger budget is tried again; twice as many each time that it fails
 MEMORY_SHARE = 0.85
 
 
@@ -148,6 +150,18 @@ class Budget:
     """Tokens a chunk may have; None is the whole batch."""
 
     tokens: int | None
+    larger: list[int | None] = field(default_factory=list)  # what did not fit, the smallest last
+    fitted: int = 0  # steps since it changed
+    wait: int = field(default_factory=lambda: WAIT)
+    raised: bool = False  # whether the last change was to a larger one
+
+    def again(self) -> str | None:
+        """Before a step: the larger budget, where it is time to try it, and the sentence to say about it."""
+        if not self.larger or self.fitted < self.wait:
+            return None
+        said = f"memory was sufficient for {self.fitted} steps: trying larger chunks again"
+        self.tokens, self.fitted, self.raised = self.larger.pop(), 0, True
+        return said
 
     def halve(self, batch: Batch, world: World) -> str:
         """Half of what did not fit, and the sentence to say about it; the same in all processes."""
@@ -157,7 +171,10 @@ class Budget:
             raise TrainingError(
                 "one example alone does not fit in memory", fix="use shorter texts or a smaller model"
             )
-        self.tokens = max(1, held // 2)
+        if self.raised and self.fitted < self.wait:
+            self.wait *= 2
+        self.larger.append(self.tokens)
+        self.tokens, self.fitted, self.raised = max(1, held // 2), 0, False
         return f"out of memory with chunks of {held} tokens: continuing with {self.tokens}"
 
 
@@ -168,12 +185,20 @@ def fitting(
     world: World,
     say: Callable[[str], None],
 ) -> StepResult:
-    """The gradient with chunks that fit: each time memory runs out, the budget is halved and the user is warned."""
+    """The gradient with chunks that fit: each time memory runs out, the budget is halved and the user is warned.
+
+    Several processes cannot always turn back together, so only one that is alone tries larger chunks again.
+    """
+    if world.size == 1 and (said := budget.again()) is not None:
+        say(said)
     while True:
         try:
-            return gradient(budget.tokens)
+            result = gradient(budget.tokens)
         except OutOfMemory:
             pass
+        else:
+            budget.fitted += 1
+            return result
         # Outside the handler, so that no traceback holds on to what should be freed.
         if world.device.type == "cuda":
             torch.cuda.empty_cache()

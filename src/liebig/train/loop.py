@@ -504,7 +504,7 @@ class _Training:
         return {
             "total": self.total,
             "tokens": self.tokens,
-            "chunk_tokens": self.budget.tokens,
+            "budget": asdict(self.budget),
             "random": {"seed": self.loop.seed, "step": self.step},
             "scaler": asdict(self.scaler),
             "judge": self.judge.facts(),
@@ -529,7 +529,9 @@ class _Training:
         if self.ema is not None:
             self.ema.load(snapshot.tensors["ema"])
         self.step = self.stored = snapshot.step
-        self.total, self.tokens, self.budget.tokens = facts["total"], facts["tokens"], facts["chunk_tokens"]
+        self.total, self.tokens = facts["total"], facts["tokens"]
+        # Checkpoints of earlier versions have its tokens alone.
+        self.budget = Budget(**facts["budget"]) if "budget" in facts else Budget(facts["chunk_tokens"])
         self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
         self.judge.load(facts["judge"])
         self.recorder.load(facts["recorder"])
