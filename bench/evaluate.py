@@ -83,7 +83,9 @@ def in_turns(
             values[label] = side(folder / "all")
             took = clock() - start
             seconds[label] = min(seconds[label], took)
-            print(f"{label}: {took:.2f} s", flush=True)  # of a run that is cut off, too
+            print(
+                f"{label}: {took:.2f} {'s' if gpu else 'CPU-s'}", flush=True
+            )  # of a run that is cut off, too
     return seconds, values
 
 

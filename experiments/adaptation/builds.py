@@ -7,10 +7,10 @@
 
 DATA holds BEIR folders. A build sees the corpus alone (and the labels or the teacher it is given); its folder is then
 asked the questions of the split: as it answers (what the build chose), and every other system that it compared. Where a
-set's train split is asked, or there is none, labels are some of its questions, and the others are asked. Each build is
-a line of OUT/builds.jsonl; OUT/NAME.npz has the values of every question. With --one-folder the builds of a set follow
-each other in OUT/SET, so that its passages are encoded once: a build skips what is up to date. Where it is asked the
-questions of several splits, each is a line and a file.
+set's train split is asked, or there is none, labels are some questions of the first split, and the others are asked.
+Each build is a line of OUT/builds.jsonl, and of several splits each is one; OUT/NAME.npz has the values of every
+question. With --one-folder the builds of a set follow each other in OUT/SET, so that its passages are encoded once: a
+build skips what is up to date.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def labels_of(
     if not count:
         return [], asked
     train = folder / "qrels" / "train.tsv"
-    every = [question for questions in asked.values() for question in questions]
-    known = {question.text for question in every}
+    known = {question.text for questions in asked.values() for question in questions}
     pool = judged(folder, "train") if train.is_file() else []
-    pool = [question for question in pool if question.text not in known] or every
+    pool = [question for question in pool if question.text not in known] or next(iter(asked.values()))
     drawn = np.random.default_rng(seed).permutation(len(pool))[:count]
     labels = [pool[i] for i in drawn]
     texts = {question.text for question in labels}
@@ -129,6 +128,8 @@ def one(data: Path, out: Path, name: str, seed: int, given: argparse.Namespace) 
     folder = data / name
     splits = [DEV.get(name) if split == "dev" else split for split in given.split]
     every = {split: judged(folder, split) for split in splits if split is not None}
+    if not every:
+        raise SystemExit(f"{name} has no development questions: ask --split test")
     labels, asked = labels_of(folder, every, given.labels, seed)
     place = out / (name if given.one_folder else f"{name}-{given.name}-{seed}")
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -93,7 +93,8 @@ def main() -> None:
 
 def comparisons(row: Mapping[str, Any]) -> list[Comparison]:
     """Every system of a build against the untrained hybrid."""
-    name = f"{row['set']}, {row['arm']}, seed {row['seed']}"
+    split = f", {row['split']}" if "split" in row else ""
+    name = f"{row['set']}{split}, {row['arm']}, seed {row['seed']}"
     return [
         Comparison(
             name, one["system"], one["taken"], Difference(**one["predicted"]), Difference(**one["true"])

@@ -357,11 +357,12 @@ def page(ladder: Ladder, runs: Runs, prepared: Path, out: Path) -> dict[str, lis
             "",
         ]
         text += [*check_rows(mine), ""]
-        names = [f"claim-{claim.number}"]
-        names += [
-            f"{curve.name}-{test}" for curve in CURVES if curve.claims[-1] == claim.number for test in CURVED
-        ]
-        text += [f"![{claim.says}](figures/{name}.svg)\n" for name in names if name in drawn]
+        names = {f"claim-{claim.number}": claim.says}
+        names |= {
+            f"{curve.name}-{test}": f"RR@10 of {test} over {curve.axis}"
+            for curve in CURVES if curve.claims[-1] == claim.number for test in CURVED
+        }  # fmt: skip
+        text += [f"![{shows}](figures/{name}.svg)\n" for name, shows in names.items() if name in drawn]
     (out / "claims.md").write_text("\n".join(text), encoding="utf-8")
     (out / "claims.html").write_text(as_html(ladder, found, drawn), encoding="utf-8")
     told = {

@@ -255,6 +255,18 @@ def test_a_claim_over_rungs_has_a_statement_at_each_and_draws_a_curve(tmp_path):
         assert ("figures/claim-tokens.svg" in page) is bool(paper), "the long comparison has curves instead"
 
 
+def test_processes_share_a_gpu_where_mps_is_there(tmp_path, monkeypatch):
+    import run as claims
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    claims.share_gpu()  # nothing is there
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\nexit 1\n')
+    program.chmod(0o755)
+    claims.share_gpu()
+    assert (tmp_path / "called").read_text() == "-d\n"
+
+
 def test_a_run_waits_for_those_whose_weights_it_needs(tmp_path):
     import ladder
 

@@ -63,6 +63,19 @@ def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, m
     assert "<svg" in (out / "guard.svg").read_text()
 
 
+def test_labels_are_never_asked_and_come_from_the_first_split_where_there_is_no_other(data, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    script = runpy.run_path(str(SCRIPTS / "builds.py"))
+    folder = data / "tiny"
+    every = {split: script["judged"](folder, split) for split in ("few", "test")}
+    labels, asked = script["labels_of"](folder, every, 4, 0)
+    texts = {question.text for question in labels}
+    assert len(texts) == 4
+    assert texts <= {question.text for question in every["few"]}
+    assert {split: len(questions) for split, questions in asked.items()} == {"few": 6, "test": 36}
+    assert texts.isdisjoint(question.text for questions in asked.values() for question in questions)
+
+
 @pytest.mark.parametrize(
     ("taken", "true", "agrees", "counts", "cost"),
     [(True, 0.05, True, True, 0.0), (True, -0.05, False, True, 0.05), (False, 0.02, False, True, 0.02),

@@ -48,6 +48,7 @@ def test_a_larger_budget_that_still_does_not_fit_is_tried_more_and_more_rarely()
 
     budget = Budget(None)
     for state["step"] in range(1, 1000):
+        budget.again(ALONE)
         fitting(gradient, budget, batch, ALONE, said.append)
     assert failed == [1, 101, 301, 701], "after 100 steps that fitted, after 200 and after 400"
     assert budget.tokens == batch.tokens // 2
@@ -55,11 +56,11 @@ def test_a_larger_budget_that_still_does_not_fit_is_tried_more_and_more_rarely()
 
 
 def test_several_processes_do_not_try_again() -> None:
-    budget, batch = Budget(64, larger=[None]), spans(2)
-    two = World(size=2)
-    for _ in range(guards.WAIT + 1):
-        fitting(lambda tokens: "done", budget, batch, two, pytest.fail)
+    budget = Budget(64, larger=[None], steps=guards.WAIT)
+    assert budget.again(World(size=2)) is None
     assert budget.tokens == 64
+    assert budget.again(ALONE) is not None
+    assert budget.tokens is None
 
 
 def test_without_a_gpu_the_budget_is_a_fixed_number() -> None:

@@ -151,16 +151,20 @@ class Budget:
 
     tokens: int | None
     larger: list[int | None] = field(default_factory=list)  # what did not fit, the smallest last
-    fitted: int = 0  # steps since it changed
+    steps: int = 0  # since it changed
     wait: int = field(default_factory=lambda: WAIT)
     raised: bool = False  # whether the last change was to a larger one
 
-    def again(self) -> str | None:
-        """Before a step: the larger budget, where it is time to try it, and the sentence to say about it."""
-        if not self.larger or self.fitted < self.wait:
+    def again(self, world: World) -> str | None:
+        """Once before every step: the larger budget, where it is time to try it, and the sentence to say about it.
+
+        Several processes cannot always turn back together, so only one that is alone tries.
+        """
+        self.steps += 1
+        if world.size > 1 or not self.larger or self.steps < self.wait:
             return None
-        said = f"memory was sufficient for {self.fitted} steps: trying larger chunks again"
-        self.tokens, self.fitted, self.raised = self.larger.pop(), 0, True
+        said = f"memory was sufficient for {self.steps} steps: trying larger chunks again"
+        self.tokens, self.steps, self.raised = self.larger.pop(), 0, True
         return said
 
     def halve(self, batch: Batch, world: World) -> str:
@@ -171,10 +175,10 @@ class Budget:
             raise TrainingError(
                 "one example alone does not fit in memory", fix="use shorter texts or a smaller model"
             )
-        if self.raised and self.fitted < self.wait:
+        if self.raised and self.steps < self.wait:
             self.wait *= 2
         self.larger.append(self.tokens)
-        self.tokens, self.fitted, self.raised = max(1, held // 2), 0, False
+        self.tokens, self.steps, self.raised = max(1, held // 2), 0, False
         return f"out of memory with chunks of {held} tokens: continuing with {self.tokens}"
 
 
@@ -185,20 +189,12 @@ def fitting(
     world: World,
     say: Callable[[str], None],
 ) -> StepResult:
-    """The gradient with chunks that fit: each time memory runs out, the budget is halved and the user is warned.
-
-    Several processes cannot always turn back together, so only one that is alone tries larger chunks again.
-    """
-    if world.size == 1 and (said := budget.again()) is not None:
-        say(said)
+    """The gradient with chunks that fit: each time memory runs out, the budget is halved and the user is warned."""
     while True:
         try:
-            result = gradient(budget.tokens)
+            return gradient(budget.tokens)
         except OutOfMemory:
             pass
-        else:
-            budget.fitted += 1
-            return result
         # Outside the handler, so that no traceback holds on to what should be freed.
         if world.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -409,7 +409,9 @@ class _Training:
             self.recorder.expect(self.total)
 
     def _gradient(self, batch: Batch, number: int, diagnose: bool = False) -> Gradient:
-        """The gradient of step `number`, with chunks that fit, as the optimiser asks for it."""
+        """The gradient of step `number`, with chunks that fit, as the optimiser asks for it (SAM twice)."""
+        if (said := self.budget.again(self.world)) is not None:
+            self._announce(said)
 
         def gradient(constants: Tensor | None) -> StepResult:
             def with_budget(tokens: int | None) -> StepResult:
