@@ -48,7 +48,7 @@ LONGEST = 256  # tokens of a sequence in training
 # Learning from a teacher (builder/lessons.py).
 TEACHER_LR = 2e-4
 TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
-# Where a GPU has so many texts that large batches are still thousands of steps: a third less loss in the same minutes.
+# Where a GPU has so many texts that large batches are still thousands of steps: less loss in the same minutes.
 MANY_TEXTS, MANY_LR, MANY_BATCH = 200_000, 1e-3, 2048
 TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
 RANKING_WEIGHT = 1.0  # of the teacher's rankings of passages, beside the distance to its vectors
