@@ -2,10 +2,12 @@
 
 Both sides train a BERT-base on the same pairs of texts' lengths, temperature 0.05, cosine, bf16 autocast, AdamW,
 dropout 0.1 but for attention, where only a BERT as it comes has it (shown beside). Theirs runs in bf16 in both passes,
-as its trainer has it. Peak memory is the whole step's. The last part grows the batch, to show that our memory does not.
+as its trainer has it: in mini-batches, with budgets of tokens where its version has them, and without a cache. Its
+FlashAttention needs a package of its own and is not tried. Peak memory is the whole step's. The last part grows the
+batch, to show that our memory does not.
 
     python bench/cached_step.py                  (one CUDA device; about two minutes)
-    python bench/cached_step.py --device cpu --size tiny --pairs 32     (does it run?)
+    python bench/cached_step.py --device cpu --size tiny --pairs 32 --steps 2 --grow 64     (does it run?)
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import gc
 import time
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.step import step
 from usual import SIZES, natural_lengths, profile, warmed
 
+MINI, BUDGET, PLAIN = "mini-batches of", "mini-batch tokens", "no cache"
 SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
 TEMPERATURE = 0.05
 
@@ -125,11 +129,14 @@ class Ours:
 
 
 def theirs(
-    size: str, device: torch.device, dtype: torch.dtype | None, mini: int, attention_dropout: float
+    size: str, device: torch.device, dtype: torch.dtype | None, way: str, attention_dropout: float
 ) -> Callable[[list[dict[str, Tensor]]], Tensor]:
-    """One step of sentence-transformers', as a function of a batch."""
+    """One step of sentence-transformers', as a function of a batch: in one of the ways of `their_ways`."""
     from sentence_transformers import SentenceTransformer, models
-    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.losses import (
+        CachedMultipleNegativesRankingLoss,
+        MultipleNegativesRankingLoss,
+    )
 
     shape = SIZES[size]
     config = BertConfig(
@@ -144,7 +151,13 @@ def theirs(
         modules=[Body(BertModel(config)), models.Pooling(shape["width"], "mean")], device=device
     )
     model.train()
-    loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, mini_batch_size=mini)
+    kind, _, number = way.rpartition(" ")
+    loss: torch.nn.Module
+    if way == PLAIN:
+        loss = MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
+    else:
+        settings = {"mini_batch_size" if kind == MINI else "mini_batch_num_tokens": int(number)}
+        loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, **settings)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device.type == "cuda")
 
     def run(columns: list[dict[str, Tensor]]) -> Tensor:
@@ -157,6 +170,18 @@ def theirs(
         return value.detach()
 
     return run
+
+
+def their_ways(minis: list[int], budgets: list[int]) -> list[str]:
+    """The settings that this version of sentence-transformers has: mini-batches, budgets of tokens, no cache."""
+    from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
+
+    ways = [f"{MINI} {mini}" for mini in minis]
+    if "mini_batch_num_tokens" in signature(CachedMultipleNegativesRankingLoss.__init__).parameters:
+        ways += [f"{BUDGET} {tokens}" for tokens in budgets]
+    else:
+        print("sentence-transformers: this version has no mini_batch_num_tokens")
+    return [*ways, PLAIN]
 
 
 class Body(torch.nn.Module):
@@ -187,7 +212,10 @@ def main() -> None:
         default=[65_536, 1_048_576],
         help="the last holds the whole batch",
     )
-    parser.add_argument("--mini", type=int, nargs="+", default=[512, 1024, 2048])
+    parser.add_argument("--mini", type=int, nargs="+", default=[512, 1024, 2048], help="their mini-batches")
+    parser.add_argument(
+        "--mini-tokens", type=int, nargs="*", default=[65_536, 262_144], help="their budgets of tokens"
+    )
     parser.add_argument("--grow", type=int, nargs="*", default=[2048, 32768])
     parser.add_argument("--profile", action="store_true", help="ours alone, and where its time goes")
     options = parser.parse_args()
@@ -209,27 +237,23 @@ def main() -> None:
         free(device)
     if options.profile:
         return
-    best, memory, better = 0.0, 0.0, 0
+    best, memory, better = 0.0, 0.0, ""
     padded = their_batches(batches)
-    for mini in options.mini:
+    for way in their_ways(options.mini, options.mini_tokens):
         try:
             other, used = measure(
-                theirs(options.size, device, dtype, mini, 0.0), padded, device, options.pairs, options.steps
+                theirs(options.size, device, dtype, way, 0.0), padded, device, options.pairs, options.steps
             )
         except torch.OutOfMemoryError:
-            print(f"sentence-transformers, mini-batch {mini}: out of memory")
+            print(f"sentence-transformers, {way}: out of memory")
             other, used = 0.0, 0.0
         else:
-            print(
-                f"sentence-transformers, mini-batch {mini}: {other:,.0f} pairs/s, {used:.1f} GiB", flush=True
-            )
-        best, memory, better = max((best, memory, better), (other, used, mini))
+            print(f"sentence-transformers, {way}: {other:,.0f} pairs/s, {used:.1f} GiB", flush=True)
+        best, memory, better = max((best, memory, better), (other, used, way))
         free(device)
     made = theirs(options.size, device, dtype, better, 0.1)
     usual, _ = measure(made, padded, device, options.pairs, options.steps)
-    print(
-        f"sentence-transformers, mini-batch {better}, BERT's own dropout of 0.1 in attention: {usual:,.0f} pairs/s"
-    )
+    print(f"sentence-transformers, {better}, BERT's own dropout of 0.1 in attention: {usual:,.0f} pairs/s")
     del made
     free(device)
     grow(options, device, dtype)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from liebig.model.attention import attend_varlen
-from liebig.model.kernels.short_attention import short_attention
 from usual import natural_lengths
 
 CALLS, FIRST = 200, 20
@@ -53,6 +52,8 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--width", type=int, default=64, choices=[16, 32, 64])
     options = parser.parse_args()
+    from liebig.model.kernels.short_attention import short_attention  # needs triton
+
     torch.manual_seed(0)
     lengths = natural_lengths(options.sequences, LONGEST, 82)
     offsets = torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)]).int().cuda()

@@ -11,6 +11,7 @@ counts, since whatever else the machine does can only add to one.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -145,6 +146,9 @@ def our_seconds(condenser: bool, data: list[Row], folder: Path) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     torch.set_num_threads(1)
     data = rows(STEPS * BATCH)
     tokens = sum(len(row["input_ids"]) for row in data) / STEPS

@@ -43,3 +43,12 @@ def test_a_missing_folder_or_package_is_named(benchmarks):
     assert benchmark.missing({"DATA": None, "MODEL": None}) == "needs --data"
     assert benchmark.missing({"DATA": Path("x"), "MODEL": None}) == "needs the package no_such_package"
     assert benchmark.words({"DATA": Path("x"), "MODEL": None})[-1] == "x/wiki"
+
+
+def test_a_missing_gpu_is_named_and_so_is_a_peer_that_is_not_installed(benchmarks, monkeypatch):
+    monkeypatch.setattr(benchmarks, "has_gpu", lambda: False)
+    assert benchmarks.Benchmark("x", "", 1.0, (), "", gpu=True).missing({}) == "needs a CUDA device"
+    both = benchmarks.Benchmark("x", "", 1.0, (), "as it comes", beside=("no_such_package", "numpy"))
+    peer = benchmarks.row(both, 2.0).split("|")[2]
+    assert peer.startswith(" numpy ")
+    assert peer.endswith("; as it comes; no_such_package was not installed ")
