@@ -13,8 +13,9 @@ import torch
 from tokenizers import Tokenizer as Core
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from liebig.base.errors import LiebigError, ModelError, RecipeError
+from liebig.base.errors import DataError, LiebigError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
+from liebig.commands.rerank_score import RerankScoreConfig
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder, longest_first
 from liebig.model.encoder import Encoder
 from liebig.text.tokenizer import Tokenizer
@@ -116,6 +117,24 @@ def test_the_activation_is_the_one_the_folder_names(
     classifier(tmp_path)
     edit(tmp_path / "config.json", lambda config: config.update(section))
     assert assert_equal(tmp_path).activation == activation
+
+
+def test_what_is_no_pair_is_named(tmp_path: Path) -> None:
+    ours = CrossEncoder.load(classifier(tmp_path))
+    for wrong in ("ab", ("a",), ("a", None), ("a", "b", "c")):
+        with pytest.raises(DataError, match=r"pair 1 is .*, not a question and a passage"):
+            ours.predict([PAIRS[0], wrong])  # type: ignore[list-item]
+
+
+def test_a_folder_may_be_named_by_a_string(tmp_path: Path) -> None:
+    ours = CrossEncoder.load(classifier(tmp_path / "given"))
+    ours.save(str(tmp_path / "saved"))
+    np.testing.assert_array_equal(CrossEncoder.load(tmp_path / "saved").predict(PAIRS), ours.predict(PAIRS))
+
+
+def test_one_model_may_stand_for_a_list_of_one(tmp_path: Path) -> None:
+    fields = {"collection": tmp_path, "run": tmp_path}
+    assert RerankScoreConfig(models="org/name", **fields).models == (Path("org/name"),)
 
 
 def test_a_folder_saved_by_sentence_transformers_keeps_length_prompt_and_activation(tmp_path: Path) -> None:

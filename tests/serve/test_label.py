@@ -73,6 +73,12 @@ def test_a_file_of_questions_that_is_not_there_is_refused(tmp_path):
         Labelling.open(tmp_path, tmp_path / "nothing.txt", None)
 
 
+def test_the_folder_of_the_judgements_is_made_before_the_first(tmp_path):
+    made = Labelling.open(tmp_path, None, tmp_path / "new" / "folder" / "j.jsonl")
+    made.add("q", "p", 1)
+    assert made.file.is_file()
+
+
 def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_path):
     made = Labelling(tmp_path / "j.jsonl", ["growth of barley"])
     with (
@@ -88,6 +94,8 @@ def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_p
         assert client.get("/label/question").json()["passages"][0]["relevance"] == 1
         assert client.get("/label/question", params={"number": 5}).status_code == 404
         assert client.post("/label/judgement", json={**sent, "relevance": 7}).status_code == 422
+        unknown = client.post("/label/judgement", json={**sent, "passage": "nosuch"})
+        assert (unknown.status_code, "no passage 'nosuch'" in unknown.text) == (404, True)
         assert client.get("/label").status_code == 200
     assert json.loads((tmp_path / "j.jsonl").read_text()) == sent
 

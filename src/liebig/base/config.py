@@ -213,6 +213,11 @@ ModelPath = Annotated[Path, ModelInput(), BeforeValidator(_bundled)]
 """A model: a folder, `liebig:NAME`, or `org/name` of the hub, which becomes a folder when a stage runs (`resolved`)."""
 
 
+def one_or_several(value: Any) -> Any:
+    """A single path stands for a list of one."""
+    return (value,) if isinstance(value, str | Path) else value
+
+
 class Config(BaseModel):
     """A frozen part of a recipe. Unknown keys are refused."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from liebig.base.config import Config, InputPath, ModelPath
+from liebig.base.config import Config, InputPath, ModelPath, one_or_several
 from liebig.base.machine import chosen
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress, track
@@ -28,7 +29,7 @@ RUN, SCORES = "run.trec", "scores.trec"
 class RerankScoreConfig(Config):
     """`liebig rerank score`: rerank a run, or score groups for soft labels."""
 
-    models: tuple[ModelPath, ...] = Field(
+    models: Annotated[tuple[ModelPath, ...], BeforeValidator(one_or_several)] = Field(
         min_length=1, description="Cross-encoders, by folder or org/name; the scores of several are averaged."
     )
     collection: InputPath = Field(description="Collection with the texts.")

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from liebig import losses
-from liebig.base.config import InputPath
+from liebig.base.config import InputPath, one_or_several
 from liebig.base.errors import DataError, RecipeError
 from liebig.methods.base import (
     FILLED,
@@ -64,11 +64,6 @@ MEAN_SAMPLE = 65_536  # vectors a teacher's mean is taken of
 TINY = 1e-12  # so that a vector of zeros stays one
 TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
-
-
-def one_or_several(value: Any) -> Any:
-    """A single path stands for a list of one."""
-    return (value,) if isinstance(value, str | Path) else value
 
 
 class TeacherVectors(Method):

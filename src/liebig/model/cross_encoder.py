@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liebig.base.errors import ModelError
+from liebig.base.errors import DataError, ModelError
 from liebig.base.hub import model_folder
 from liebig.base.machine import chosen, threads
 from liebig.base.records import Title
@@ -196,6 +196,12 @@ class CrossEncoder(nn.Module):
         self, pairs: Sequence[Pair], title: Title | None = None
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Both halves of every pair as token ids; a text that occurs in several pairs is tokenised once."""
+        for number, pair in enumerate(pairs):
+            if isinstance(pair, str) or len(pair) != 2 or any(text is None for text in pair):
+                raise DataError(
+                    f"pair {number} is {pair!r:.60}, not a question and a passage",
+                    fix="give pairs of two texts",
+                )
         query, passage = self.layouts(title, WHOLE)
         return lists(query, [pair[0] for pair in pairs]), lists(passage, [pair[1] for pair in pairs])
 
@@ -229,11 +235,11 @@ class CrossEncoder(nn.Module):
         self.train(was_training)
         return out_NC
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """A folder that transformers and sentence-transformers load; the title rule is in `layout.json`."""
         config = self.backbone.config
         config.sentence_transformers = {"activation_fn": self.activation}
-        with written_beside(folder) as beside:
+        with written_beside(Path(folder)) as beside:
             with quiet():
                 self.backbone.model.save_pretrained(str(beside), safe_serialization=True)
             self.tokenizer.save(beside, max_length=self.length)

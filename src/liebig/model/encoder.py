@@ -206,11 +206,11 @@ class Encoder(TextReader, nn.Module):
 
         return load_encoder(source, pooling=pooling)
 
-    def save(self, folder: Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
+    def save(self, folder: str | Path, *, heads: Mapping[str, nn.Module] | None = None) -> None:
         """A folder that `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load; heads are separate."""
         from liebig.model.folder import save_encoder
 
-        save_encoder(self, folder, heads or {})
+        save_encoder(self, Path(folder), heads or {})
 
     @property
     def max_positions(self) -> int:

@@ -26,7 +26,7 @@ from liebig.search.retriever import Result
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import Engine, Question
 from liebig.serve.middleware import Refusal, check_query, reply
-from liebig.serve.routes import Own, page_file
+from liebig.serve.routes import Own, page_file, passage_of
 
 JUDGEMENTS = "judgements.jsonl"
 DEPTH = 10  # passages of each system that are judged
@@ -66,6 +66,7 @@ class Labelling:
         out = file or folder / JUDGEMENTS
         if out.suffix != ".jsonl":
             raise RecipeError("judgements are lines of JSON", file=out, fix="name a file that ends in .jsonl")
+        out.parent.mkdir(parents=True, exist_ok=True)
         waiting = folder / WORK / "given" / UNJUDGED
         texts: dict[str, str] = {}
         grades: dict[str, dict[str, int]] = {}
@@ -156,6 +157,8 @@ def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
 
     @routes.post("/label/judgement", summary="Judge a passage")
     async def judgement(request: JudgementRequest) -> Response:
+        if request.relevance is not None:  # a judgement may be taken back whatever became of its passage
+            await asyncio.to_thread(passage_of, engine, request.passage)
         await asyncio.to_thread(labelling.add, request.question, request.passage, request.relevance)
         return reply({"progress": labelling.progress})
 

@@ -343,7 +343,7 @@ def search_routes(engine: Engine) -> APIRouter:
     @routes.post("/explain", summary="Show what each word of a passage adds to its score")
     async def explain(request: ExplainRequest) -> Response:
         query = check_query(request.query, engine.limits)
-        passage = await asyncio.to_thread(_passage, engine, request.id)
+        passage = await asyncio.to_thread(passage_of, engine, request.id)
         found = await engine.explain(query, request.id, request.system)
         words = [{"start": start, "end": end, "contribution": value} for start, end, value in found]
         return reply({"id": passage.id, "system": request.system, "text": passage.text, "words": words})
@@ -352,7 +352,7 @@ def search_routes(engine: Engine) -> APIRouter:
     async def document(
         passage: Annotated[str, Query(description="The id of a passage of the document.")],
     ) -> Response:
-        found = await asyncio.to_thread(_passage, engine, passage)
+        found = await asyncio.to_thread(passage_of, engine, passage)
         whole = await asyncio.to_thread(_document, engine, found)
         return reply(await asyncio.to_thread(document_view, whole, found))
 
@@ -408,7 +408,8 @@ async def _compare(engine: Engine, request: CompareRequest) -> Response:
     )
 
 
-def _passage(engine: Engine, id: str) -> Passage:
+def passage_of(engine: Engine, id: str) -> Passage:
+    """A passage by its id; one that is not there is refused."""
     try:
         return engine.retriever.passage(id)
     except DataError:
