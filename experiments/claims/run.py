@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -340,8 +341,12 @@ def page(given: argparse.Namespace) -> None:
     import verdicts
 
     target = given.page or given.out / "page"
+    if not (given.prepared / "baselines.npz").exists():
+        raise SystemExit(f"{given.prepared} has no baselines.npz: run `prepare` first, or name --prepared")
     target.mkdir(parents=True, exist_ok=True)
-    verdicts.page(the_runs(given).ladder, the_runs(given), given.prepared, target)
+    runs = the_runs(given)
+    claims = tuple(map(runs.ladder.claim, given.claims))
+    verdicts.page(replace(runs.ladder, claims=claims), runs, given.prepared, target)
 
 
 def the_places(given: argparse.Namespace) -> Any:
