@@ -1,5 +1,6 @@
 """A user's own questions: how they are read, what is said of mistakes, and what a build does with them."""
 
+import gzip
 import json
 
 import pytest
@@ -39,6 +40,13 @@ def grades_of(path):
 def test_files_are_read(tmp_path, name, text, expected):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert grades_of(tmp_path / name) == expected
+
+
+@pytest.mark.parametrize(("name", "packed"), [("q.jsonl", False), ("q.json", False), ("q.jsonl.gz", True)])
+def test_a_file_that_is_json_by_its_name_alone_is_refused(tmp_path, name, packed):
+    (tmp_path / name).write_bytes(gzip.compress(b"not json\n") if packed else b"not json\n")
+    with pytest.raises(DataError, match="is not JSON"):
+        user_questions.read_file(tmp_path / name)
 
 
 def test_a_beir_folder_is_read_without_its_corpus_and_one_split_by_its_qrels(tmp_path):

@@ -103,8 +103,17 @@ def _read(path: Path) -> Iterator[Entry]:
     if source.suffix in (".csv", ".tsv"):
         return _table(source, "\t" if source.suffix == ".tsv" else ",")
     if container_of(source) is None:
-        return ((line, Where(source.label, number), {}) for number, line in text_lines(source))
+        return _lines(source)
     return (_row(row, where) for where, row in rows(source))
+
+
+def _lines(source: Source) -> Iterator[Entry]:
+    """A question per line."""
+    for number, line in text_lines(source):
+        where = Where(source.label, number)
+        if source.suffix in (".jsonl", ".json") and line.strip():
+            where.refuse("is not JSON", "write an object per line, or name the file .txt")
+        yield line, where, {}
 
 
 def _beir(path: Path) -> Iterator[Entry]:
