@@ -73,8 +73,9 @@ def test_a_file_of_questions_that_is_not_there_is_refused(tmp_path):
         Labelling.open(tmp_path, tmp_path / "nothing.txt", None)
 
 
-def test_the_folder_of_the_judgements_is_made_before_the_first(tmp_path):
+def test_the_folder_of_the_judgements_is_made_for_the_first_of_them(tmp_path):
     made = Labelling.open(tmp_path, None, tmp_path / "new" / "folder" / "j.jsonl")
+    assert not (tmp_path / "new").exists()
     made.add("q", "p", 1)
     assert made.file.is_file()
 

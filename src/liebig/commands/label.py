@@ -40,6 +40,8 @@ def command(
         folder, host=host, port=port, token=token, open_page=open_page, page="/label",
         more=lambda engine: label_routes(engine, labelling), say=lambda line: typer.echo(line, err=True),
     )  # fmt: skip
-    typer.echo(
-        f"Judgements are in {labelling.file}. Next: liebig build ... --questions {labelling.file}", err=True
-    )
+    if labelling.file.is_file():
+        said = f"Judgements are in {labelling.file}. Next: liebig build ... --questions {labelling.file}"
+    else:
+        said = "Nothing was judged."
+    typer.echo(said, err=True)

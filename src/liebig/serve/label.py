@@ -66,7 +66,6 @@ class Labelling:
         out = file or folder / JUDGEMENTS
         if out.suffix != ".jsonl":
             raise RecipeError("judgements are lines of JSON", file=out, fix="name a file that ends in .jsonl")
-        out.parent.mkdir(parents=True, exist_ok=True)
         waiting = folder / WORK / "given" / UNJUDGED
         texts: dict[str, str] = {}
         grades: dict[str, dict[str, int]] = {}
@@ -90,6 +89,7 @@ class Labelling:
         """Write a judgement to the end of the file; it is there when this returns."""
         line = json_line({"question": question, "passage": passage, "relevance": relevance}) + "\n"
         with self._lock:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("ab+", buffering=0) as file:
                 if file.seek(0, os.SEEK_END):
                     file.seek(-1, os.SEEK_END)
