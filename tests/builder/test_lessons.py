@@ -133,7 +133,7 @@ def test_a_third_of_the_texts_are_queries_pieces_and_pieces_as_questions_each(wo
 def test_texts_without_a_teacher_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("Barley grows in the north.\n")
     config = BuildConfig(sources=(str(tmp_path / "a.txt"),), texts=str(tmp_path / "a.txt"))
-    with pytest.raises(RecipeError, match="texts are there for a teacher's student to learn from"):
+    with pytest.raises(RecipeError, match="texts are used only together with a teacher"):
         build(STAGES, config, tmp_path / "out", print)
 
 

@@ -181,9 +181,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     if config.teacher is not None and config.limit <= 0:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
     if config.texts is not None and config.teacher is None:
-        raise RecipeError(
-            "texts are there for a teacher's student to learn from", fix="give --teacher, or no --texts"
-        )
+        raise RecipeError("texts are used only together with a teacher", fix="give --teacher, or no --texts")
     if config.questions is not None:  # what is wrong with files and names is said before the work begins
         user_questions.read_file(Path(config.questions))
     if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
