@@ -113,7 +113,8 @@ def read(
     tree = tomllib.loads(path.read_text(encoding="utf-8"))
     at, sizes = rung or tree["rung"], {**ALL, **(all or {})}
     claims = []
-    for one in tree["claim"]:
+    named = {one["number"]: one for one in tree["claim"]}
+    for one in (({**named[one["like"]], **one} if "like" in one else one) for one in tree["claim"]):
         # 1,000 labels and all are one check where there are fewer than that.
         checks = tuple(
             dict.fromkeys(
