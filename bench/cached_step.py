@@ -35,7 +35,7 @@ from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.step import step
 from usual import SIZES, natural_lengths, profile, warmed
 
-MINI, BUDGET, PLAIN = "mini-batches of", "mini-batch tokens", "no cache"
+Cache = dict[str, int] | None  # settings of the peer's loss with cached gradients; None is the one without
 SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
 TEMPERATURE = 0.05
 
@@ -129,9 +129,9 @@ class Ours:
 
 
 def theirs(
-    size: str, device: torch.device, dtype: torch.dtype | None, way: str, attention_dropout: float
+    size: str, device: torch.device, dtype: torch.dtype | None, cache: Cache, attention_dropout: float
 ) -> Callable[[list[dict[str, Tensor]]], Tensor]:
-    """One step of sentence-transformers', as a function of a batch: in one of the ways of `their_ways`."""
+    """One step of sentence-transformers', as a function of a batch; `cache` is one of `their_ways`."""
     from sentence_transformers import SentenceTransformer, models
     from sentence_transformers.losses import (
         CachedMultipleNegativesRankingLoss,
@@ -151,13 +151,9 @@ def theirs(
         modules=[Body(BertModel(config)), models.Pooling(shape["width"], "mean")], device=device
     )
     model.train()
-    kind, _, number = way.rpartition(" ")
-    loss: torch.nn.Module
-    if way == PLAIN:
-        loss = MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
-    else:
-        settings = {"mini_batch_size" if kind == MINI else "mini_batch_num_tokens": int(number)}
-        loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, **settings)
+    loss: torch.nn.Module = MultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE)
+    if cache is not None:
+        loss = CachedMultipleNegativesRankingLoss(model, scale=1 / TEMPERATURE, **cache)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=device.type == "cuda")
 
     def run(columns: list[dict[str, Tensor]]) -> Tensor:
@@ -172,16 +168,17 @@ def theirs(
     return run
 
 
-def their_ways(minis: list[int], budgets: list[int]) -> list[str]:
+def their_ways(minis: list[int], budgets: list[int]) -> dict[str, Cache]:
     """The settings that this version of sentence-transformers has: mini-batches, budgets of tokens, no cache."""
     from sentence_transformers.losses import CachedMultipleNegativesRankingLoss
 
-    ways = [f"{MINI} {mini}" for mini in minis]
+    ways: dict[str, Cache] = {"no cache": None}
+    ways |= {f"mini-batches of {mini:,}": {"mini_batch_size": mini} for mini in minis}
     if "mini_batch_num_tokens" in signature(CachedMultipleNegativesRankingLoss.__init__).parameters:
-        ways += [f"{BUDGET} {tokens}" for tokens in budgets]
+        ways |= {f"mini-batches of {n:,} tokens": {"mini_batch_num_tokens": n} for n in budgets}
     else:
         print("sentence-transformers: this version has no mini_batch_num_tokens")
-    return [*ways, PLAIN]
+    return ways
 
 
 class Body(torch.nn.Module):
@@ -239,10 +236,11 @@ def main() -> None:
         return
     best, memory, better = 0.0, 0.0, ""
     padded = their_batches(batches)
-    for way in their_ways(options.mini, options.mini_tokens):
+    ways = their_ways(options.mini, options.mini_tokens)
+    for way, cache in ways.items():
         try:
             other, used = measure(
-                theirs(options.size, device, dtype, way, 0.0), padded, device, options.pairs, options.steps
+                theirs(options.size, device, dtype, cache, 0.0), padded, device, options.pairs, options.steps
             )
         except torch.OutOfMemoryError:
             print(f"sentence-transformers, {way}: out of memory")
@@ -251,7 +249,7 @@ def main() -> None:
             print(f"sentence-transformers, {way}: {other:,.0f} pairs/s, {used:.1f} GiB", flush=True)
         best, memory, better = max((best, memory, better), (other, used, way))
         free(device)
-    made = theirs(options.size, device, dtype, better, 0.1)
+    made = theirs(options.size, device, dtype, ways[better], 0.1)
     usual, _ = measure(made, padded, device, options.pairs, options.steps)
     print(f"sentence-transformers, {better}, BERT's own dropout of 0.1 in attention: {usual:,.0f} pairs/s")
     del made
