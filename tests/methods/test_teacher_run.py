@@ -118,6 +118,11 @@ def test_a_run_learns_its_teachers_rankings(world, tmp_path):
     assert "ranking" in (tmp_path / "log.jsonl").read_text()
 
 
+def test_the_first_teachers_space_without_similarities_or_rankings_is_refused(world):
+    with pytest.raises(RecipeError, match="space = first: the other teachers take part"):
+        recipe(world, 'stages.model.objective={kind="vectors", space="first"}')
+
+
 @pytest.mark.parametrize("given", ["ranking_weight=0.5", 'candidates="@teacher"'])
 def test_rankings_without_candidates_are_refused(world, given):
     with pytest.raises(RecipeError, match="both a ranking_weight and candidates"):

@@ -108,6 +108,7 @@ def kl_rankings(
     teachers: Tensor,
     candidates: Tensor,
     *,
+    own: Tensor | None = None,
     temperature: float = 0.05,
     total: int | None = None,
     tile: int = TILE,
@@ -115,13 +116,15 @@ def kl_rankings(
     """Mean over texts of KL(teacher‖student), softmaxes over a text's similarities to fixed vectors of the teacher.
 
     The candidates are not encoded by the student, so ranking a text against thousands costs one matrix product. The
-    softmax is sharp: those the teacher has at the top decide.
+    softmax is sharp: those the teacher has at the top decide. A student whose space is another than that of the
+    rankings to learn has candidates of its `own` there, the same ones in the same order.
     """
     s, t, c = exact(students), exact(teachers), exact(candidates)
+    own = c if own is None else exact(own)
     rows = max(1, tile // len(c))
     parts = zip(s.split(rows), t.split(rows))
     total = len(students) if total is None else total
-    return _tiled(((a, b, None, c, c, temperature) for a, b in parts), total)
+    return _tiled(((a, b, None, own, c, temperature) for a, b in parts), total)
 
 
 def _tiled(parts: Iterable[tuple[Any, ...]], total: int) -> Tensor:

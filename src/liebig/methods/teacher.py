@@ -6,8 +6,11 @@ width and are scaled to length 1. The first
 term is the squared distance to the teacher's vector, text by text. The second, where it has a weight, holds the
 similarities of all texts of the batch to each other against the teacher's. The third, where it has a weight, is the
 teacher's ranking: each text's similarities to the teacher's vectors of many passages, which only a student in the
-teacher's space can learn. Cost: the encoder on every token; for the second term one more pass without gradient when
-the batch is cut into chunks, and the matrix of similarities; for the third one matrix product.
+teacher's space can learn. With `space = first` the student's vectors lie in the first teacher's space alone: the
+first term is about its vectors, and the others take part in the similarities and rankings to learn. So questions can
+search an index of one teacher's vectors, and order them as several teachers together do. Cost: the encoder on every
+token; for the second term one more pass without gradient when the batch is cut into chunks, and the matrix of
+similarities; for the third one matrix product for the student and one for the teachers.
 Recipe: `recipes/smoke/vectors.toml`. Tests: `tests/methods/test_teacher.py`, `test_teacher_run.py`.
 
 n texts of a batch, D width of the vectors.
@@ -78,6 +81,13 @@ class TeacherVectors(Method):
             default=None,
             description="Project to the teacher's width, saved with the model [default: where widths differ].",
         )
+        space: Literal["joint", "first"] = Field(
+            default="joint",
+            description=(
+                "Space of the student's vectors: that of all teachers side by side, or of the first alone; the others "
+                "then take part in similarities and rankings only."
+            ),
+        )
         similarity_weight: float = Field(
             default=0.0,
             ge=0,
@@ -117,6 +127,11 @@ class TeacherVectors(Method):
             if bool(self.ranking_weight) != bool(self.candidates):
                 raise ValueError("rankings need both a ranking_weight and candidates")
             teachers = sum(len(source.vectors) for source in texts)
+            if self.space == "first" and not (self.candidates or self.similarity_weight):
+                raise ValueError(
+                    "space = first: the other teachers take part in similarities and rankings only, and neither has a "
+                    "weight"
+                )
             if self.candidates and len(self.candidates) != teachers:
                 raise ValueError(
                     f"{teachers} teachers and {len(self.candidates)} folders of candidates: give one folder each"
@@ -132,12 +147,18 @@ class TeacherVectors(Method):
     candidates: Tensor | None
 
     def __init__(
-        self, config: Config, backbone: Backbone, dense: Dense | None, candidates: Tensor | None = None
+        self,
+        config: Config,
+        backbone: Backbone,
+        dense: Dense | None,
+        candidates: Tensor | None = None,
+        width: int | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.backbone = backbone
         self.dense = dense
+        self.width = width  # of the teachers' vectors, that of the student's; None where it is all of it
         # Moves with the model and is no part of its checkpoints: the folders are there.
         self.register_buffer("candidates", candidates, persistent=False)
         self.weights = {
@@ -160,7 +181,9 @@ class TeacherVectors(Method):
             center=bool(config.candidates) and source.center,
             hashes=False,
         )
-        width = teachers.width
+        first = config.space == "first"
+        width = teachers.each[0].width if first else teachers.width
+        part = width if first else None
         candidates = (
             torch.from_numpy(teachers.others(config.candidates, config.most_candidates))
             if config.candidates
@@ -172,14 +195,14 @@ class TeacherVectors(Method):
                 fix="set objective.dense = true, which projects them",
             )
         if not config.dense and backbone.width == width:
-            return cls(config, backbone, None, candidates)
+            return cls(config, backbone, None, candidates, part)
         for entry in start.modules()[2:]:
             dense = read_tail(*entry)
             if isinstance(dense, Dense):
                 shape = (dense.linear.in_features, dense.linear.out_features)
                 if shape == (backbone.width, width):
-                    return cls(config, backbone, dense, candidates)
-        return cls(config, backbone, Dense(backbone.width, width), candidates)
+                    return cls(config, backbone, dense, candidates, part)
+        return cls(config, backbone, Dense(backbone.width, width), candidates, part)
 
     @property
     def contrastive(self) -> bool:
@@ -195,13 +218,15 @@ class TeacherVectors(Method):
     def represent(self, chunk: Batch) -> Represented:
         vectors_nD = self.vectors(chunk)
         teachers_nD = teacher_vectors(chunk, vectors_nD)
-        cosine_n = (vectors_nD * teachers_nD).sum(dim=1)
+        cosine_n = (vectors_nD * self.in_space(teachers_nD)).sum(dim=1)
         terms = {"distance": (2 - 2 * cosine_n).sum(), "cosine": cosine_n.sum()}
         if self.candidates is not None:
+            candidates_mD = self.candidates.to(vectors_nD.dtype)
             terms["ranking"] = losses.kl_rankings(
                 vectors_nD,
                 teachers_nD,
-                self.candidates.to(vectors_nD.dtype),
+                candidates_mD,
+                own=self.in_space(candidates_mD),
                 temperature=self.config.temperature,
                 total=1,
             )
@@ -213,6 +238,10 @@ class TeacherVectors(Method):
         with torch.autocast(x_nD.device.type, enabled=False):
             return normalize(x_nD if self.dense is None else self.dense(x_nD), dim=1)
 
+    def in_space(self, rows_mD: Tensor) -> Tensor:
+        """The teachers' rows in the student's space: all of them, or the first teacher's part, of length 1."""
+        return rows_mD if self.width is None else normalize(rows_mD[:, : self.width], dim=1)
+
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         teacher = teacher_vectors(batch, vectors)
         everyone, teachers = world.gather(vectors), world.gather(teacher).rows
@@ -221,7 +250,7 @@ class TeacherVectors(Method):
             vectors, everyone.rows, teacher, teachers, places, temperature=self.config.temperature
         )
         with torch.no_grad():
-            scored = losses.info_nce(vectors.detach(), teachers, places, total=len(teachers))
+            scored = losses.info_nce(vectors.detach(), self.in_space(teachers), places, total=len(teachers))
         return Contrast(loss, {"partner_accuracy": scored.accuracy})
 
     def saved(self) -> Saved:
