@@ -293,6 +293,14 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert by_sentences.choose(by_sentences.every) == Choice(sentences=True).leaned, reason
     better = judge(0.5, trusted=("start",), **{"trained+": 0.6})
     assert better.choose(better.every) == Choice("trained").leaned
+    little_worse, little_better = (
+        {**dict.fromkeys(KINDS, a), "title": b} for a, b in ((0.5, 0.47), (0.51, 0.53))
+    )
+    underrated = judge(little_worse, trusted=("start",), **{"trained+": little_better})
+    trained, trusted = (underrated.values(c) for c in (Choice("trained"), Choice(sentences=True)))
+    assert underrated.better(trained, trusted, underrated.every)
+    reason = "it beats what these questions underrate, and not the untrained hybrid"
+    assert underrated.choose(underrated.every) == Choice(sentences=True).leaned, reason
     nobody = judge(0.5, trusted=())
     assert nobody.choose(nobody.every) == BASELINE.leaned
     harm = judge(0.4)
