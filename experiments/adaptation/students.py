@@ -62,6 +62,8 @@ class Arm:
     temperature: float = 0.05
     batch: int = 512
     general: str = CORPUS
+    start: float = 0.0  # share of the start's own cosines in the rankings, beside the teacher's
+    distance: float = 1.0  # weight of the distance to the teacher's vectors
 
 
 ALL = (PRESENT, SPANS, QUESTIONS)
@@ -76,6 +78,8 @@ ARMS = {
     "corpus": Arm(ALL, 1e-3, 5000, batch=1024),  # the own texts of `general`, alone
     "general": Arm(ALL, 1e-3, 5000, batch=2048, general=BESIDE),
     "general-first": Arm(ALL, 5e-4, 1500, batch=1024, general=BEFORE),
+    "both": Arm(ALL, 5e-4, 1500, batch=1024, start=0.5),
+    "both-free": Arm(ALL, 5e-4, 1500, batch=1024, start=0.5, distance=0.2),
 }
 FIRST = Arm((), 1e-3, 8000, batch=2048)  # general texts alone, once for a teacher
 
@@ -98,7 +102,7 @@ def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
 
 
 class Texts:
-    """Short texts as tokens of the start on the device, and a teacher's vectors of them, as questions."""
+    """Short texts as tokens of the start on the device, with vectors of a teacher and of the start, as questions."""
 
     def __init__(self, texts: list[str], start: Encoder, teacher: Encoder, device: str) -> None:
         self.texts = texts
@@ -110,7 +114,10 @@ class Texts:
             tokens[number, : len(cut)] = cut
         self.tokens = torch.from_numpy(tokens).to(device)
         self.lengths = torch.from_numpy(np.minimum(rows.lengths, LENGTH)).to(device)
-        self.targets = torch.from_numpy(teacher.encode_texts(texts, prompt="query", unit=True)).to(device)
+        self.targets, self.own = (
+            torch.from_numpy(model.encode_texts(texts, prompt="query", unit=True)).to(device)
+            for model in (teacher, start.to(device))
+        )
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -119,8 +126,8 @@ class Texts:
         """Some of them."""
         few, on_device = Texts.__new__(Texts), torch.from_numpy(numbers).to(self.tokens.device)
         few.texts = [self.texts[i] for i in numbers]
-        few.tokens, few.lengths, few.targets = (
-            part[on_device] for part in (self.tokens, self.lengths, self.targets)
+        few.tokens, few.lengths, few.targets, few.own = (
+            part[on_device] for part in (self.tokens, self.lengths, self.targets, self.own)
         )
         return few
 
@@ -158,7 +165,7 @@ class School:
     def schooled(self) -> Encoder:
         """The student that has learnt from general texts alone."""
         model = self.student(self.general)
-        self.train(model, FIRST, [self.general], self.general.targets)
+        self.train(model, FIRST, [self.general], (self.general.targets, self.general.own))
         return model
 
     def student(self, texts: Texts) -> Encoder:
@@ -176,18 +183,22 @@ class School:
         fitted = projection(states, texts.targets[torch.from_numpy(sample)].cpu().numpy(), RIDGE)
         return with_tail(fitted, Normalize()).to(self.device)
 
-    def train(self, model: Encoder, arm: Arm, sources: list[Texts], ranked: Tensor) -> None:
-        """Distance to the teacher's vectors, and KL of its rankings; of several sources the same number of texts."""
+    def train(self, model: Encoder, arm: Arm, sources: list[Texts], ranked: tuple[Tensor, Tensor]) -> None:
+        """Distance to the teacher's vectors, and KL of its rankings; of several sources the same number of texts.
+
+        What is ranked has vectors by the teacher and by the start. The rankings to learn are by the teacher's cosines,
+        or by a mean of both; the student's own are always by the teacher's vectors.
+        """
         torch.manual_seed(0)
         cuda, began = self.device == "cuda", time.time()
-        passages = F.normalize(ranked, dim=-1)
-        passages = passages[torch.randperm(len(passages), device=passages.device)[:RANKED]]
-        passages = passages.bfloat16() if cuda else passages
+        some = torch.randperm(len(ranked[0]), device=self.device)[:RANKED]
+        dtype = torch.bfloat16 if cuda else torch.float32
+        passages, own = (F.normalize(rows[some], dim=-1).to(dtype) for rows in ranked)
         optimizer = torch.optim.AdamW(model.parameters(), lr=arm.lr, weight_decay=0.01, fused=cuda)
         drawn = [source.batches(arm.batch // len(sources)) for source in sources]
 
-        def rankings(vectors: Tensor) -> Tensor:
-            return ((vectors.to(passages.dtype) @ passages.T).float() / arm.temperature).log_softmax(-1)
+        def cosines(vectors: Tensor, rows: Tensor) -> Tensor:
+            return (vectors.to(dtype) @ rows.T).float()
 
         model.train()
         with own_attention(model.backbone.model, "sdpa"):
@@ -200,9 +211,9 @@ class School:
                 for group in optimizer.param_groups:
                     group["lr"] = arm.lr * min((done + 1e-3) / WARM, (1 - done) / (1 - WARM))
                 numbers = list(zip(sources, map(next, drawn)))
-                tokens, lengths, theirs = (
+                tokens, lengths, theirs, before = (
                     torch.cat([getattr(source, part)[batch] for source, batch in numbers])
-                    for part in ("tokens", "lengths", "targets")
+                    for part in ("tokens", "lengths", "targets", "own")
                 )
                 width = int(lengths.max())
                 tokens, mask = tokens[:, :width], torch.arange(width, device=self.device) < lengths[:, None]
@@ -212,9 +223,13 @@ class School:
                 pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
                 mine = through(model.tail, pooled)
                 with torch.no_grad():
-                    wanted = rankings(theirs)
-                ranking = F.kl_div(rankings(mine), wanted, log_target=True, reduction="batchmean")
-                loss = (1 - (mine * theirs).sum(-1)).mean() + ranking
+                    wanted = (1 - arm.start) * cosines(theirs, passages)
+                    if arm.start:
+                        wanted += arm.start * cosines(before, own)
+                    wanted = (wanted / arm.temperature).log_softmax(-1)
+                found = (cosines(mine, passages) / arm.temperature).log_softmax(-1)
+                ranking = F.kl_div(found, wanted, log_target=True, reduction="batchmean")
+                loss = arm.distance * (1 - (mine * theirs).sum(-1)).mean() + ranking
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -224,6 +239,12 @@ class School:
             f"{step + 1} steps in {time.time() - began:.0f} s, last loss {float(loss.detach()):.4f}",
             flush=True,
         )
+
+
+def by_passage(index: Index) -> Tensor:
+    """A row for each passage: the mean of its pieces."""
+    rows = torch.zeros((index.count, index.matrix.shape[1]), device=index.matrix.device)
+    return rows.index_add_(0, index.owner, F.normalize(index.matrix, dim=-1))
 
 
 def measure(
@@ -247,6 +268,7 @@ def run(judged_set: JudgedSet, schools: dict[str, School], arms: Iterable[str]) 
     for teacher, school in schools.items():
         lessons = school.texts([text for texts in by_kind.values() for text in texts])
         indexes = judged_set.indexes(teacher)
+        ranked = by_passage(indexes[0]), by_passage(judged_set.indexes("start")[0])
         theirs = judged_set.queries(Encoder.load(school.teacher).to(judged_set.device))
         for name in arms:
             arm, began = ARMS[name], time.time()
@@ -256,7 +278,7 @@ def run(judged_set: JudgedSet, schools: dict[str, School], arms: Iterable[str]) 
             if arm.general == BEFORE:
                 model.load_state_dict(school.schooled.state_dict())
             before = measure(judged_set, indexes[0], judged_set.queries(model, None), theirs)
-            school.train(model, arm, sources, indexes[0].matrix)
+            school.train(model, arm, sources, ranked)
             mine = judged_set.queries(model, None)
             after = measure(judged_set, indexes[0], mine, theirs)
             row: dict[str, Any] = {

@@ -205,7 +205,12 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
     home, run = world
     traits = training.Start.of(home / "start")
     recipe = training.teacher_recipe(
-        home / "student" / "model", traits, home / "store", home / "lessons", home / "vectors", minutes=1.0
+        home / "student" / "model",
+        traits,
+        home / "store",
+        [home / "lessons"],
+        [home / "vectors"],
+        minutes=1.0,
     )
     recipe["loop"] |= {"steps": 30, "batch": 16}
     recipe["optim"] = {"lr": 1e-3}
@@ -224,6 +229,60 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
         torch.testing.assert_close(value, 0.75 * parts[0][name] + 0.25 * parts[1][name], rtol=1e-5, atol=1e-6)
 
 
+def test_two_encoders_have_the_same_candidates_whatever_their_pieces(world):
+    home, run = world
+    every = str(home / "collection")
+    whole = run("whole", "encode", source=every, model=str(home / "start"))
+    pieces = run(
+        "pieces", "encode", source=every, model=str(home / "master"), long="max", max_length=24, overlap=0
+    )
+    assert len(Vectors.open(home / "pieces")) > 22 == len(Vectors.open(home / "whole"))
+    found = {}
+    for name, vectors in {"whole": whole, "pieces": pieces}.items():
+        run(f"few-{name}", "candidates", vectors=vectors, passages=22, most=11, seed=1)
+        (found[name],) = Vectors.open(home / f"few-{name}").chunks(100)
+    assert found["whole"][0] == found["pieces"][0]
+    assert 3 < len(found["whole"][0]) < 19
+    (ids, rows), (own, parts) = (next(Vectors.open(home / name).chunks(100)) for name in ("whole", "pieces"))
+    for id, row in zip(*found["whole"]):
+        np.testing.assert_allclose(row, rows[ids.index(id)], atol=2e-3)  # stored in half precision
+    for id, row in zip(*found["pieces"]):
+        mean = parts[[one.startswith(f"{id}#") for one in own]].mean(axis=0)
+        np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=2e-3)
+
+
+def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passages_once(world, tmp_path):
+    home, _ = world
+    write_source(tmp_path, TOPICS)
+    config = BuildConfig(
+        sources=(str(tmp_path / "source.jsonl"),),
+        model=str(home / "start"),
+        teacher=str(home / "master"),
+        minutes=0.002,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check, "FEWEST", 2)
+        patch.setattr(check, "is_fair", lambda dense, words: True)
+        patch.setattr(judging.Judge, "choose", lambda self, numbers: judging.Choice(judging.START))
+        build(STAGES, config, tmp_path / "out", lambda line: None)
+    work = tmp_path / "out" / "work"
+    recipe = json.loads((work / "taught" / "manifest.json").read_text())["recipe"]
+    assert [path.split("/")[-1] for path in recipe["source"]["vectors"]] == ["lessons", "lessons-start"]
+    assert recipe["source"]["teacher_weights"] == [0.5, 0.5]
+    assert [path.split("/")[-1] for path in recipe["objective"]["candidates"]] == [
+        "candidates-teacher",
+        "candidates-start",
+    ]
+    assert Encoder.load(work / "student-100" / "model").width == 48, "in the teacher's space"
+    assert not (work / "vectors").exists(), "the index has the vectors that the candidates were taken from"
+    index = json.loads((tmp_path / "out" / "index-1" / "manifest.json").read_text())
+    assert index["recipe"]["vectors"].endswith("vectors-start")
+    asked, start = ["who keeps a violin at home"], Embedder.load(home / "start")
+    scores = start.vectors(asked, "query") @ start.vectors(passages(), "passage").T
+    (results,) = Retriever.from_folder(tmp_path / "out").search_many(asked, 3, "dense")
+    np.testing.assert_allclose([r.score for r in results], np.sort(scores[0])[::-1][:3], atol=3e-3)
+
+
 @pytest.mark.parametrize(
     ("cuda", "texts", "lr", "batch"),
     [
@@ -236,7 +295,7 @@ def test_a_student_comes_nearer_to_its_teacher_and_lies_between_start_and_end(wo
 def test_many_texts_are_taught_in_large_batches_on_a_gpu(cuda, texts, lr, batch, monkeypatch, tmp_path):
     monkeypatch.setattr(training.TokenStore, "open", lambda path, hashes: range(texts))
     start, path = training.Start("mean", 512, cuda), tmp_path
-    recipe = training.teacher_recipe(path, start, path, path, path, minutes=3.0)
+    recipe = training.teacher_recipe(path, start, path, [path], [path], minutes=3.0)
     assert recipe["optim"] == {"lr": lr}
     assert (recipe["loop"]["batch"], recipe["loop"]["steps"]) == (batch, 20 * texts // batch)
 
@@ -256,9 +315,14 @@ def built(world, tmp_path_factory):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "FEWEST", 2)
-        patch.setattr(judging.Judge, "choose", lambda self, numbers: judging.Choice(judging.ASYMMETRIC))
+        patch.setattr(judging.Judge, "choose", asymmetric_if_asked)
         build(STAGES, config, out / "retriever", lines.append)
     return home, out, lines
+
+
+def asymmetric_if_asked(judge, numbers):
+    """The check of the start, before training, asks nothing else."""
+    return judging.Choice(judging.ASYMMETRIC if judging.ASYMMETRIC in judge.encoders else judging.START)
 
 
 def write_source(folder, topics):

@@ -94,7 +94,8 @@ def test_texts_of_a_student_are_of_three_kinds(monkeypatch):
     assert texts == students.short_texts(passages)
 
 
-def test_a_student_comes_nearer_to_its_teacher(small_model, tmp_path):
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_a_student_comes_nearer_to_its_teacher(start, small_model, tmp_path):
     import students
 
     words = WORDS.split()
@@ -110,5 +111,6 @@ def test_a_student_comes_nearer_to_its_teacher(small_model, tmp_path):
         return float((torch.from_numpy(model.encode_texts(texts)) * lessons.targets).sum(1).mean())
 
     before = cosine()
-    school.train(model, students.Arm((), 1e-2, 40, batch=8), [lessons], lessons.targets)
+    ranked = lessons.targets, lessons.own
+    school.train(model, students.Arm((), 1e-2, 40, batch=8, start=start), [lessons], ranked)
     assert cosine() > before + 0.2

@@ -316,7 +316,7 @@ def _check(
         builder.whole.begin("train")
     if config.teacher is not None:
         models |= training.learn_from_teacher(
-            builder, config, model_folder(config.teacher), start, collection, made
+            builder, config, model_folder(config.teacher), models[judge.START], collection, made, fields
         )
         for name, one in models.items():
             if name not in vectors:

@@ -5,6 +5,9 @@
     work/vectors-teacher    its vectors of all passages; the index, where it is chosen to encode the passages
     work/lessons            passages and phrases with their vectors, in one folder
     work/lessons-store      the same as tokens
+    work/lessons-start      the start's vectors of them, as questions
+    work/vectors-start      the start's vectors of all passages; the index, where it is chosen
+    work/candidates-...     of each of both a vector for every passage, which the texts are ranked against
     work/student            the student before training, with a projection into the teacher's space
     work/taught             after training
     work/student-50, ...    the weights between both
@@ -14,8 +17,12 @@ training only has to bend it: start and end differ little, and a mean of their w
 included. Passages are taught with the vectors they have in the teacher's index, phrases with those the teacher gives
 to questions; the student itself has no prompts. About a third each of the phrases are queries cut from the corpus,
 pieces of it of any length, and pieces behind a question's first words, because what people ask looks like neither of
-the first two. A user's `--texts` (a query log, questions of any kind) are added to them. Cost: the teacher once on
-every passage, on PHRASES short texts, and on as many of the user's.
+the first two. A user's `--texts` (a query log, questions of any kind) are added to them.
+
+A start that retrieves is a second teacher of the rankings: the student, in the teacher's space, learns to rank the
+teacher's passages by the mean of the teacher's cosines and the start's. A small model does not become its teacher in a
+few minutes, and what it loses so it gains from what it knew itself. Cost: the teacher and the start once on every
+passage, on PHRASES short texts, and on as many of the user's.
 """
 
 from __future__ import annotations
@@ -55,6 +62,7 @@ ROUNDS = 4  # times that texts of every kind are cut from each passage, where th
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to
 RIDGE = 1e-3  # of the states' mean square: keeps directions that hardly vary from deciding
+CANDIDATES = 16_384  # passages that texts are ranked against at most
 SHARD = 65_536  # vectors of a shard
 Floats = NDArray[np.float32]
 
@@ -177,13 +185,17 @@ def write_lessons(config: LessonsConfig, folder: Folder) -> None:
         for ids, part in Vectors.open(config.phrase_vectors).chunks(SHARD):
             for id, row in zip(ids, part):
                 add(spoken[id], row)
+    _write_vectors(folder, [str(number) for number in range(len(rows))], rows, taught)
+
+
+def _write_vectors(folder: Folder, ids: list[str], rows: list[Floats], like: Vectors) -> None:
+    """Write vectors as `liebig encode` does, made by the model of others."""
     names: list[str] = []
     for begin in range(0, len(rows), SHARD):
         names.append(f"{len(names):05d}")
         part = np.stack(rows[begin : begin + SHARD])
-        own = [str(number) for number in range(begin, begin + len(part))]
-        write_shard(folder.path / SHARDS / names[-1], own, part, "fp16")
-    write_summary(folder.path, "fp16", taught.width, names, dict(taught.about), len(rows))
+        write_shard(folder.path / SHARDS / names[-1], ids[begin : begin + SHARD], part, "fp16")
+    write_summary(folder.path, "fp16", like.width, names, dict(like.about), len(rows))
 
 
 def vector_of(vectors: Vectors, id: str) -> Floats | None:
@@ -200,6 +212,31 @@ def _found(vectors: Vectors, id: str) -> Floats | None:
             found: Floats = shard.vectors[row : row + 1].decode()[0]
             return found
     return None
+
+
+class CandidatesConfig(Config):
+    """A vector for every passage, which texts are ranked against."""
+
+    vectors: InputPath = Field(description="Vectors of passages, or of their pieces.")
+    passages: int = Field(ge=0, description="Number of passages they are of.")
+    most: int = Field(CANDIDATES, ge=2, description="Maximum number of passages, about.")
+    seed: int = Field(0, ge=0, description="Draws them.")
+
+
+def write_candidates(config: CandidatesConfig, folder: Folder) -> None:
+    """Write the mean of a passage's pieces; ids alone decide which are drawn, so two encoders have the same."""
+    vectors = Vectors.open(config.vectors)
+    pieces = bool(vectors.about.get("pieces"))
+    limit = 2**64 * config.most // max(config.most, config.passages)
+    sums: dict[str, Floats] = {}
+    for ids, part in vectors.chunks(SHARD):
+        for id, row in zip(ids, part):
+            passage = id.rsplit("#", 1)[0] if pieces else id
+            if hash64(f"{config.seed} {passage}") < limit:
+                unit = row / max(float(np.linalg.norm(row)), 1e-12)
+                sums[passage] = sums[passage] + unit if passage in sums else unit
+    rows = [row / max(float(np.linalg.norm(row)), 1e-12) for row in sums.values()]
+    _write_vectors(folder, list(sums), rows, vectors)
 
 
 class StudentConfig(Config):
@@ -255,5 +292,6 @@ def projection(states: Floats, targets: Floats, ridge: float = RIDGE) -> Dense:
 STAGES = (
     Stage("phrases", PhrasesConfig, write_phrases, part_of="build"),
     Stage("lessons", LessonsConfig, write_lessons, part_of="build"),
+    Stage("candidates", CandidatesConfig, write_candidates, part_of="build"),
     Stage("student", StudentConfig, write_student, part_of="build"),
 )

@@ -16,8 +16,8 @@ own questions train it further, where there are enough (`train_on_questions`, `u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,9 @@ TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
 # Where a GPU has so many texts that large batches are still thousands of steps: less loss in the same minutes.
 MANY_TEXTS, MANY_LR, MANY_BATCH = 200_000, 1e-3, 2048
 TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
-RANKING_WEIGHT = 1.0  # of the teacher's rankings of passages, beside the distance to its vectors
+RANKING_WEIGHT = 8.0  # of the teacher's rankings of passages, beside the distance to its vectors
 RANKING_TEMPERATURE = 0.05
+START_WEIGHT = 0.5  # of the start's cosines in the rankings that a student learns, beside the teacher's
 
 # Listwise distillation of the hybrid's own rankings (builder/listwise.py).
 DISTILL_LR = 2e-5
@@ -143,9 +144,17 @@ def contrast_recipe(
 
 
 def teacher_recipe(
-    student: Path, start: Start, store: Path, lessons: Path, candidates: Path, minutes: float
+    student: Path,
+    start: Start,
+    store: Path,
+    taught: Sequence[Path],
+    candidates: Sequence[Path],
+    minutes: float,
 ) -> dict[str, Any]:
-    """The recipe of `liebig pretrain` for a student: a teacher's vectors of texts, and its rankings of passages."""
+    """The recipe of `liebig pretrain` for a student: a teacher's vectors of texts, and its rankings of passages.
+
+    Both come from the teacher alone, or from teacher and start, which has a part in the rankings.
+    """
     texts = len(TokenStore.open(store, hashes=False))
     most = TEACHER_BATCH_CUDA if start.cuda else TEACHER_BATCH_CPU
     lr, batch = TEACHER_LR, min(most, max(1, int(0.9 * texts)))
@@ -154,14 +163,19 @@ def teacher_recipe(
     return {
         "model": {"kind": "folder", "path": str(student)},
         "stores": [{"path": str(store)}],
-        "source": {"kind": "texts", "vectors": str(lessons)},
+        "source": {
+            "kind": "texts",
+            "vectors": [str(path) for path in taught],
+            "teacher_weights": [1 - START_WEIGHT, START_WEIGHT] if len(taught) > 1 else [1.0],
+        },
         "objective": {
             "kind": "vectors",
             "pooling": start.pooling,
             "dense": True,
+            "space": "first",
             "temperature": RANKING_TEMPERATURE,
             "ranking_weight": RANKING_WEIGHT,
-            "candidates": str(candidates),
+            "candidates": [str(path) for path in candidates],
         },
         "max_length": start.length,
         "dropout": 0.0,
@@ -322,9 +336,16 @@ def _rank(builder: Builder, config: BuildConfig, start: Path, rest: Path) -> Pat
 
 
 def learn_from_teacher(
-    builder: Builder, config: BuildConfig, teacher: Path, start: Path, collection: Path, asked: Path
+    builder: Builder,
+    config: BuildConfig,
+    teacher: Path,
+    before_teaching: Encoders,
+    collection: Path,
+    asked: Path,
+    fields: Mapping[str, Any],
 ) -> dict[str, Encoders]:
     """Let the start learn from a teacher: the teacher itself, the student, and both together (`lessons.py`)."""
+    start = before_teaching.model
     whole = encode_passages(builder, "vectors-teacher", collection, teacher)
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     cut: dict[str, Any] = {"collection": str(collection), "passages": str(rest)}
@@ -346,7 +367,18 @@ def learn_from_teacher(
     store = {"kind": "prepare", "collection": str(texts), "tokenizer": str(start)}
     tokens = builder.work("lessons-store", store)
     before = builder.work("student", {"start": str(start), "lessons": str(texts)}) / "model"
-    recipe = teacher_recipe(before, traits, tokens, texts, whole, config.limit)
+    taught, indexed = [texts], [whole]
+    if check.read(builder.work("check-start", fields))["fair"]:
+        own = encode_passages(builder, "vectors-start", collection, start)
+        found[judge.START] = replace(before_teaching, vectors=own)
+        spoken = builder.work("lessons-start", {**encode_fields(texts, start, "first"), "prompt": "query"})
+        taught, indexed = [texts, spoken], [whole, own]
+    count = {"kind": "candidates", "passages": Collection(collection).count("passages"), "seed": config.seed}
+    candidates = [
+        builder.work(f"candidates-{name}", {**count, "vectors": str(vectors)})
+        for name, vectors in zip((judge.TEACHER, judge.START), indexed)
+    ]
+    recipe = teacher_recipe(before, traits, tokens, taught, candidates, config.limit)
     after = builder.work("taught", {"kind": "pretrain", **recipe}) / "model"
     for share in SHARES:
         name = f"student-{round(100 * share)}"
