@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from liebig.base.errors import DataError
 from liebig.base.machine import chosen
 from liebig.base.progress import Progress
-from liebig.base.records import Group, Hit, Passage, Query, ScoredPair, Title, Tuple
+from liebig.base.records import Group, Passage, Query, ScoredPair, Title, Tuple
 from liebig.evaluation.scoring import Bootstrap, ScoredTask, score_candidates, score_pairs, score_triplets
 from liebig.evaluation.tasks import Task
 from liebig.formats.output import write_lines
-from liebig.formats.trec import run_lines
+from liebig.formats.trec import query_lines
 from liebig.measures import Measure
 from liebig.measures.evaluator import Block, block_from_mapping, block_from_matrix
 from liebig.measures.ranking import sort_hits
@@ -172,7 +172,7 @@ class ModelScorer:
     def write_run(self, block: Block, path: Path) -> None:
         """The hits as a TREC run."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_lines(path, run_lines(hits_of(block)))
+        write_lines(path, ("\n".join(query_lines(*ranked)) for ranked in by_query(block) if ranked[1]))
 
 
 def _query(task: Task, query: str) -> Query:
@@ -183,12 +183,11 @@ def _query(task: Task, query: str) -> Query:
     return task.queries[query]
 
 
-def hits_of(block: Block) -> Iterator[Hit]:
-    """The hits of a block, ranked as trec_eval ranks them."""
+def by_query(block: Block) -> Iterator[tuple[str, list[str], list[float]]]:
+    """Each query with the ids and scores of its hits, ranked as trec_eval ranks them."""
     hits = block.hits
     ids, starts, ends = hits.data.tobytes(), hits.starts.tolist(), hits.ends.tolist()
     for i, query in enumerate(block.queries):
         rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))
-        name, scores = query.decode(), hits.scores[rows].tolist()
-        for rank, (row, score) in enumerate(zip(rows.tolist(), scores), 1):
-            yield Hit(name, ids[starts[row] : ends[row]].decode(), score, rank)
+        found = [ids[starts[row] : ends[row]].decode() for row in rows.tolist()]
+        yield query.decode(), found, hits.scores[rows].tolist()

@@ -10,10 +10,13 @@ its fields (<num>, <title>, <desc>, <narr>) run to the next tag; newer collectio
 from __future__ import annotations
 
 import html
+import math
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+
+import numpy as np
 
 from liebig.base.errors import DataError
 from liebig.base.records import Hit, Judgement, Query
@@ -117,11 +120,37 @@ def cut(hits: Iterable[Hit], depth: int | None) -> Iterator[Hit]:
 def run_lines(hits: Iterable[Hit], tag: str = "liebig") -> Iterator[str]:
     """A TREC run in the order given; scores decrease strictly in 32 bits, by the smallest step where they did not."""
     for group in by_query(hits):
-        last = float("inf")
-        for rank, hit in enumerate(group, 1):
-            score = hit.score if float32(hit.score) < last else _below(last)
-            last = float32(score)
-            yield space_line(hit.query, "Q0", hit.passage, str(rank), digits(score), tag)
+        passages, scores = [hit.passage for hit in group], [hit.score for hit in group]
+        yield from query_lines(group[0].query, passages, scores, tag)
+
+
+def query_lines(
+    query: str, passages: Sequence[str], scores: Sequence[float], tag: str = "liebig"
+) -> list[str]:
+    """The lines of one query's hits: of a run of millions most of the work is checks, which are made of all at once."""
+    space_line(query, tag, *passages)
+    kept = _decreasing(scores)
+    millionths = np.abs(np.array(kept)) * 1e6
+    # Only a score that is nearly a whole number of millionths may do with six decimals; not told of large ones.
+    short = ~(np.abs(millionths - np.rint(millionths)) > 1e-3) | ~(millionths < 1e12)
+    written = [digits(score) if few else repr(score) for score, few in zip(kept, short.tolist())]
+    return [
+        f"{query} Q0 {passage} {rank} {score} {tag}"
+        for rank, (passage, score) in enumerate(zip(passages, written), 1)
+    ]
+
+
+def _decreasing(scores: Sequence[float]) -> Sequence[float]:
+    """The scores, lowered where they do not decrease strictly in 32 bits."""
+    with np.errstate(over="ignore"):
+        short = np.array([math.inf, *scores]).astype(np.float32)
+    if np.all(short[1:] < short[:-1]):
+        return scores
+    lowered, last = [], math.inf
+    for score in scores:
+        lowered.append(score if float32(score) < last else _below(last))
+        last = float32(lowered[-1])
+    return lowered
 
 
 def _run_file_lines(export: RunExport) -> Iterator[str]:
