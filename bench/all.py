@@ -201,6 +201,9 @@ BENCHMARKS = (
         3.0,
         ("sentence_transformers",),
         "InformationRetrievalEvaluator, best of bf16 and fp16, batches of 128 to 1,024",
+        "15,000 passages are too few for processes to tokenise, and one thread does: encoding and searching take 3.2 "
+        "of 5.2 s, at an eighth of the encoder's own speed; most of the rest wrote the run, which takes a quarter of "
+        "it since then",
         gpu=True,
     ),
 )
@@ -255,9 +258,9 @@ def run(command: list[str], minutes: float) -> float:
             print(f"  {line}", end="", flush=True)
             last = line.strip() or last
         timer.cancel()
-    if stopped:
+    if stopped and not last.startswith("ratio: "):  # one that has it may hang while it ends
         raise RuntimeError(f"stopped after {minutes:g} minutes")
-    if process.returncode or not last.startswith("ratio: "):
+    if (process.returncode and not stopped) or not last.startswith("ratio: "):
         raise RuntimeError(f"failed with exit code {process.returncode}; the last line was: {last}")
     return float(last.removeprefix("ratio: "))
 

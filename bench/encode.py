@@ -18,6 +18,7 @@ import argparse
 import json
 import lzma
 import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--quality", nargs="+", default=[], metavar="SET", help="nDCG@10 of BEIR folders too")
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
+    os.environ.pop("TOKENIZERS_PARALLELISM", None)  # the peer tokenises with every core
     if args.gpu:
         gpu(args)
     else:

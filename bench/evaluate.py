@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import shutil
 import tempfile
 import time
@@ -50,6 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
+    os.environ.pop("TOKENIZERS_PARALLELISM", None)  # the peer tokenises with every core
     model = model_folder(args.model or "liebig:mini-v2")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -11,7 +11,8 @@ coCondenser's for Natural Questions. The first steps, which compile and warm up,
 
 sentence-transformers' trainer needs the packages `datasets` and `accelerate`. `--peer loop`, the default, needs
 neither: its model, tokenisation and loss in a plain loop that does what the trainer does in a step and nothing else
-(no logging, no callbacks), fed by a DataLoader of two processes with pinned memory. `--peer trainer` is the trainer.
+(no logging, no callbacks), fed by a DataLoader of several processes with pinned memory. `--peer trainer` is the
+trainer.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import numpy as np
 import torch
 
 from liebig import encoders
+from liebig.base.machine import cores
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.labelled import Examples
 from liebig.methods.retrieval import Choice, RetrievalBatches
@@ -49,6 +51,7 @@ from usual import profile
 
 SIZES = {"base": (12, 768, 12), "small": (6, 384, 6), "tiny": (2, 64, 2)}
 QUERY, LR = 32, 5e-6
+TOKENISERS = min(8, max(2, cores() - 1))  # processes that feed the peer
 VOCABULARY = 30_528  # of the bundled tokenizer
 SETTINGS = ["128x2x256", "64x8x128"]
 
@@ -206,7 +209,7 @@ def their_loop(args: Any, model: Path, task: Task, batch: int, device: torch.dev
 
     rows: Any = task.rows()  # a list is a dataset too
     loader: torch.utils.data.DataLoader[Any] = torch.utils.data.DataLoader(
-        rows, batch_size=batch, shuffle=True, drop_last=True, collate_fn=collate, num_workers=2,
+        rows, batch_size=batch, shuffle=True, drop_last=True, collate_fn=collate, num_workers=TOKENISERS,
         pin_memory=cuda, persistent_workers=True, generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     parameters = [p for p in made.parameters() if p.requires_grad]
@@ -246,7 +249,7 @@ def their_trainer(args: Any, model: Path, task: Task, batch: int, device: torch.
         settings = SentenceTransformerTrainingArguments(
             output_dir=out, max_steps=args.steps + args.warm, per_device_train_batch_size=batch, learning_rate=LR,
             bf16=device.type == "cuda", report_to=[], save_strategy="no", logging_strategy="no",
-            dataloader_drop_last=True, dataloader_num_workers=2, use_cpu=device.type == "cpu",
+            dataloader_drop_last=True, dataloader_num_workers=TOKENISERS, use_cpu=device.type == "cpu",
         )  # fmt: skip
         data = Dataset.from_dict({name: list(texts) for name, texts in columns.items()})
         SentenceTransformerTrainer(
