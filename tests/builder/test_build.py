@@ -479,6 +479,17 @@ def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]
 
 
+def test_a_depth_without_a_reranker_is_refused(tmp_path, monkeypatch, capsys):
+    source = write_documents(tmp_path / "source", TOPICS)
+    command = ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--rerank-depth", "50"]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "a rerank depth is used only together with a reranker" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "work").exists()
+
+
 def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tmp_path):
     start = CrossEncoder.start(small_model, length=64).eval()
     start.save(tmp_path / "cross")

@@ -182,6 +182,11 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
     if config.texts is not None and config.teacher is None:
         raise RecipeError("texts are used only together with a teacher", fix="give --teacher, or no --texts")
+    if config.rerank_depth is not None and config.reranker is None:
+        raise RecipeError(
+            "a rerank depth is used only together with a reranker",
+            fix="give --reranker, or no --rerank-depth",
+        )
     if config.questions is not None:  # what is wrong with files and names is said before the work begins
         user_questions.read_file(Path(config.questions))
     if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
@@ -226,7 +231,7 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         query=None if query is None else query.name,
         checks=checked.name,
         reranker=None if reranker is None else reranker.name,
-        depth=config.rerank_depth,
+        depth=config.depth,
         more={"sources": [absolute(source) for source in config.sources], "language": config.language},
     )
     description.replace(out, builder.before, now)
@@ -349,7 +354,7 @@ def _check(
             stage = f"pool-{owner}-sentences"
             fields["sentences"][name] = str(encode_sentences(builder, stage, pool, models[owner].model))
     if reranker is not None:
-        fields |= {"reranker": str(reranker), "depth": config.rerank_depth}
+        fields |= {"reranker": str(reranker), "depth": config.depth}
     return builder.part("checks", fields), models
 
 

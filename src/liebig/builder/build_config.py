@@ -63,7 +63,9 @@ class BuildConfig(Config):
         default=None,
         description="A cross-encoder that may order the best hits anew: a folder, or org/name [default: none].",
     )
-    rerank_depth: int = Field(default=DEPTH, ge=1, description="Hits that the reranker orders.")
+    rerank_depth: int | None = Field(
+        default=None, ge=1, description=f"Hits that the reranker orders [default: {DEPTH}]."
+    )
     rerank_int8: bool = Field(
         default=True,
         description="Make the reranker an int8 graph for CPUs, about twice as fast (needs onnx).",
@@ -73,6 +75,11 @@ class BuildConfig(Config):
     def limit(self) -> float:
         """Minutes of a training that takes place."""
         return MINUTES if self.minutes is None else self.minutes
+
+    @property
+    def depth(self) -> int:
+        """Hits that a reranker orders."""
+        return DEPTH if self.rerank_depth is None else self.rerank_depth
 
     @property
     def start(self) -> Path:

@@ -34,7 +34,7 @@ def command(
     language: Annotated[str, option("language")] = DEFAULTS.language,
     seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
     reranker: Annotated[str | None, option("reranker")] = DEFAULTS.reranker,
-    rerank_depth: Annotated[int, option("rerank_depth", min=1)] = DEFAULTS.rerank_depth,
+    rerank_depth: Annotated[int | None, option("rerank_depth", min=1)] = DEFAULTS.rerank_depth,
     rerank_int8: Annotated[
         bool, option("rerank_int8", "--rerank-int8/--no-rerank-int8")
     ] = DEFAULTS.rerank_int8,
