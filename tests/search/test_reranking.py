@@ -15,6 +15,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.cli import make_app
 from liebig.commands.retrieve import RetrieveConfig, run
+from liebig.commands.search import ask_retriever
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read, write
@@ -114,6 +115,36 @@ def test_the_commands_rerank(reranking_folder, tmp_path):
     assert [line.split()[2] for line in lines] == expected
     runs = sorted(path.stem for path in (tmp_path / "out").glob("*.trec"))
     assert runs == ["bm25", "dense", "hybrid", "reranked"]
+
+
+@pytest.fixture
+def retrieve(folder, cross, tmp_path):
+    """Runs `retrieve` with a reranker that is named; gives the names of the runs."""
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "queries.jsonl").write_text(json.dumps({"id": "q", "text": QUESTION}) + "\n")
+
+    def answer(**fields):
+        config = {"collection": tmp_path / "queries", "retriever": folder, "reranker": cross, **fields}
+        with workspace.stage(tmp_path / "out", kind="retrieve", recipe={}, inputs={}) as out:
+            run(parse(RetrieveConfig, config), out)
+        return {path.stem for path in (tmp_path / "out").glob("*.trec")}
+
+    return answer
+
+
+def test_a_reranker_that_is_named_answers(folder, cross, retrieve):
+    words = ["search", str(folder), QUESTION, "--reranker", str(cross), "--json"]
+    assert json.loads(CliRunner().invoke(make_app(), words).stdout)["system"] == "reranked"
+    assert "reranked" in retrieve()
+
+
+@pytest.mark.parametrize("system", ["bm25", "dense", "hybrid"])
+def test_a_system_that_does_not_use_the_reranker_that_is_named_is_refused(folder, cross, retrieve, system):
+    sentence = f"the system {system} does not use a reranker"
+    with pytest.raises(RecipeError, match=sentence):
+        ask_retriever(folder, system=system, reranker=str(cross))
+    with pytest.raises(RecipeError, match=sentence):
+        retrieve(system=system)
 
 
 def test_a_wrong_depth_is_refused(reranking_folder, tmp_path):

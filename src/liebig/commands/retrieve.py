@@ -85,7 +85,11 @@ class RetrieveConfig(Config):
         None, description="A retriever's folder, made by liebig build, instead of indexes."
     )
     system: SystemName | None = Field(
-        None, description="Of a retriever: the system that answers [default: the one its build chose]."
+        None,
+        description=(
+            "Of a retriever: the system that answers "
+            "[default: the one its build chose; reranked with a reranker]."
+        ),
     )
     reranker: ModelPath | None = Field(
         None, description="Of a retriever: a cross-encoder for reranked [default: the folder's own]."
@@ -162,7 +166,7 @@ def _of_retriever(config: RetrieveConfig, path: Path, summary: dict[str, object]
     """The system of a retriever's folder, as `Retriever.search` composes it."""
     device = chosen(config.device)
     generation = Retriever.from_folder(path, device=device, reranker=config.reranker).current
-    name = summary["system"] = generation.name_of(config.system)
+    name = summary["system"] = generation.name_of(config.system, config.reranker)
     system = generation.systems(config.filters, config.threads or cores())[name]
     if config.fold == "no":
         return system

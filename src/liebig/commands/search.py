@@ -222,7 +222,7 @@ def ask_retriever(
 ) -> Ask:
     """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
     retriever = Retriever.from_folder(folder, reranker=reranker)
-    system = retriever.current.name_of("reranked" if system is None and reranker is not None else system)
+    system = retriever.current.name_of(system, reranker)
     console = console or Console()
     bm25 = retriever.current.bm25
     analyzer = bm25.settings.analyzer if bm25 is not None else Analyzer()
@@ -312,7 +312,8 @@ def command(
     system: Annotated[
         str | None,
         typer.Option(
-            help="Of a retriever: hybrid, dense, bm25 or reranked [default: the one its build chose]."
+            help="Of a retriever: hybrid, dense, bm25 or reranked "
+            "[default: the one its build chose; reranked with --reranker]."
         ),
     ] = None,
     reranker: Annotated[

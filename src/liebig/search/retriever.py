@@ -178,14 +178,18 @@ class Generation:
             if mine is not None and loaded is not None:
                 mine.share(loaded)
 
-    def name_of(self, system: str | None) -> SystemName:
-        """The name of a system that there is; the one of choice for None."""
-        name = system or self.description.system
+    def name_of(self, system: str | None, reranker: str | Path | None = None) -> SystemName:
+        """The name of a system that there is; for None reranked, if a reranker is named, else the one of choice."""
+        name = system or (self.description.system if reranker is None else "reranked")
         known = [one for one in SYSTEMS if one == name]
         if not known:
             raise RecipeError(f"there is no system {name!r}", fix=nearest(name, SYSTEMS))
         if name not in self.names:
             raise RecipeError(f"the retriever has no {name}", fix=f"ask for {' or '.join(self.names)}")
+        if reranker is not None and name != "reranked":
+            raise RecipeError(
+                f"the system {name} does not use a reranker", fix="leave out the reranker, or the system"
+            )
         return known[0]
 
     def systems(
