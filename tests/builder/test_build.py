@@ -490,6 +490,19 @@ def test_a_depth_without_a_reranker_is_refused(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "out" / "work").exists()
 
 
+def test_what_is_not_a_reranker_is_refused_before_the_work_begins(made, small_model, tmp_path):
+    CrossEncoder.start(small_model, length=64).save(tmp_path / "classes")
+    config = json.loads((tmp_path / "classes" / "config.json").read_text())
+    config["id2label"] = {str(label): f"LABEL_{label}" for label in range(3)}
+    (tmp_path / "classes" / "config.json").write_text(json.dumps(config))
+    source = write_documents(tmp_path / "source", TOPICS)
+    refused = {tmp_path / "classes": "sorts pairs into 3 classes", small_model: "has no classification head"}
+    for model, sentence in refused.items():
+        with pytest.raises(ModelError, match=sentence):
+            made(source, tmp_path / "out", reranker=str(model))
+        assert not (tmp_path / "out" / "work").exists()
+
+
 def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tmp_path):
     start = CrossEncoder.start(small_model, length=64).eval()
     start.save(tmp_path / "cross")

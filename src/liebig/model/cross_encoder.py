@@ -30,7 +30,7 @@ from liebig.base.records import Title
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
 from liebig.model.folder import model_card, write_json, written_beside
-from liebig.model.loading import is_classifier, load_classifier, quiet, readable
+from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
 from liebig.model.settings import read_json
@@ -93,13 +93,7 @@ class CrossEncoder(nn.Module):
 
         `length` is the most tokens of a pair, if not the model's own.
         """
-        folder = model_folder(source)
-        if not is_classifier(folder):
-            raise ModelError(
-                "this model is not a reranker: it has no classification head",
-                file=source,
-                fix="name a cross-encoder, or train one with liebig rerank train",
-            )
+        folder = reranker_folder(source)
         made = cls.start(folder, length=length)
         if is_export(folder):
             made.graph = OnnxGraph(folder, tokenizer=made.tokenizer)
@@ -110,20 +104,8 @@ class CrossEncoder(nn.Module):
         cls, folder: Path, *, length: int | None = None, title: Title | None = None, activation: str = ""
     ) -> CrossEncoder:
         """A model to train: a cross-encoder with its head, or any other encoder with a fresh one."""
-        backbone, tokenizer = (
-            Backbone(load_classifier(folder).eval(), source=str(folder)),
-            Tokenizer.from_folder(folder),
-        )
-        labels = int(backbone.config.num_labels)
-        if labels > 2:
-            raise ModelError(
-                f"the model sorts pairs into {labels} classes; a reranker has one label or two", file=folder
-            )
-        if tokenizer.cuts_left:
-            raise ModelError(
-                "the model cuts the beginnings of long texts, which is not supported", file=folder
-            )
-        settings = read_settings(folder, labels) if is_classifier(folder) else Settings(SIGMOID)
+        tokenizer, settings = read_files(folder)
+        backbone = Backbone(load_classifier(folder).eval(), source=str(folder))
         own = settings.length or tokenizer.max_length or backbone.max_positions
         return cls(
             backbone,
@@ -294,6 +276,37 @@ class OnnxGraph:
             types = padded(Ragged(packed.segment_ids.numpy(), packed.bounds), 0)["input_ids"]
             inputs["token_type_ids"] = types
         return torch.from_numpy(self._session.run(["logits"], inputs)[0])
+
+
+def reranker_folder(source: str | Path) -> Path:
+    """The folder of a cross-encoder; a model without a classification head is refused."""
+    folder = model_folder(source)
+    if not is_classifier(folder):
+        raise ModelError(
+            "this model is not a reranker: it has no classification head",
+            file=source,
+            fix="name a cross-encoder, or train one with liebig rerank train",
+        )
+    return folder
+
+
+def read_files(folder: Path) -> tuple[Tokenizer, Settings]:
+    """What a folder has beside its weights; what cannot score pairs is refused."""
+    check_folder(folder)
+    tokenizer, settings = Tokenizer.from_folder(folder), Settings(SIGMOID)
+    if is_classifier(folder):
+        with quiet(), readable(folder):
+            labels = int(read_config(folder).num_labels)
+        if labels > 2:
+            raise ModelError(
+                f"the model sorts pairs into {labels} classes; a reranker has one label or two",
+                file=folder,
+                fix="name another model",
+            )
+        settings = read_settings(folder, labels)
+    if tokenizer.cuts_left:
+        raise ModelError("the model cuts the beginnings of long texts, which is not supported", file=folder)
+    return tokenizer, settings
 
 
 def relevance(logits_NC: Tensor) -> Tensor:
