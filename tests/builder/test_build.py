@@ -503,6 +503,19 @@ def test_what_is_not_a_reranker_is_refused_before_the_work_begins(made, small_mo
         assert not (tmp_path / "out" / "work").exists()
 
 
+@pytest.mark.parametrize("role", ["model", "teacher"])
+@pytest.mark.parametrize("modules", [[], ["Transformer"]])  # of transformers, of sentence-transformers
+def test_a_classifier_is_refused_as_an_encoder(made, small_model, tmp_path, role, modules):
+    CrossEncoder.start(small_model, length=64).save(tmp_path / "cross")
+    if modules:
+        listed = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in modules]
+        (tmp_path / "cross" / "modules.json").write_text(json.dumps(listed))
+    source = write_documents(tmp_path / "source", TOPICS)
+    with pytest.raises(ModelError, match=r"is a reranker or another classifier.* given as --reranker"):
+        made(source, tmp_path / "out", **{"minutes": None, role: str(tmp_path / "cross")})
+    assert not (tmp_path / "out" / "work").exists()
+
+
 def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tmp_path):
     start = CrossEncoder.start(small_model, length=64).eval()
     start.save(tmp_path / "cross")

@@ -18,7 +18,7 @@ from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.backbone import padded_inputs
 from liebig.model.encoder import Dense, Encoder, Normalize
-from liebig.model.folder import load_encoder, load_heads, text_reader, written_beside
+from liebig.model.folder import encoder_folder, load_encoder, load_heads, text_reader, written_beside
 from liebig.model.loading import quiet
 from tests.worlds.models import FAMILIES, TEXTS, random_row, tiny, tokenizer
 
@@ -171,6 +171,7 @@ def test_the_oldest_layout_with_the_transformer_in_a_folder_of_its_own_loads(tmp
     (old / "modules.json").write_text(json.dumps(modules))
     (old / "config_sentence_transformers.json").unlink()
     assert np.array_equal(Encoder.load(old).encode_texts(TEXTS), encoder.encode_texts(TEXTS))
+    assert encoder_folder(old) == old
 
 
 def test_a_dense_layer_in_an_old_pickled_file_loads(tmp_path: Path) -> None:
@@ -210,6 +211,22 @@ def test_a_plain_transformers_folder_is_pooled_by_cls_unless_said_otherwise(tmp_
 def edit(path: Path, change: Any) -> None:
     value = json.loads(path.read_text())
     path.write_text(json.dumps(change(value) or value))
+
+
+@pytest.mark.parametrize("modules", [True, False])
+@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])
+def test_only_a_classifier_without_a_pooling_is_not_an_encoder(
+    kind: str, modules: bool, tmp_path: Path
+) -> None:
+    saved(tmp_path)
+    edit(tmp_path / "config.json", lambda config: config.update(architectures=[kind]))
+    if not modules:
+        (tmp_path / "modules.json").unlink()
+    if modules or kind != "BertForSequenceClassification":
+        assert encoder_folder(tmp_path) == tmp_path
+    else:
+        with pytest.raises(ModelError, match="is a reranker or another classifier"):
+            encoder_folder(tmp_path)
 
 
 def module_type(name: str) -> Any:

@@ -49,6 +49,7 @@ from liebig.formats.items import SKIPPED
 from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.encoder import Encoder
+from liebig.model.folder import encoder_folder
 from liebig.model.onnx_graph import is_export
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
@@ -191,8 +192,9 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         user_questions.read_file(Path(config.questions))
     if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
         raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
-    if config.teacher is not None:
-        model_folder(config.teacher)
+    for name in (config.model, config.teacher):
+        if name is not None:
+            encoder_folder(name)
     if config.reranker is not None:
         read_files(reranker_folder(config.reranker))  # all but its weights
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:

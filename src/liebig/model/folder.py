@@ -28,8 +28,8 @@ from liebig.base.hub import model_folder
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.families import family_of
-from liebig.model.loading import check_folder, quiet, read_config, readable
-from liebig.model.settings import POOLING_KEYS, FolderReader, ModelSettings, read_json
+from liebig.model.loading import check_folder, is_classifier, quiet, read_config, readable
+from liebig.model.settings import POOLING_KEYS, FolderReader, ModelSettings, list_modules, read_json
 
 HEADS = "heads.safetensors"
 
@@ -217,6 +217,23 @@ def move_into(beside: Path, folder: Path) -> None:
         with path.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(path, target)
+
+
+def encoder_folder(source: str | Path) -> Path:
+    """The folder of an encoder; a cross-encoder or another classifier is refused, although its body would load as one.
+
+    A pooling module makes any model an encoder, whatever its weights were trained for.
+    """
+    folder = model_folder(source)
+    modules = list_modules(folder) if (folder / "modules.json").is_file() else []
+    pooled = any(kind.endswith(".Pooling") for kind, _ in modules)
+    if not pooled and (folder / "config.json").is_file() and is_classifier(folder):
+        raise ModelError(
+            "this model is a reranker or another classifier, not an encoder",
+            file=source,
+            fix="name an encoder; rerankers are given as --reranker",
+        )
+    return folder
 
 
 def load_encoder(source: str | Path, *, pooling: str | None = None) -> Encoder:

@@ -189,16 +189,21 @@ def length_of_use(folder: Path) -> int | None:
     return int(length) if length else Tokenizer.from_folder(inside).max_length
 
 
-def read_modules(folder: Path) -> list[tuple[str, Path]]:
-    """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
+def list_modules(folder: Path) -> list[tuple[str, str]]:
+    """Class and folder of every module, as `modules.json` has them."""
     path = folder / "modules.json"
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
-        entries = [(str(entry["type"]), str(entry["path"])) for entry in listed]
+        return [(str(entry["type"]), str(entry["path"])) for entry in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError("modules.json does not list modules", file=path) from error
+
+
+def read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """The modules by name with their folders: a Transformer, a Pooling, then Dense and Normalize in any order."""
+    path = folder / "modules.json"
     found = []
-    for kind, place in entries:
+    for kind, place in list_modules(folder):
         name = kind.rpartition(".")[2]
         if not kind.startswith("sentence_transformers.") or name not in MODULES:
             raise ModelError(
