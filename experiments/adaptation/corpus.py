@@ -30,7 +30,8 @@ WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
+    """A file of JSON lines, which may be compressed."""
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 

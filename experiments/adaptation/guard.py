@@ -15,13 +15,13 @@ today, as far as a row tells: whether one kind of question loses beyond chance i
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from corpus import rows
 
 from liebig.builder.check import shown
 from liebig.builder.judge import LABELS, Difference
@@ -75,17 +75,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("builds", nargs="+", type=Path, help="files written by builds.py")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--split", help="of the questions that were asked [all]")
     parser.add_argument("--present", action="store_true", help="decide by the rules of today")
     parser.add_argument("--without", help="leave out systems whose names have these words")
     given = parser.parse_args()
-    rows = [
-        json.loads(line) for file in given.builds for line in file.read_text(encoding="utf-8").splitlines()
-    ]
+    wanted = (row for file in given.builds for row in rows(file) if "compared" in row)
+    builds = [row for row in wanted if given.split in (None, row.get("split", "test"))]
     given.out.mkdir(parents=True, exist_ok=True)
-    compared = [one for row in rows for one in comparisons(row)]
+    compared = [one for row in builds for one in comparisons(row)]
     compared = [one.by_present_rules for one in compared] if given.present else compared
     compared = [one for one in compared if given.without is None or given.without not in one.system]
-    text = table(compared, rows)
+    text = table(compared, builds)
     (given.out / "guard.md").write_text(text, encoding="utf-8")
     write_svg(given.out / "guard.svg", figure(compared))
     print(text)

@@ -43,7 +43,7 @@ POOL = 50  # batches that are filled by length: what is computed ends with the l
 FITTED = 30_000  # texts that the projection is fitted to
 RANKED = 20_000  # passages of a ranking
 WARM = 0.05  # of a training, until the rate is reached
-MORE = 200_000  # texts of each kind that are drawn
+MORE = 200_000  # texts of each kind that are drawn, if not told otherwise
 CORPUS, BESIDE, BEFORE = (
     "corpus",
     "beside",
@@ -63,7 +63,6 @@ class Arm:
     batch: int = 512
     general: str = CORPUS
     start: float = 0.0  # share of the start's own cosines in the rankings, beside the teacher's
-    distance: float = 1.0  # weight of the distance to the teacher's vectors
 
 
 ALL = (PRESENT, SPANS, QUESTIONS)
@@ -78,13 +77,13 @@ ARMS = {
     "corpus": Arm(ALL, 1e-3, 5000, batch=1024),  # the own texts of `general`, alone
     "general": Arm(ALL, 1e-3, 5000, batch=2048, general=BESIDE),
     "general-first": Arm(ALL, 5e-4, 1500, batch=1024, general=BEFORE),
-    "both": Arm(ALL, 5e-4, 1500, batch=1024, start=0.5),
-    "both-free": Arm(ALL, 5e-4, 1500, batch=1024, start=0.5, distance=0.2),
+    "alone": Arm(ALL, 5e-4, 1500, batch=256),
+    "both": Arm(ALL, 5e-4, 1500, batch=256, start=0.5),  # the rankings of teacher and start
 }
 FIRST = Arm((), 1e-3, 8000, batch=2048)  # general texts alone, once for a teacher
 
 
-def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
+def short_texts(passages: list[Passage], most: int = MORE, seed: int = 0) -> dict[str, list[str]]:
     """As a build cuts them, spans of any length, some with a title, and such spans behind a question's first words."""
     analyzer = Analyzer(language_name("en"))
     present: dict[str, None] = {}
@@ -92,11 +91,11 @@ def short_texts(passages: list[Passage], seed: int = 0) -> dict[str, list[str]]:
         made = pseudo_queries(passages, [], analyzer, hash64(f"0 {number}") if number else 0)
         present |= dict.fromkeys(question.text for question in made)
     pieces = ShortTexts(passages, analyzer, seed)
-    spans = dict.fromkeys(pieces.piece() for _ in range(MORE))
+    spans = dict.fromkeys(pieces.piece() for _ in range(most))
     drawn = {
         PRESENT: list(present)[:100_000],
         SPANS: [text for text in spans if text not in present],
-        QUESTIONS: list(dict.fromkeys(pieces.question() for _ in range(MORE))),
+        QUESTIONS: list(dict.fromkeys(pieces.question() for _ in range(most))),
     }
     return {kind: [text for text in texts if any(map(str.isalnum, text))] for kind, texts in drawn.items()}
 
@@ -229,7 +228,7 @@ class School:
                     wanted = (wanted / arm.temperature).log_softmax(-1)
                 found = (cosines(mine, passages) / arm.temperature).log_softmax(-1)
                 ranking = F.kl_div(found, wanted, log_target=True, reduction="batchmean")
-                loss = arm.distance * (1 - (mine * theirs).sum(-1)).mean() + ranking
+                loss = (1 - (mine * theirs).sum(-1)).mean() + ranking
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -261,9 +260,9 @@ def measure(
     return told
 
 
-def run(judged_set: JudgedSet, schools: dict[str, School], arms: Iterable[str]) -> None:
+def run(judged_set: JudgedSet, schools: dict[str, School], arms: Iterable[str], most: int) -> None:
     """Every arm with every teacher."""
-    by_kind = short_texts(judged_set.passages)
+    by_kind = short_texts(judged_set.passages, most)
     kinds = np.repeat(list(by_kind), [len(texts) for texts in by_kind.values()])
     for teacher, school in schools.items():
         lessons = school.texts([text for texts in by_kind.values() for text in texts])
@@ -296,6 +295,7 @@ def main() -> None:
     parser.add_argument("--teachers", nargs="+", required=True, metavar="NAME=FOLDER")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--general", type=Path, help="a file of general texts (xz)")
+    parser.add_argument("--most", type=int, default=MORE, help="pieces of a kind that are drawn of a corpus")
     parser.add_argument("--seconds", type=float, default=3600, help="of a training at most")
     given = parser.parse_args()
     teachers = {name: Path(path) for name, path in (one.split("=", 1) for one in given.teachers)}
@@ -307,7 +307,7 @@ def main() -> None:
             schools.setdefault(
                 teacher, School(start, folder, judged_set.device, given.general, given.seconds)
             )
-        run(judged_set, schools, given.arms)
+        run(judged_set, schools, given.arms, given.most)
 
 
 if __name__ == "__main__":

@@ -78,20 +78,19 @@ def test_a_document_without_words_stays_relevant_and_is_never_found():
     assert question.passages == ("7", str(ABSENT))
 
 
-def test_texts_of_a_student_are_of_three_kinds(monkeypatch):
+def test_texts_of_a_student_are_of_three_kinds():
     import students
 
-    monkeypatch.setattr(students, "MORE", 50)
     words = ["boundary layers separate from a heated plate", "shock waves move along a cold flat plate"]
     passages = [
         Passage(str(i), f"{text}. {text} again and again.", f"plates {i}", "") for i, text in enumerate(words)
     ]
-    texts = students.short_texts(passages)
+    texts = students.short_texts(passages, 50)
     assert set(texts) == set(students.ALL)
     assert not set(texts[students.SPANS]) & set(texts[students.PRESENT])
     openers = tuple(OPENERS["english"])
     assert all(text.lower().startswith(openers) for text in texts[students.QUESTIONS])
-    assert texts == students.short_texts(passages)
+    assert texts == students.short_texts(passages, 50)
 
 
 @pytest.mark.parametrize("start", [0.0, 0.5])
