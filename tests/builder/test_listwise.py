@@ -162,6 +162,7 @@ def test_a_build_can_train_on_the_rankings_of_its_hybrid(built, tmp_path):
     ("given", "expected"),
     [
         ({}, False),  # the bundled encoder retrieves already
+        ({"model": "liebig:mini-v2"}, False),  # the same by its name
         ({"minutes": 0}, False),
         ({"minutes": 5}, True),
         ({"teacher": "a/b"}, True),

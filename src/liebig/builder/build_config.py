@@ -21,13 +21,18 @@ def _names(value: Any) -> Any:
     return [str(one) if isinstance(one, Path) else one for one in several]
 
 
+def _bundled(value: Any) -> Any:
+    """The bundled encoder by its name is the default: what was measured with it holds for it under any name."""
+    return None if value == encoders.PREFIX + encoders.DEFAULT else value
+
+
 class BuildConfig(Config):
     """What a retriever is built from, with which encoder, and how long the encoder is trained."""
 
     sources: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         min_length=1, description="Files and folders, in any format liebig init reads."
     )
-    model: str | None = Field(
+    model: Annotated[str | None, BeforeValidator(_bundled)] = Field(
         default=None,
         description="The encoder: a folder, liebig:NAME, or org/name of the hub [default: the bundled one].",
     )
