@@ -4,8 +4,9 @@
 
 Reads what `builds.py` wrote: for every build, each system that its check compared with the untrained hybrid, whether
 the check would take it, and its true difference on judged questions, with the fusion that a build uses for both. The
-guard is right where it takes what is better and leaves what is worse. Written: `guard.md` (tables) and `guard.svg`
-(predicted and true differences).
+guard is right where it takes what is better and leaves what is worse. Beside that, what each build chose in the end is
+held against every other system that it compared: the choice is right where it is the better of both. Written:
+`guard.md` (tables) and `guard.svg` (predicted and true differences).
 
 Builds of earlier versions took encoders that were trained on the corpus unless they did harm, and those trained on a
 user's questions only where they were better beyond chance. --present decides these comparisons anew by the rules of
@@ -126,11 +127,19 @@ def summary(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]])
     }
 
 
+def rivals(build: Mapping[str, Any]) -> list[float]:
+    """By how much what a build answers with beats each other system, where the difference is worth a decision."""
+    others = {name: value for name, value in build["systems"].items() if name != build["chosen"]}
+    differences = [build["value"] - value for value in others.values()]
+    return [one for one in differences if abs(one) > POINT]
+
+
 def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -> str:
     """The result, then every build and every comparison."""
     told = summary(compared, builds)
     agreement = f" Between hybrids it agrees in {told['agreement_of_hybrids']:.0%} of {told['hybrids']}."
     between = agreement if told["hybrids"] else ""
+    beaten = np.array([one for build in builds for one in rivals(build)] or [np.nan])
     rows = [
         f"The guard agrees with judged questions in {told['agreement']:.0%} of the {told['beyond_a_point']} "
         f"comparisons whose true difference exceeds one point (of {told['comparisons']}). A wrong decision costs "
@@ -138,7 +147,9 @@ def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -
         f"systems that it would take, {told['taken_and_worse']} are worse than the untrained hybrid.{between}",
         "",
         f"What the {len(builds)} builds chose gains {told['gain_over_baseline']:+.4f} over the untrained hybrid on "
-        f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} below the best system.",
+        f"average, {told['worst_gain']:+.4f} at worst, and is {told['short_of_the_best']:.4f} below the best system. "
+        f"It is better than the other system in {np.mean(beaten > 0):.0%} of the {len(beaten)} pairs that differ by "
+        f"more than a point.",
         "",
         "| build | chosen | nDCG@10 | gain | best |",
         "| --- | --- | ---: | ---: | --- |",
