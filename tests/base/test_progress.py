@@ -111,6 +111,22 @@ def test_a_whole_says_the_phase_what_it_does_and_the_time_for_all_of_it(clock, c
     )
 
 
+def test_a_phase_of_several_parts_is_known_after_the_first(clock, capsys):
+    with Whole(PHASES, lambda line: None, {"read": 10.0, "encode": 20.0}.get) as whole:
+        whole.begin("read")
+        whole.works()
+        clock.now += 20
+        whole.begin("train")
+        whole.works()
+        clock.now += 30
+        whole.expect(6 * 30)
+        with Progress("finetune", 10, "steps") as bar:
+            clock.now += 15
+            bar.advance(5)
+    line = "[2/3] Train: 5/10 steps, 0.333/s, 15 s left, about 2 min 55 s left in all\n"
+    assert capsys.readouterr().err == line, "135 s of this phase, and 20 s twice as slow"
+
+
 def test_the_time_of_a_whole_is_not_said_while_a_phase_is_unknown(clock, capsys):
     said: list[str] = []
     with Whole(PHASES, said.append, {"read": 1.0, "train": 1.0}.get) as whole:

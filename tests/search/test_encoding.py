@@ -1,6 +1,7 @@
 """Encoding: the vectors of the encoder itself, whatever the windows, shards, interruptions and processes."""
 
 import io
+import itertools
 import json
 import os
 import sys
@@ -365,6 +366,33 @@ def test_workers_are_gone_when_they_are_left(tmp_path, count):
     ]
     with pytest.raises(RuntimeError, match="after shutdown"):
         list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+
+
+@pytest.mark.parametrize("faster", ["table", "threads"])
+def test_tokens_are_the_same_by_the_table_of_words_and_by_the_librarys_threads(tmp_path, faster, monkeypatch):
+    tokenizer = Tokenizer.train(["stone river bread, and [SEP] stones!"], "wordpiece", 100, True)
+    texts = [f"river {'stone ' * (i % 7)}[SEP] breaded\u00a0{i}" for i in range(23)]
+    quickest, used = rows.Quickest(tokenizer), []
+    monkeypatch.setattr(rows.Quickest, "TEXTS", 4)
+    ticks = itertools.count()
+    # Each look at the clock is a second later; what is not to be the faster takes three more.
+    slow = {"table": tokenizer.threaded, "threads": tokenizer}[faster]
+    real = Tokenizer.encode_packed
+
+    def encode_packed(self, texts):
+        used.append(self)
+        if self is slow:
+            for _ in range(3):
+                next(ticks)
+        return real(self, texts)
+
+    monkeypatch.setattr(Tokenizer, "encode_packed", encode_packed)
+    monkeypatch.setattr(rows.time, "perf_counter", lambda: float(next(ticks)))
+    found = quickest.tokens(texts, "space")
+    other = {"table": tokenizer, "threads": tokenizer.threaded}[faster]
+    assert used == [tokenizer, tokenizer, tokenizer.threaded, other, other, other]
+    assert [row.tolist() for row in found] == tokenizer.encode_batch(texts)
+    assert found.values.dtype == np.int32
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):

@@ -221,6 +221,10 @@ class Whole:
         self._now, self._worked, self._began = name, False, time.monotonic()
         self._expected = self._seconds(name)
 
+    def expect(self, seconds: float) -> None:
+        """This phase takes so long in all, as is known now that a part of it is done."""
+        self._expected, self._fixed = seconds, self._fixed | {self._now}
+
     def works(self) -> None:
         """Something of this phase has to be done."""
         if not self._worked and self._now in self._phases:

@@ -13,6 +13,7 @@ N texts of a window, P pieces, T tokens, D width of the vectors.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -169,9 +170,41 @@ class Batch:
     window: Ragged
 
 
+class Quickest:
+    """Tokenises by the table of words, on one core, or by the library's threads, on all: whichever was faster at first.
+
+    The first texts fill the table and say nothing. A few cores are better left to others, so threads have to be MARGIN
+    times as fast.
+    """
+
+    TEXTS, MARGIN = 1024, 2.0
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tried = [tokenizer, tokenizer, tokenizer.threaded]
+        self._seconds: list[float] = []  # per character, of each that was tried
+
+    def tokens(self, texts: Sequence[str], title: Title) -> Ragged:
+        """The same ids by either way."""
+        parts = [texts[begin : begin + self.TEXTS] for begin in range(0, len(texts), self.TEXTS)]
+        return Ragged.concatenate((self._part(part, title) for part in parts), np.int32)
+
+    def _part(self, texts: Sequence[str], title: Title) -> Ragged:
+        tried = len(self._seconds)
+        if tried == len(self._tried):
+            _, table, threads = self._seconds
+            return RoleLayout(self._tried[2 if self.MARGIN * threads < table else 1], 0, title=title).tokens(
+                texts
+            )
+        began = time.perf_counter()
+        found = RoleLayout(self._tried[tried], 0, title=title).tokens(texts)
+        self._seconds.append((time.perf_counter() - began) / max(1, sum(map(len, texts))))
+        return found
+
+
 class Workers:
     """What tokenises ahead of the model: a thread, and where they pay processes with the tokenizer of a folder.
 
+    While the model has a device of its own (`most` is not 0), the thread may use the library's threads, too.
     A process sends back one array of tokens. May serve several runs, of `texts` texts in all where that is known.
     """
 
@@ -189,6 +222,7 @@ class Workers:
         self._told, self._most = (told, most) if folder is not None else (0, 0)
         self._pace = Pace(texts)
         self._open = ExitStack()
+        self._quickest = Quickest(tokenizer) if self._most else None
         self._processes: Executor | None = None
         self._count = 0  # processes that were started
 
@@ -230,8 +264,9 @@ class Workers:
         return self._processes, worker_tokens
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
-        layout = RoleLayout(self._tokenizer, 0, title=title)
-        return self._pace.run(len(texts), layout.tokens, texts)
+        if self._quickest is not None:
+            return self._pace.run(len(texts), self._quickest.tokens, texts, title)
+        return self._pace.run(len(texts), RoleLayout(self._tokenizer, 0, title=title).tokens, texts)
 
 
 def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
