@@ -301,6 +301,11 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     assert underrated.better(trained, trusted, underrated.every)
     reason = "it beats what these questions underrate, and not the untrained hybrid"
     assert underrated.choose(underrated.every) == Choice(sentences=True).leaned, reason
+    words = judge(little_worse, trusted=("start",), bm25=little_better)
+    assert words.better(
+        words.values(Choice(system="bm25")), words.values(Choice(sentences=True)), words.every
+    )
+    assert words.choose(words.every) == Choice(sentences=True).leaned, reason
     nobody = judge(0.5, trusted=())
     assert nobody.choose(nobody.every) == BASELINE.leaned
     harm = judge(0.4)

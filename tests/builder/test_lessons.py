@@ -251,6 +251,49 @@ def test_two_encoders_have_the_same_candidates_whatever_their_pieces(world):
         np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=2e-3)
 
 
+@pytest.mark.parametrize("kind", ["lessons", "candidates"])
+def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, kind, monkeypatch):
+    home, run = world
+    fields = {
+        "lessons": {
+            "passages": str(home / "rest"), "phrases": str(home / "phrases"), "vectors": str(home / "vectors"),
+            "phrase_vectors": str(home / "spoken"), "student": str(home / "start"),
+        },
+        "candidates": {"vectors": str(home / "vectors"), "passages": 22},
+    }[kind]  # fmt: skip
+
+    def interrupted(*rest):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(taught_texts, "write_summary", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(f"again-{kind}", kind, **fields)
+    run(f"again-{kind}", kind, **fields)
+    assert len(Vectors.open(home / f"again-{kind}")) > 0
+
+
+def test_a_teacher_that_is_the_encoder_to_be_trained_is_refused(world, tmp_path):
+    home, _ = world
+    config = BuildConfig(sources=(str(home),), model=str(home / "start"), teacher=str(home / "start"))
+    with pytest.raises(RecipeError, match="the teacher is the encoder that is to learn from it"):
+        build(STAGES, config, tmp_path / "out", print)
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_rankings_by_the_teacher_alone_weigh_less(world):
+    home, _ = world
+    traits, places = training.Start.of(home / "start"), (home / "student" / "model", home / "store")
+    alone, both = (
+        training.teacher_recipe(
+            places[0], traits, places[1], [home / "lessons"] * n, [home / "vectors"] * n, 1.0
+        )
+        for n in (1, 2)
+    )
+    assert [recipe["objective"]["ranking_weight"] for recipe in (alone, both)] == [1.0, 8.0]
+    assert alone["source"]["teacher_weights"] == [1.0]
+
+
 def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passages_once(world, tmp_path):
     home, _ = world
     write_source(tmp_path, TOPICS)
@@ -264,8 +307,10 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
         patch.setattr(check, "FEWEST", 2)
         patch.setattr(check, "is_fair", lambda dense, words: True)
         patch.setattr(judging.Judge, "choose", lambda self, numbers: judging.Choice(judging.START))
-        build(STAGES, config, tmp_path / "out", lambda line: None)
+        lines = []
+        build(STAGES, config, tmp_path / "out", lines.append)
     work = tmp_path / "out" / "work"
+    assert not any("by the teacher alone" in line for line in lines)
     recipe = json.loads((work / "taught" / "manifest.json").read_text())["recipe"]
     assert [path.split("/")[-1] for path in recipe["source"]["vectors"]] == ["lessons", "lessons-start"]
     assert recipe["source"]["teacher_weights"] == [0.5, 0.5]
@@ -277,10 +322,16 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
     assert not (work / "vectors").exists(), "the index has the vectors that the candidates were taken from"
     index = json.loads((tmp_path / "out" / "index-1" / "manifest.json").read_text())
     assert index["recipe"]["vectors"].endswith("vectors-start")
-    asked, start = ["who keeps a violin at home"], Embedder.load(home / "start")
-    scores = start.vectors(asked, "query") @ start.vectors(passages(), "passage").T
-    (results,) = Retriever.from_folder(tmp_path / "out").search_many(asked, 3, "dense")
+    queries, start = ["who keeps a violin at home"], Embedder.load(home / "start")
+    scores = start.vectors(queries, "query") @ start.vectors(passages(), "passage").T
+    (results,) = Retriever.from_folder(tmp_path / "out").search_many(queries, 3, "dense")
     np.testing.assert_allclose([r.score for r in results], np.sort(scores[0])[::-1][:3], atol=3e-3)
+    write_source(tmp_path, [*TOPICS[:-1], "quince"])
+    update(STAGES, tmp_path / "out", [str(tmp_path / "source.jsonl")], lines.append)
+    new = next(p for p in passages([*TOPICS[:-1], "quince"]) if p.id == "quince-1")
+    score = float(start.vectors(["quince"], "query")[0] @ start.vectors([new], "passage")[0])
+    hits = {r.id: r.score for r in Retriever.from_folder(tmp_path / "out").search("quince", 20, "dense")}
+    assert hits["quince-1"] == pytest.approx(score, abs=3e-3)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +390,7 @@ def test_a_build_shows_the_quality_and_speed_of_teacher_student_and_both(built):
     assert all(row["per_second"] > 0 for row in checks["rows"])
     assert any("/s" in line for line in lines)
     assert any(line.startswith("The teacher is there to compare with") for line in lines)
+    assert any(line.startswith("teaching: rankings by the teacher alone") for line in lines)
 
 
 def models_of(folder):

@@ -113,3 +113,11 @@ def test_a_student_comes_nearer_to_its_teacher(start, small_model, tmp_path):
     ranked = lessons.targets, lessons.own
     school.train(model, students.Arm((), 1e-2, 40, batch=8, start=start), [lessons], ranked)
     assert cosine() > before + 0.2
+    found = torch.from_numpy(model.encode_texts(texts)) @ lessons.targets.T
+
+    def divergence(share):
+        aim = (1 - share) * lessons.targets @ lessons.targets.T + share * lessons.own @ lessons.own.T
+        logs = [(one / 0.05).log_softmax(1) for one in (found, aim)]
+        return float(torch.nn.functional.kl_div(*logs, log_target=True, reduction="batchmean"))
+
+    assert divergence(start) < divergence(0.5 - start)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from liebig.base import pipeline
+from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.commands import STAGES
 from liebig.commands.pretrain import Pretraining, start
@@ -30,6 +30,7 @@ from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
 from liebig.train.batch import Batch, Side, unweave
 from liebig.train.distributed import ALONE
+from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 from tests.worlds.smoke import ROOT, run
 
 
@@ -116,6 +117,20 @@ def test_a_run_learns_its_teachers_rankings(world, tmp_path):
     Pretraining(config, tmp_path, ALONE).run()
     assert not any("candidates" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
     assert "ranking" in (tmp_path / "log.jsonl").read_text()
+
+
+def test_candidates_of_several_teachers_are_the_same_passages(world, tmp_path):
+    taught = Teachers.open([world / "teacher", world / "teacher"])
+    rows = taught.others([world / "teacher", world / "teacher"], 5)
+    assert rows.shape == (5, taught.width)
+    (ids, vectors), *_ = Vectors.open(world / "teacher").chunks(100)
+    folders = [tmp_path / "forward", tmp_path / "backward"]
+    for folder, step in zip(folders, (1, -1)):
+        with workspace.stage(folder, kind="encode", recipe={}, inputs={}) as made:
+            write_shard(made.path / SHARDS / "0", ids[::step], vectors[::step], "fp16")
+            write_summary(made.path, "fp16", vectors.shape[1], ["0"], {}, len(ids))
+    with pytest.raises(DataError, match="not vectors of the same passages"):
+        taught.others(folders, 5)
 
 
 def test_the_first_teachers_space_without_similarities_or_rankings_is_refused(world):

@@ -193,8 +193,11 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
         raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
     for name in (config.model, config.teacher):
-        if name is not None:
-            encoder_folder(name)
+        if name is not None and encoder_folder(name) == start and name == config.teacher:
+            raise RecipeError(
+                "the teacher is the encoder that is to learn from it",
+                fix="name a larger --teacher, or another --model",
+            )
     if config.reranker is not None:
         read_files(reranker_folder(config.reranker))  # all but its weights
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:

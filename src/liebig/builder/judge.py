@@ -356,11 +356,9 @@ class Judge:
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
         allowed = [self.alike(hybrid) for hybrid in self.hybrids if hybrid.encoder not in self.shown]
-        untrained = self.values(self.alike(BASELINE))
-        proven = [hybrid for hybrid in allowed if self.better(self.values(hybrid), untrained, numbers)]
-        best = self._best(self._trusted(numbers), proven, numbers)
+        best = self._best(self._trusted(numbers), allowed, numbers)
         reranked = replace(best.leaned, system="reranked")
-        if self.reranking is not None and self.better(self.values(reranked), self.values(best), numbers):
+        if self.reranking is not None and self._best(best, [reranked], numbers) == reranked:
             return reranked
         parts: list[SystemName] = ["bm25", "dense"]
         doubt = 0.0 if self.real else DOUBT
@@ -387,9 +385,13 @@ class Judge:
         return choice.sentences and choice.system in ("hybrid", "reranked")
 
     def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers, margin: float = 0.0) -> Choice:
-        """Of the systems that beat the base beyond chance the best; the base, if none does."""
-        beaten = self.values(base)
-        sure = [other for other in others if self.better(self.values(other), beaten, numbers, margin)]
+        """Of the systems that beat the base and the untrained hybrid beyond chance the best; the base, if none does."""
+        beaten = [self.values(one) for one in dict.fromkeys((base, self.alike(BASELINE)))]
+        sure = [
+            other
+            for other in others
+            if all(self.better(self.values(other), one, numbers, margin) for one in beaten)
+        ]
         return max(sure, key=lambda other: self.mean(self.values(other), numbers), default=base)
 
     def tune(self, choice: Choice, numbers: Numbers) -> Choice:

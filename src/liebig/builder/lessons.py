@@ -20,8 +20,8 @@ pieces of it of any length, and pieces behind a question's first words, because 
 the first two. A user's `--texts` (a query log, questions of any kind) are added to them.
 
 A start that retrieves is a second teacher of the rankings: the student, in the teacher's space, learns to rank the
-teacher's passages by the mean of the teacher's cosines and the start's. A small model does not become its teacher in a
-few minutes, and what it loses so it gains from what it knew itself. Cost: the teacher and the start once on every
+teacher's passages by the mean of the teacher's cosines and the start's. So training does not take away all that the
+start was better at. Cost: the teacher and the start once on every
 passage, on PHRASES short texts, and on as many of the user's.
 """
 
@@ -30,6 +30,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -193,8 +194,9 @@ def _write_vectors(folder: Folder, ids: list[str], rows: list[Floats], like: Vec
     names: list[str] = []
     for begin in range(0, len(rows), SHARD):
         names.append(f"{len(names):05d}")
-        part = np.stack(rows[begin : begin + SHARD])
-        write_shard(folder.path / SHARDS / names[-1], ids[begin : begin + SHARD], part, "fp16")
+        place = folder.path / SHARDS / names[-1]
+        shutil.rmtree(place, ignore_errors=True)  # an interrupted run may have left one
+        write_shard(place, ids[begin : begin + SHARD], np.stack(rows[begin : begin + SHARD]), "fp16")
     write_summary(folder.path, "fp16", like.width, names, dict(like.about), len(rows))
 
 

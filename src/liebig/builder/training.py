@@ -52,7 +52,8 @@ TEACHER_BATCH_CPU, TEACHER_BATCH_CUDA = 64, 512
 # Where a GPU has so many texts that large batches are still thousands of steps: less loss in the same minutes.
 MANY_TEXTS, MANY_LR, MANY_BATCH = 200_000, 1e-3, 2048
 TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there are
-RANKING_WEIGHT = 8.0  # of the teacher's rankings of passages, beside the distance to its vectors
+# Weight of the rankings, beside the distance to the teacher's vectors: by the teacher and the start, by it alone.
+RANKING_WEIGHT, RANKING_WEIGHT_ALONE = 8.0, 1.0
 RANKING_TEMPERATURE = 0.05
 START_WEIGHT = 0.5  # of the start's cosines in the rankings that a student learns, beside the teacher's
 
@@ -175,7 +176,7 @@ def teacher_recipe(
             "dense": True,
             "space": "first",
             "temperature": RANKING_TEMPERATURE,
-            "ranking_weight": RANKING_WEIGHT,
+            "ranking_weight": RANKING_WEIGHT if len(taught) > 1 else RANKING_WEIGHT_ALONE,
             "candidates": [str(path) for path in candidates],
         },
         "max_length": start.length,
@@ -369,11 +370,15 @@ def learn_from_teacher(
     tokens = builder.work("lessons-store", store)
     before = builder.work("student", {"start": str(start), "lessons": str(texts)}) / "model"
     taught, indexed = [texts], [whole]
-    if check.read(builder.work("check-start", fields))["fair"]:
+    if before_teaching.measured or check.read(builder.work("check-start", fields))["fair"]:
         own = encode_passages(builder, "vectors-start", collection, start)
         found[judge.START] = replace(before_teaching, vectors=own)
-        spoken = builder.work("lessons-start", {**encode_fields(texts, start, "first"), "prompt": "query"})
-        taught, indexed = [texts, spoken], [whole, own]
+        by_start = builder.work("lessons-start", {**encode_fields(texts, start, "first"), "prompt": "query"})
+        taught, indexed = [texts, by_start], [whole, own]
+    else:
+        builder.say(
+            "teaching: rankings by the teacher alone, because the encoder to be trained retrieves too little"
+        )
     count = {"kind": "candidates", "passages": Collection(collection).count("passages"), "seed": config.seed}
     candidates = [
         builder.work(f"candidates-{name}", {**count, "vectors": str(vectors)})

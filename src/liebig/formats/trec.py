@@ -127,12 +127,13 @@ def run_lines(hits: Iterable[Hit], tag: str = "liebig") -> Iterator[str]:
 def query_lines(
     query: str, passages: Sequence[str], scores: Sequence[float], tag: str = "liebig"
 ) -> list[str]:
-    """The lines of one query's hits: of a run of millions most of the work is checks, which are made of all at once."""
+    """The lines of one query's hits, checked together, because a run may have millions of hits."""
     space_line(query, tag, *passages)
     kept = _decreasing(scores)
     millionths = np.abs(np.array(kept)) * 1e6
-    # Only a score that is nearly a whole number of millionths may do with six decimals; not told of large ones.
-    short = ~(np.abs(millionths - np.rint(millionths)) > 1e-3) | ~(millionths < 1e12)
+    # Six decimals may be enough only for a score near a whole number of millionths; large and infinite ones are tried.
+    with np.errstate(invalid="ignore"):
+        short = ~(np.abs(millionths - np.rint(millionths)) > 1e-3) | ~(millionths < 1e12)
     written = [digits(score) if few else repr(score) for score, few in zip(kept, short.tolist())]
     return [
         f"{query} Q0 {passage} {rank} {score} {tag}"

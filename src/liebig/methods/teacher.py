@@ -303,6 +303,14 @@ class Teacher:
         out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), TINY)
         return out
 
+    def has_ids_of(self, other: Teacher) -> bool:
+        """Whether both have vectors of the same texts, in the same order."""
+        (lengths, values), (others, their_values) = (
+            (np.concatenate([ids.lengths for ids in every]), np.concatenate([ids.values for ids in every]))
+            for every in ([shard.ids.strings.utf8 for shard in one.shards] for one in (self, other))
+        )
+        return np.array_equal(lengths, others) and np.array_equal(values, their_values)
+
     def check(self, store: TokenStore) -> None:
         """The ids of the vectors are those of the store."""
         offsets, values = store.ids.utf8.offsets, store.ids.utf8.values
@@ -360,10 +368,8 @@ class Teachers:
             replace(Teacher.open(path, hashes=False), center=own.center)
             for path, own in zip(paths, self.each)
         )
-        if (
-            any(one.width != own.width for one, own in zip(each, self.each))
-            or len({len(one) for one in each}) > 1
-        ):
+        same = all(one.has_ids_of(each[0]) for one in each[1:])
+        if not same or any(one.width != own.width for one, own in zip(each, self.each)):
             raise DataError("candidates are not vectors of the same passages by the teachers", file=paths[0])
         numbers = np.unique(np.linspace(0, len(each[0]) - 1, most).astype(np.int64))
         return Teachers(each, self.weights).rows(numbers)
