@@ -202,8 +202,8 @@ BENCHMARKS = (
         ("sentence_transformers",),
         "InformationRetrievalEvaluator, best of bf16 and fp16, batches of 128 to 1,024",
         "15,000 passages are too few for processes to tokenise, and one thread does: encoding and searching take 3.2 "
-        "of 5.2 s, at an eighth of the encoder's own speed; most of the rest wrote the run, which takes a quarter of "
-        "it since then",
+        "of 5.2 s, at an eighth of the encoder's own speed; most of the rest wrote the run, which takes about a "
+        "third of it since then",
         gpu=True,
     ),
 )

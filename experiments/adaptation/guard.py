@@ -80,8 +80,8 @@ def main() -> None:
     parser.add_argument("--present", action="store_true", help="decide by the rules of today")
     parser.add_argument("--without", help="leave out systems whose names have these words")
     given = parser.parse_args()
-    wanted = (row for file in given.builds for row in rows(file) if "compared" in row)
-    builds = [row for row in wanted if given.split in (None, row.get("split", "test"))]
+    every = (row for file in given.builds for row in rows(file) if "compared" in row)
+    builds = [row for row in every if given.split in (None, row.get("split", "test"))]
     given.out.mkdir(parents=True, exist_ok=True)
     compared = [one for row in builds for one in comparisons(row)]
     compared = [one.by_present_rules for one in compared] if given.present else compared

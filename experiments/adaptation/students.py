@@ -222,12 +222,12 @@ class School:
                 pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
                 mine = through(model.tail, pooled)
                 with torch.no_grad():
-                    wanted = (1 - arm.start) * cosines(theirs, passages)
+                    target = (1 - arm.start) * cosines(theirs, passages)
                     if arm.start:
-                        wanted += arm.start * cosines(before, own)
-                    wanted = (wanted / arm.temperature).log_softmax(-1)
-                found = (cosines(mine, passages) / arm.temperature).log_softmax(-1)
-                ranking = F.kl_div(found, wanted, log_target=True, reduction="batchmean")
+                        target += arm.start * cosines(before, own)
+                    target = (target / arm.temperature).log_softmax(-1)
+                logs = (cosines(mine, passages) / arm.temperature).log_softmax(-1)
+                ranking = F.kl_div(logs, target, log_target=True, reduction="batchmean")
                 loss = (1 - (mine * theirs).sum(-1)).mean() + ranking
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]

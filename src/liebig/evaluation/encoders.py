@@ -189,5 +189,5 @@ def by_query(block: Block) -> Iterator[tuple[str, list[str], list[float]]]:
     ids, starts, ends = hits.data.tobytes(), hits.starts.tolist(), hits.ends.tolist()
     for i, query in enumerate(block.queries):
         rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))
-        found = [ids[starts[row] : ends[row]].decode() for row in rows.tolist()]
-        yield query.decode(), found, hits.scores[rows].tolist()
+        passages = [ids[starts[row] : ends[row]].decode() for row in rows.tolist()]
+        yield query.decode(), passages, hits.scores[rows].tolist()
