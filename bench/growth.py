@@ -8,9 +8,10 @@ had, because mapped files are a cache that the system gives back. Time is CPU ti
 they are short: other work on the machine only ever adds to it. Code is compiled, and data are made, before the clock
 starts. Passages are drawn from the wiki text's own distribution, as in bench/bm25_large.py.
 
-An exponent is the slope of log time over log size: 1 is linear. It is fitted to all sizes, with its standard error, and
-taken between the two largest, where fixed costs matter least. What is measured goes to bench/growth.json, which keeps
-the curves of earlier runs; the figures and the table of docs/scaling.md are made from that file.
+An exponent is the slope of log time or memory over log size: 1 is linear. It is fitted to all sizes, with its standard
+error, and taken between the two largest, where fixed costs matter least. What is measured goes to bench/growth.json,
+which keeps the curves of earlier runs; the figures and the table of docs/scaling.md are made from that file
+(`--only` without a name makes them again).
 """
 
 from __future__ import annotations
@@ -534,21 +535,29 @@ def columns(points: dict[str, Point], name: str) -> tuple[list[float], list[floa
     return [float(size) for size in sizes], [points[str(size)][name] for size in sizes]
 
 
+def exponents(x: list[float], y: list[float]) -> str:
+    """Two cells: fitted to all sizes, and between the two largest."""
+    fitted = fit(x, y)
+    error = f" ± {fitted.error:.2f}" if len(x) > 2 else ""
+    slope, last = (round(number, 2) + 0.0 for number in (fitted.slope, fitted.last))  # no -0.00
+    return f"{slope:.2f}{error} | {last:.2f}"
+
+
 def table(results: dict[str, dict[str, Point]]) -> str:
     """A row per curve."""
     rows = [
-        "| what | sizes | CPU time at the largest | exponent of CPU time | between the two largest | memory, MB |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| what | sizes | CPU time at the largest | exponent of CPU time | between the two largest | memory, MB | "
+        "exponent of memory | between the two largest |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for curve in CURVES:
         if curve.name in results and len(results[curve.name]) > 1:
             x, seconds = columns(results[curve.name], "cpu")
             _, memory = columns(results[curve.name], "memory")
-            found = fit(x, seconds)
+            held = f"{memory[0]:,.0f} to {memory[-1]:,.0f} | {exponents(x, memory)}"
             rows.append(
                 f"| {curve.what} | {x[0]:,.0f} to {x[-1]:,.0f} {curve.unit} | {seconds[-1]:,.3g} s | "
-                f"{found.slope:.2f}{f' ± {found.error:.2f}' if len(x) > 2 else ''} | {found.last:.2f} | "
-                f"{f'{memory[0]:,.0f} to {memory[-1]:,.0f}' if curve.memory else '–'} |"
+                f"{exponents(x, seconds)} | {held if curve.memory else '– | – | –'} |"
             )
     return "\n".join(rows)
 

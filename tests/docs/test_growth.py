@@ -30,9 +30,12 @@ def test_fixed_costs_lower_the_exponent_least_between_the_largest_sizes(growth):
 
 
 def test_the_table_has_a_row_for_every_curve_that_was_measured(growth):
-    points = {"100": {"cpu": 1.0, "memory": 50.0}, "1000": {"cpu": 10.0, "memory": 50.0}}
+    points = {"100": {"cpu": 1.0, "memory": 5.0}, "1000": {"cpu": 10.0, "memory": 50.0}}
     rows = growth.table({"search": points, "encoding": {"100": points["100"]}}).splitlines()[2:]
-    assert rows == ["| 256 exact searches | 100 to 1,000 passages | 10 s | 1.00 | 1.00 | 50 to 50 |"]
+    assert rows == [
+        "| 256 exact searches | 100 to 1,000 passages | 10 s | 1.00 | 1.00 | 5 to 50 | 1.00 | 1.00 |"
+    ]
+    assert growth.exponents([1.0, 10.0], [50.0, 49.9]) == "0.00 | 0.00", "no minus before nothing"
 
 
 def test_every_curve_has_its_measurement(growth):

@@ -321,6 +321,15 @@ def test_the_names_of_many_lines_stand_beside_the_plot() -> None:
     assert min(float(places[name].get("x", 0)) for name in names) > last
 
 
+def test_ticks_of_a_long_axis_are_few_and_short() -> None:
+    sizes = [size * 10**power for power in range(2, 7) for size in (1, 3)] + [10**7]
+    svg = curves("x", [Series(name, sizes, sizes) for name in "abcdef"], Axes("", "", log_x=True))
+    texts = [text.text for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert [tick for tick in texts if tick in ("100", "300", "1000", "10k", "30k", "100k", "1M", "10M")] == [
+        "100", "1000", "10k", "100k", "1M", "10M"
+    ]  # fmt: skip
+
+
 def test_a_curve_of_few_points_is_a_sentence() -> None:
     log = [{"step": step, "loss": 1.5} for step in (1, 2)]
     assert _few_losses(log) == ["step 1: loss 1.5", "step 2: loss 1.5"]

@@ -123,8 +123,9 @@ def _figure(height: float = HEIGHT) -> tuple[Any, Any]:
 def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     plot.set_xlabel(axes.x, color=INK)
     plot.set_ylabel(axes.y, color=INK)
+    outside = legend and len(plot.get_legend_handles_labels()[1]) > MOST_INSIDE
     if axes.log_x:
-        _log_ticks(plot)
+        _log_ticks(plot, most=6 if outside else 10)
     if axes.log_y:
         plot.set_yscale("log")
     if axes.ticks:
@@ -135,20 +136,31 @@ def _finish(name: str, figure: Any, plot: Any, axes: Axes, legend: bool) -> str:
     for side, spine in plot.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(INK)
-    if legend and len(plot.get_legend_handles_labels()[1]) > MOST_INSIDE:
+    if outside:
         figure.legend(frameon=False, labelcolor=INK, loc="outside right center")
     elif legend:
         plot.legend(frameon=False, labelcolor=INK)
     return _svg(name, figure)
 
 
-def _log_ticks(plot: Any) -> None:
-    """A logarithmic axis whose ticks are the points themselves, in plain numbers; crowded ones are left out."""
+def _log_ticks(plot: Any, most: int) -> None:
+    """A logarithmic axis whose ticks are the points themselves, about `most` of them, in plain numbers."""
     values = sorted({float(x) for line in plot.lines for x in line.get_xdata()})
-    kept = [x for i, x in enumerate(values) if i == 0 or x >= 1.5 * values[i - 1]]
+    step = max(1.5, (values[-1] / values[0]) ** (1 / most)) if values else 1.5
+    kept: list[float] = []
+    for x in values:
+        if not kept or x >= step * kept[-1]:
+            kept.append(x)
     plot.set_xscale("log")
-    plot.set_xticks(kept, [f"{x:g}" for x in kept])
+    plot.set_xticks(kept, [_short(x) for x in kept])
     plot.minorticks_off()
+
+
+def _short(x: float) -> str:
+    """300, 10k, 1M."""
+    if x >= 1e6:
+        return f"{x / 1e6:g}M"
+    return f"{x / 1e3:g}k" if x >= 1e4 else f"{x:g}"
 
 
 def _svg(name: str, figure: Any) -> str:
