@@ -150,6 +150,30 @@ def test_a_student_in_the_first_teachers_space_learns_the_rankings_of_all():
     assert_same_gradients(gradients(dense), gradients(copy))
 
 
+def test_similarities_in_the_first_teachers_space_follow_those_of_all():
+    model, dense, (batch, rows, first) = backbone(), projection(), world_of()
+    random = torch.Generator().manual_seed(9)
+    second = normalize(torch.randn(N, 3, generator=random, dtype=torch.float64), dim=1)
+    first = normalize(first, dim=1)
+    joined = torch.cat([0.75**0.5 * first, 0.5 * second], dim=1)
+    reference, copy = plain_of(model), projection()
+    vectors = normalize(copy.linear(plain.mean_vectors(reference, rows)), dim=1)
+    expected = plainly(vectors, first, 0.0, 1.0)
+    others = ~torch.eye(N, dtype=torch.bool)
+    targets = 0.75 * first @ first.T + 0.25 * second @ second.T
+    for mine, theirs, other in zip(vectors @ vectors.T, targets, others):
+        shares = (theirs[other] / 0.5).softmax(0)
+        expected = expected + 0.7 * (shares * (shares.log() - (mine[other] / 0.5).log_softmax(0))).sum() / N
+    expected.backward()
+    config = TeacherVectors.Config(space="first", similarity_weight=0.7, temperature=0.5)
+    objective = TeacherVectors(config, model, dense, width=WIDTH)
+    result = step(objective, Batch(batch.sides, N, {"teacher": joined}), chunk_tokens=30)
+    torch.testing.assert_close(result.loss, expected.detach(), rtol=0, atol=1e-9)
+    assert 0 <= float(result.metrics["partner_accuracy"]) <= 1
+    assert_same_gradients(gradients(model.model), gradients(reference.model))
+    assert_same_gradients(gradients(dense), gradients(copy))
+
+
 def test_tiles_of_rankings_add_up_to_the_whole():
     random = torch.Generator().manual_seed(0)
     s, t = (normalize(torch.randn(9, WIDTH, generator=random, dtype=torch.float64), dim=1) for _ in range(2))
