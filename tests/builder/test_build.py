@@ -11,7 +11,7 @@ import torch
 
 from liebig import encoders
 from liebig.base import workspace
-from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
+from liebig.base.errors import DataError, LiebigError, MissingDependency, ModelError, WorkspaceError
 from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
@@ -22,6 +22,7 @@ from liebig.builder.spread import measure_spread
 from liebig.builder.update import built_with, update
 from liebig.cli import main
 from liebig.commands import STAGES
+from liebig.model import onnx_graph
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
@@ -501,6 +502,17 @@ def test_what_is_not_a_reranker_is_refused_before_the_work_begins(made, small_mo
         with pytest.raises(ModelError, match=sentence):
             made(source, tmp_path / "out", reranker=str(model))
         assert not (tmp_path / "out" / "work").exists()
+
+
+def test_a_package_that_a_reranker_needs_is_missed_before_the_work_begins(
+    made, small_model, tmp_path, monkeypatch
+):
+    CrossEncoder.start(small_model, length=64).save(tmp_path / "cross")
+    source = write_documents(tmp_path / "source", TOPICS)
+    monkeypatch.setattr(onnx_graph, "find_spec", lambda package: None)
+    with pytest.raises(MissingDependency, match="onnx"):
+        made(source, tmp_path / "out", reranker=str(tmp_path / "cross"))
+    assert not (tmp_path / "out" / "work").exists()
 
 
 @pytest.mark.parametrize("role", ["model", "teacher"])

@@ -187,6 +187,7 @@ class Whole:
         self._phases, self._say, self._seconds, self._fixed = dict(phases), say, seconds, frozenset(fixed)
         self._one_bar = one_bar
         self._now, self._worked, self._began = "", False, time.monotonic()
+        self._more, self._part_began = 0, self._began
         self._expected: float | None = None
         self._pace: list[tuple[float, float]] = []  # expected and true seconds of finished phases
         self._outer: Whole | None = None
@@ -219,11 +220,12 @@ class Whole:
         """The next phase."""
         self._finish()
         self._now, self._worked, self._began = name, False, time.monotonic()
+        self._more, self._part_began = 0, self._began
         self._expected = self._seconds(name)
 
-    def expect(self, seconds: float) -> None:
-        """This phase takes so long in all, as is known now that a part of it is done."""
-        self._expected, self._fixed = seconds, self._fixed | {self._now}
+    def repeat(self, more: int) -> None:
+        """A part of this phase begins, and so many like it come after it."""
+        self._more, self._part_began = more, time.monotonic()
 
     def works(self) -> None:
         """Something of this phase has to be done."""
@@ -244,6 +246,8 @@ class Whole:
         if any(seconds is None for _, seconds in later) or (self._expected is None and of_this is None):
             return None
         elapsed, pace = time.monotonic() - self._began, self._pace
+        if of_this is not None:
+            of_this += self._more * (time.monotonic() - self._part_began + of_this)
         if self._one_bar and of_this is not None:
             mine = of_this
             if self._expected and self._now not in self._fixed:

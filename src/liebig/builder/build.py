@@ -50,7 +50,7 @@ from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.encoder import Encoder
 from liebig.model.folder import encoder_folder
-from liebig.model.onnx_graph import is_export
+from liebig.model.onnx_graph import WRITERS, is_export, needs
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK, RetrieverDescription
@@ -199,7 +199,10 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
                 fix="name a larger --teacher, or another --model",
             )
     if config.reranker is not None:
-        read_files(reranker_folder(config.reranker))  # all but its weights
+        reranker_model = reranker_folder(config.reranker)
+        read_files(reranker_model)  # all but its weights
+        if config.rerank_int8 and not is_export(reranker_model):
+            needs(*WRITERS)
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:
         builder.whole = whole
         whole.begin("read")

@@ -16,7 +16,6 @@ own questions train it further, where there are enough (`train_on_questions`, `u
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -419,11 +418,11 @@ def train_on_questions(
         whole = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model"), "share": 1.0}
         return builder.work(f"finetuned{name}-whole", whole) / "model"
 
-    began, parts = time.monotonic(), []
+    parts = []
     for part in range(user_questions.PARTS):
+        builder.whole.repeat(user_questions.PARTS - part)  # the last is on all of them
         parts.append(trained(f"-without-{part}", without=part))
-        # One more training is to come, on all of them.
-        builder.whole.expect((time.monotonic() - began) / len(parts) * (user_questions.PARTS + 1))
+    builder.whole.repeat(0)
     pools = [
         str(encode_passages(builder, f"pool-without-{part}", asked, model))
         for part, model in enumerate(parts)

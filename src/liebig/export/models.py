@@ -24,7 +24,7 @@ from liebig.export import Target
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import usage
 from liebig.model.loading import quiet
-from liebig.model.onnx_graph import ABOUT, ADDED, GRAPH, needs, write_graph
+from liebig.model.onnx_graph import ABOUT, ADDED, GRAPH, WRITERS, needs, write_graph
 from liebig.search.embed import Embedder
 from liebig.search.retriever_folder import WORK, exclusive, read
 
@@ -64,7 +64,7 @@ def export(encoder: Encoder, folder: Path, *, int8: bool = True, opset: int = 18
         raise ModelError(f"{encoder.pooling} pooling cannot be exported", fix="use cls or mean")
     if not encoder.pool_prompt:
         raise ModelError("a model that leaves its prompt out of pooling cannot be exported")
-    needs("onnx", "onnxscript", "onnxruntime")
+    needs(*WRITERS)
     encoder.save(folder)
     graph, inputs = _graph(encoder, folder), ("input_ids", "attention_mask")
     write_graph(

@@ -31,7 +31,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import ACTIVATIONS, TOKENS, TOKENS_CUDA
 from liebig.model.folder import model_card, write_json, written_beside
 from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
-from liebig.model.onnx_graph import is_export, needs, padded, session, write_graph
+from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
 from liebig.model.settings import read_json
 from liebig.ragged import Ragged, split_by_budget
@@ -237,7 +237,7 @@ class CrossEncoder(nn.Module):
         """The same folder with a graph for ONNX Runtime in it, which `load` then runs on the CPU."""
         from transformers import AutoModelForSequenceClassification
 
-        needs("onnx", "onnxscript", "onnxruntime")
+        needs(*WRITERS)
         self.save(folder)
         with quiet():
             model = AutoModelForSequenceClassification.from_pretrained(

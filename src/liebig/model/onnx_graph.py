@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 GRAPH = "model.onnx"
 ABOUT = "onnx.json"
+WRITERS = ("onnx", "onnxscript", "onnxruntime")  # packages that writing a graph needs
 ADDED = "onnx"  # inside a model's folder: a graph for installations without torch
 Longs = NDArray[np.int64]
 
@@ -62,7 +63,7 @@ def write_graph(
     **about: Any,
 ) -> None:
     """Write a module that takes integers of B x L into a folder, as `model.onnx`; `about` is said beside it."""
-    needs("onnx", "onnxscript", "onnxruntime")
+    needs(*WRITERS)
     with tempfile.TemporaryDirectory() as scratch:
         plain = Path(scratch) / "plain.onnx"
         _trace(graph.eval(), plain, inputs, output, opset)
