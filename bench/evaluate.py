@@ -75,7 +75,7 @@ def in_turns(
     sides: dict[str, Callable[[Path], float]], folder: Path, rounds: int, gpu: bool
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The fewest seconds of each side, and the measure that it found."""
-    clock = time.perf_counter if gpu else time.process_time
+    clock, unit = (time.perf_counter, "s") if gpu else (time.process_time, "CPU-s")
     seconds, values = dict.fromkeys(sides, math.inf), {}
     for side in sides.values():
         side(folder / "few")
@@ -85,9 +85,7 @@ def in_turns(
             values[label] = side(folder / "all")
             took = clock() - start
             seconds[label] = min(seconds[label], took)
-            print(
-                f"{label}: {took:.2f} {'s' if gpu else 'CPU-s'}", flush=True
-            )  # of a run that is cut off, too
+            print(f"{label}: {took:.2f} {unit}", flush=True)  # of a run that is cut off, too
     return seconds, values
 
 

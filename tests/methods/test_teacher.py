@@ -124,38 +124,40 @@ def test_rankings_of_candidates_equal_the_plain_form(chunk_tokens):
     assert_same_gradients(gradients(dense), gradients(copy))
 
 
+def three_wide(count: int, seed: int) -> Tensor:
+    """Vectors of length 1 by a second teacher, whose width is 3."""
+    random = torch.Generator().manual_seed(seed)
+    return normalize(torch.randn(count, 3, generator=random, dtype=torch.float64), dim=1)
+
+
+def joined(first: Tensor, second: Tensor) -> Tensor:
+    """Two teachers' vectors side by side; a quarter of the weight is the second's."""
+    return torch.cat([0.75**0.5 * first, 0.5 * second], dim=1)
+
+
 def test_a_student_in_the_first_teachers_space_learns_the_rankings_of_all():
-    model, dense, (batch, rows, first) = backbone(), projection(), world_of()
-    random = torch.Generator().manual_seed(9)
-    second = normalize(torch.randn(N, 3, generator=random, dtype=torch.float64), dim=1)
-    theirs = normalize(torch.randn(len(bank()), 3, generator=random, dtype=torch.float64), dim=1)
-    first = normalize(first, dim=1)
-    # A quarter of the weight is the second teacher's.
-    joined = torch.cat([0.75**0.5 * first, 0.5 * second], dim=1)
-    candidates = torch.cat([0.75**0.5 * bank(), 0.5 * theirs], dim=1)
+    model, dense, (batch, rows, teacher) = backbone(), projection(), world_of()
+    first, second, theirs = normalize(teacher, dim=1), three_wide(N, 9), three_wide(len(bank()), 10)
     reference, copy = plain_of(model), projection()
     vectors = normalize(copy.linear(plain.mean_vectors(reference, rows)), dim=1)
     expected = plainly(vectors, first, 0.0, 1.0)
     for s, a, b in zip(vectors, first, second):
-        wanted = ((0.75 * bank() @ a + 0.25 * theirs @ b) / 0.5).softmax(0)
-        expected = expected + 0.7 * (wanted * (wanted.log() - (bank() @ s / 0.5).log_softmax(0))).sum() / N
+        shares = ((0.75 * bank() @ a + 0.25 * theirs @ b) / 0.5).softmax(0)
+        expected = expected + 0.7 * (shares * (shares.log() - (bank() @ s / 0.5).log_softmax(0))).sum() / N
     expected.backward()
     config = TeacherVectors.Config(
         space="first", ranking_weight=0.7, candidates=("a", "b"), temperature=0.5, similarity_weight=0.0
     )
-    objective = TeacherVectors(config, model, dense, candidates, width=WIDTH)
-    found = step(objective, Batch(batch.sides, N, {"teacher": joined}), chunk_tokens=30)
-    torch.testing.assert_close(found.loss, expected.detach(), rtol=0, atol=1e-9)
+    objective = TeacherVectors(config, model, dense, joined(bank(), theirs))
+    result = step(objective, Batch(batch.sides, N, {"teacher": joined(first, second)}), chunk_tokens=30)
+    torch.testing.assert_close(result.loss, expected.detach(), rtol=0, atol=1e-9)
     assert_same_gradients(gradients(model.model), gradients(reference.model))
     assert_same_gradients(gradients(dense), gradients(copy))
 
 
 def test_similarities_in_the_first_teachers_space_follow_those_of_all():
-    model, dense, (batch, rows, first) = backbone(), projection(), world_of()
-    random = torch.Generator().manual_seed(9)
-    second = normalize(torch.randn(N, 3, generator=random, dtype=torch.float64), dim=1)
-    first = normalize(first, dim=1)
-    joined = torch.cat([0.75**0.5 * first, 0.5 * second], dim=1)
+    model, dense, (batch, rows, teacher) = backbone(), projection(), world_of()
+    first, second = normalize(teacher, dim=1), three_wide(N, 9)
     reference, copy = plain_of(model), projection()
     vectors = normalize(copy.linear(plain.mean_vectors(reference, rows)), dim=1)
     expected = plainly(vectors, first, 0.0, 1.0)
@@ -166,8 +168,8 @@ def test_similarities_in_the_first_teachers_space_follow_those_of_all():
         expected = expected + 0.7 * (shares * (shares.log() - (mine[other] / 0.5).log_softmax(0))).sum() / N
     expected.backward()
     config = TeacherVectors.Config(space="first", similarity_weight=0.7, temperature=0.5)
-    objective = TeacherVectors(config, model, dense, width=WIDTH)
-    result = step(objective, Batch(batch.sides, N, {"teacher": joined}), chunk_tokens=30)
+    objective = TeacherVectors(config, model, dense)
+    result = step(objective, Batch(batch.sides, N, {"teacher": joined(first, second)}), chunk_tokens=30)
     torch.testing.assert_close(result.loss, expected.detach(), rtol=0, atol=1e-9)
     assert 0 <= float(result.metrics["partner_accuracy"]) <= 1
     assert_same_gradients(gradients(model.model), gradients(reference.model))

@@ -179,30 +179,7 @@ def build(
 def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     out, say = builder.out, builder.say
     start = config.start
-    if config.teacher is not None and config.limit <= 0:
-        raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
-    if config.texts is not None and config.teacher is None:
-        raise RecipeError("texts are used only together with a teacher", fix="give --teacher, or no --texts")
-    if config.rerank_depth is not None and config.reranker is None:
-        raise RecipeError(
-            "a rerank depth is used only together with a reranker",
-            fix="give --reranker, or no --rerank-depth",
-        )
-    if config.questions is not None:  # what is wrong with files and names is said before the work begins
-        user_questions.read_file(Path(config.questions))
-    if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
-        raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
-    for name in (config.model, config.teacher):
-        if name is not None and encoder_folder(name) == start and name == config.teacher:
-            raise RecipeError(
-                "the teacher is the encoder that is to learn from it",
-                fix="name a larger --teacher, or another --model",
-            )
-    if config.reranker is not None:
-        reranker_model = reranker_folder(config.reranker)
-        read_files(reranker_model)  # all but its weights
-        if config.rerank_int8 and not is_export(reranker_model):
-            needs(*WRITERS)
+    _refuse(config, start)
     with Whole(phases(config), say, builder.expected.get, ["train"]) as whole:
         builder.whole = whole
         whole.begin("read")
@@ -250,6 +227,35 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
     for line in ["", *check.sentences(checks), *short, *advice]:
         say(line)
     return BuildResult(out, choice["system"], checks)
+
+
+def _refuse(config: BuildConfig, start: Path) -> None:
+    """What is wrong with options, files and models is said before the work begins."""
+    if config.teacher is not None and config.limit <= 0:
+        raise RecipeError("minutes = 0: a teacher needs time to teach", fix="give --minutes, or no --teacher")
+    if config.texts is not None and config.teacher is None:
+        raise RecipeError("texts are used only together with a teacher", fix="give --teacher, or no --texts")
+    if config.rerank_depth is not None and config.reranker is None:
+        raise RecipeError(
+            "a rerank depth is used only together with a reranker",
+            fix="give --reranker, or no --rerank-depth",
+        )
+    if config.questions is not None:
+        user_questions.read_file(Path(config.questions))
+    if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
+        raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
+    if config.model is not None:
+        encoder_folder(config.model)
+    if config.teacher is not None and encoder_folder(config.teacher) == start:
+        raise RecipeError(
+            "the teacher is the encoder that is to learn from it",
+            fix="name a larger --teacher, or another --model",
+        )
+    if config.reranker is not None:
+        folder = reranker_folder(config.reranker)
+        read_files(folder)  # all but its weights
+        if config.rerank_int8 and not is_export(folder):
+            needs(*WRITERS)
 
 
 def refuse_foreign(out: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from liebig import encoders
-from liebig.base.config import Config
+from liebig.base.config import Config, one_or_several
 from liebig.base.hub import model_folder
 from liebig.search.retriever_folder import DEPTH
 
@@ -17,11 +17,10 @@ MINUTES = 30.0  # of training, where it takes place and nobody says how long
 
 def _names(value: Any) -> Any:
     """One source or several, as text."""
-    several = [value] if isinstance(value, str | Path) else value
-    return [str(one) if isinstance(one, Path) else one for one in several]
+    return [str(one) if isinstance(one, Path) else one for one in one_or_several(value)]
 
 
-def _bundled(value: Any) -> Any:
+def _default_by_name(value: Any) -> Any:
     """The bundled encoder by its name is the default: what was measured with it holds for it under any name."""
     return None if value == encoders.PREFIX + encoders.DEFAULT else value
 
@@ -32,7 +31,7 @@ class BuildConfig(Config):
     sources: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         min_length=1, description="Files and folders, in any format liebig init reads."
     )
-    model: Annotated[str | None, BeforeValidator(_bundled)] = Field(
+    model: Annotated[str | None, BeforeValidator(_default_by_name)] = Field(
         default=None,
         description="The encoder: a folder, liebig:NAME, or org/name of the hub [default: the bundled one].",
     )

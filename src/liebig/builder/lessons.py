@@ -235,10 +235,12 @@ def write_candidates(config: CandidatesConfig, folder: Folder) -> None:
         for id, row in zip(ids, part):
             passage = id.rsplit("#", 1)[0] if pieces else id
             if hash64(f"{config.seed} {passage}") < limit:
-                unit = row / max(float(np.linalg.norm(row)), 1e-12)
-                sums[passage] = sums[passage] + unit if passage in sums else unit
-    rows = [row / max(float(np.linalg.norm(row)), 1e-12) for row in sums.values()]
-    _write_vectors(folder, list(sums), rows, vectors)
+                sums[passage] = sums.get(passage, 0) + _unit(row)
+    _write_vectors(folder, list(sums), [_unit(row) for row in sums.values()], vectors)
+
+
+def _unit(row: Floats) -> Floats:
+    return row / max(float(np.linalg.norm(row)), 1e-12)
 
 
 class StudentConfig(Config):

@@ -50,6 +50,7 @@ from liebig.methods.shapes import plain_text
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Normalize, pool
 from liebig.model.folder import read_tail
+from liebig.ragged import Ragged
 from liebig.store import TokenStore
 from liebig.store.pair_sources import Frame, Row, Source, example_keys, packed
 from liebig.text.tokenizer import Tokenizer
@@ -152,13 +153,11 @@ class TeacherVectors(Method):
         backbone: Backbone,
         dense: Dense | None,
         candidates: Tensor | None = None,
-        width: int | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.backbone = backbone
         self.dense = dense
-        self.width = width  # of the teachers' vectors, that of the student's; None where it is all of it
         # Moves with the model and is no part of its checkpoints: the folders are there.
         self.register_buffer("candidates", candidates, persistent=False)
         self.weights = {
@@ -181,9 +180,7 @@ class TeacherVectors(Method):
             center=bool(config.candidates) and source.center,
             hashes=False,
         )
-        first = config.space == "first"
-        width = teachers.each[0].width if first else teachers.width
-        part = width if first else None
+        width = teachers.each[0].width if config.space == "first" else teachers.width
         candidates = (
             torch.from_numpy(teachers.others(config.candidates, config.most_candidates))
             if config.candidates
@@ -195,14 +192,14 @@ class TeacherVectors(Method):
                 fix="set objective.dense = true, which projects them",
             )
         if not config.dense and backbone.width == width:
-            return cls(config, backbone, None, candidates, part)
+            return cls(config, backbone, None, candidates)
         for entry in start.modules()[2:]:
             dense = read_tail(*entry)
             if isinstance(dense, Dense):
                 shape = (dense.linear.in_features, dense.linear.out_features)
                 if shape == (backbone.width, width):
-                    return cls(config, backbone, dense, candidates, part)
-        return cls(config, backbone, Dense(backbone.width, width), candidates, part)
+                    return cls(config, backbone, dense, candidates)
+        return cls(config, backbone, Dense(backbone.width, width), candidates)
 
     @property
     def contrastive(self) -> bool:
@@ -240,7 +237,10 @@ class TeacherVectors(Method):
 
     def in_space(self, rows_mD: Tensor) -> Tensor:
         """The teachers' rows in the student's space: all of them, or the first teacher's part, of length 1."""
-        return rows_mD if self.width is None else normalize(rows_mD[:, : self.width], dim=1)
+        if self.config.space == "joint":
+            return rows_mD
+        width = self.backbone.width if self.dense is None else self.dense.linear.out_features
+        return normalize(rows_mD[:, :width], dim=1)
 
     def contrast(self, vectors: Tensor, constants: Tensor | None, batch: Batch, world: World) -> Contrast:
         teacher = teacher_vectors(batch, vectors)
@@ -305,11 +305,11 @@ class Teacher:
 
     def has_ids_of(self, other: Teacher) -> bool:
         """Whether both have vectors of the same texts, in the same order."""
-        (lengths, values), (others, their_values) = (
-            (np.concatenate([ids.lengths for ids in every]), np.concatenate([ids.values for ids in every]))
-            for every in ([shard.ids.strings.utf8 for shard in one.shards] for one in (self, other))
+        mine, theirs = (
+            Ragged.concatenate((shard.ids.strings.utf8 for shard in one.shards), np.uint8)
+            for one in (self, other)
         )
-        return np.array_equal(lengths, others) and np.array_equal(values, their_values)
+        return np.array_equal(mine.offsets, theirs.offsets) and np.array_equal(mine.values, theirs.values)
 
     def check(self, store: TokenStore) -> None:
         """The ids of the vectors are those of the store."""
