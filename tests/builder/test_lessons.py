@@ -296,20 +296,11 @@ def test_rankings_by_the_teacher_alone_weigh_less(world):
 
 def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passages_once(world, tmp_path):
     home, _ = world
-    write_source(tmp_path, TOPICS)
-    config = BuildConfig(
-        sources=(str(tmp_path / "source.jsonl"),),
-        model=str(home / "start"),
-        teacher=str(home / "master"),
-        minutes=0.002,
+    lines = build_with_a_teacher(
+        home, tmp_path, lambda self, numbers: judging.Choice(judging.START), is_fair=lambda dense, words: True
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "FEWEST", 2)
-        patch.setattr(check, "is_fair", lambda dense, words: True)
-        patch.setattr(judging.Judge, "choose", lambda self, numbers: judging.Choice(judging.START))
-        lines = []
-        build(STAGES, config, tmp_path / "out", lines.append)
-    work = tmp_path / "out" / "work"
+    folder = tmp_path / "retriever"
+    work = folder / "work"
     assert not any("by the teacher alone" in line for line in lines)
     recipe = json.loads((work / "taught" / "manifest.json").read_text())["recipe"]
     assert [path.split("/")[-1] for path in recipe["source"]["vectors"]] == ["lessons", "lessons-start"]
@@ -320,17 +311,17 @@ def test_a_start_that_retrieves_takes_part_in_the_rankings_and_encodes_the_passa
     ]
     assert Encoder.load(work / "student-100" / "model").width == 48, "in the teacher's space"
     assert not (work / "vectors").exists(), "the index has the vectors that the candidates were taken from"
-    index = json.loads((tmp_path / "out" / "index-1" / "manifest.json").read_text())
+    index = json.loads((folder / "index-1" / "manifest.json").read_text())
     assert index["recipe"]["vectors"].endswith("vectors-start")
     queries, start = ["who keeps a violin at home"], Embedder.load(home / "start")
     scores = start.vectors(queries, "query") @ start.vectors(passages(), "passage").T
-    (results,) = Retriever.from_folder(tmp_path / "out").search_many(queries, 3, "dense")
+    (results,) = Retriever.from_folder(folder).search_many(queries, 3, "dense")
     np.testing.assert_allclose([r.score for r in results], np.sort(scores[0])[::-1][:3], atol=3e-3)
     write_source(tmp_path, [*TOPICS[:-1], "quince"])
-    update(STAGES, tmp_path / "out", [str(tmp_path / "source.jsonl")], lines.append)
+    update(STAGES, folder, [str(tmp_path / "source.jsonl")], lines.append)
     new = next(p for p in passages([*TOPICS[:-1], "quince"]) if p.id == "quince-1")
     score = float(start.vectors(["quince"], "query")[0] @ start.vectors([new], "passage")[0])
-    hits = {r.id: r.score for r in Retriever.from_folder(tmp_path / "out").search("quince", 20, "dense")}
+    hits = {r.id: r.score for r in Retriever.from_folder(folder).search("quince", 20, "dense")}
     assert hits["quince-1"] == pytest.approx(score, abs=3e-3)
 
 
@@ -356,19 +347,26 @@ def built(world, tmp_path_factory):
     """A retriever whose passages are encoded by the teacher and whose questions by the student, taught in few steps."""
     home, _ = world
     out = tmp_path_factory.mktemp("built")
+    lines = build_with_a_teacher(home, out, asymmetric_if_asked)
+    return home, out, lines
+
+
+def build_with_a_teacher(home, out, choose, **checks):
+    """Build a retriever with a teacher in few steps, and with a choice made beforehand; what is said."""
     write_source(out, TOPICS)
-    lines = []
     config = BuildConfig(
         sources=(str(out / "source.jsonl"),),
         model=str(home / "start"),
         teacher=str(home / "master"),
         minutes=0.002,
     )
+    lines = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "FEWEST", 2)
-        patch.setattr(judging.Judge, "choose", asymmetric_if_asked)
+        for name, value in {"FEWEST": 2, **checks}.items():
+            patch.setattr(check, name, value)
+        patch.setattr(judging.Judge, "choose", choose)
         build(STAGES, config, out / "retriever", lines.append)
-    return home, out, lines
+    return lines
 
 
 def asymmetric_if_asked(judge, numbers):
