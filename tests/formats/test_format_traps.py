@@ -8,6 +8,7 @@ import types
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from liebig.base.errors import DataError, MissingDependency
 from liebig.base.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
@@ -139,6 +140,19 @@ def test_trec_run_is_written_with_scores_that_decrease_strictly_in_32_bits():
 def test_trec_scores_are_written_with_six_decimals_at_least():
     lines = trec.run_lines([Hit("1", "a", 12.5, 1), Hit("1", "b", 0.1234567890123, 2)])
     assert [line.split()[4] for line in lines] == ["12.500000", "0.1234567890123"]
+
+
+def test_trec_scores_that_do_not_decrease_are_lowered_by_the_smallest_step():
+    below = np.nextafter(np.float32([1.0, 0.0, np.inf]), np.float32(-np.inf)).astype(np.float64)
+    assert trec.decreasing(np.array([1.0, 1.0, 0.0, -0.0])).tolist() == [1.0, below[0], 0.0, below[1]]
+    assert trec.decreasing(np.array([np.inf, 2.0])).tolist() == [below[2], 2.0]
+
+
+@given(st.lists(st.floats(allow_nan=False) | st.sampled_from([1e-5, 0.25, 1e6, 1e16, -0.0, 1e-3, 2.5e-4])))
+def test_trec_scores_are_written_alike_one_by_one_and_together(scores):
+    kept = trec.decreasing(np.array(scores, np.float64)).tolist()
+    lines = trec.query_lines("q", [str(n) for n in range(len(scores))], scores)
+    assert [line.split()[4] for line in lines] == [trec.digits(score) for score in kept]
 
 
 def test_trec_id_with_a_space_is_not_written():

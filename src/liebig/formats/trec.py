@@ -10,15 +10,17 @@ its fields (<num>, <title>, <desc>, <narr>) run to the next tag; newer collectio
 from __future__ import annotations
 
 import html
-import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from functools import lru_cache
+from itertools import groupby, repeat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from liebig.base.errors import DataError
+from liebig.base.json_output import to_json
 from liebig.base.records import Hit, Judgement, Query
 from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
@@ -26,6 +28,7 @@ from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_score
 from liebig.formats.output import collapse, space_line
 from liebig.formats.rows import lines, space_fields, text_lines
 
+Doubles = NDArray[np.float64]
 OPEN = re.compile(r"<top(?:ic)?(?:\s[^>]*)?>", re.IGNORECASE)
 CLOSE = re.compile(r"</top(?:ic)?\s*>", re.IGNORECASE)
 NUMBER = re.compile(r"""\b(?:number|id)\s*=\s*["']?([^"'>]+)["']?""", re.IGNORECASE)
@@ -125,33 +128,45 @@ def run_lines(hits: Iterable[Hit], tag: str = "liebig") -> Iterator[str]:
 
 
 def query_lines(
-    query: str, passages: Sequence[str], scores: Sequence[float], tag: str = "liebig"
+    query: str, passages: Sequence[str], scores: Sequence[float] | Doubles, tag: str = "liebig"
 ) -> list[str]:
     """The lines of one query's hits, checked together, because a run may have millions of hits."""
     space_line(query, tag, *passages)
-    kept = _decreasing(scores)
-    millionths = np.abs(np.array(kept)) * 1e6
+    written = _written(decreasing(np.array(scores, np.float64)))
+    ranks = _ranks(len(passages))
+    return list(map(" ".join, zip(repeat(f"{query} Q0"), passages, ranks, written, repeat(tag))))
+
+
+@lru_cache(1)
+def _ranks(count: int) -> list[str]:
+    """1 to `count`, kept for the next query: most have as many hits."""
+    return [str(rank) for rank in range(1, count + 1)]
+
+
+def _written(scores: Doubles) -> list[str]:
+    """`digits` of each score, most of them in one call: JSON's numbers are `repr`'s where neither has an exponent."""
+    found: list[str] = to_json(scores)[1:-1].decode().split(",")
     # Six decimals may be enough only for a score near a whole number of millionths; large and infinite ones are tried.
-    with np.errstate(invalid="ignore"):
-        short = ~(np.abs(millionths - np.rint(millionths)) > 1e-3) | ~(millionths < 1e12)
-    written = [digits(score) if few else repr(score) for score, few in zip(kept, short.tolist())]
-    return [
-        f"{query} Q0 {passage} {rank} {score} {tag}"
-        for rank, (passage, score) in enumerate(zip(passages, written), 1)
-    ]
+    with np.errstate(invalid="ignore", over="ignore"):
+        millionths = np.abs(scores) * 1e6
+        plain = (np.abs(millionths - np.rint(millionths)) > 1e-3) & (millionths > 1e3) & (millionths < 1e12)
+    for i in np.flatnonzero(~plain).tolist():
+        found[i] = digits(float(scores[i]))
+    return found
 
 
-def _decreasing(scores: Sequence[float]) -> Sequence[float]:
-    """The scores, lowered where they do not decrease strictly in 32 bits."""
+def decreasing(scores: Doubles) -> Doubles:
+    """The scores, lowered by the smallest steps where they do not decrease strictly in 32 bits."""
     with np.errstate(over="ignore"):
-        short = np.array([math.inf, *scores]).astype(np.float32)
+        short = np.concatenate([[np.inf], scores]).astype(np.float32)
     if np.all(short[1:] < short[:-1]):
         return scores
-    lowered, last = [], math.inf
-    for score in scores:
-        lowered.append(score if float32(score) < last else _below(last))
-        last = float32(lowered[-1])
-    return lowered
+    bits = short.view(np.int32).astype(np.int64)
+    number = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # of a float among all floats, 0 being the 0th
+    place = np.arange(len(number))
+    lowered = np.minimum.accumulate(number + place) - place
+    floats = np.where(lowered < 0, -lowered | 0x80000000, lowered).astype(np.uint32).view(np.float32)
+    return np.where(lowered < number, floats, np.append(np.inf, scores))[1:]
 
 
 def _run_file_lines(export: RunExport) -> Iterator[str]:
@@ -171,15 +186,6 @@ def float32(score: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", score))[0])
     except OverflowError:
         return float("inf") if score > 0 else float("-inf")
-
-
-def _below(value: float) -> float:
-    """The next smaller 32-bit float."""
-    bits = struct.unpack("<i", struct.pack("<f", value))[0]
-    step = -1 if value > 0 else 1
-    if value == 0:
-        return -float32(1.4e-45)
-    return float(struct.unpack("<f", struct.pack("<i", bits + step))[0])
 
 
 def is_topics(preview: Preview) -> bool:
