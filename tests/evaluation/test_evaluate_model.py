@@ -97,6 +97,23 @@ def test_the_run_of_a_model_is_kept_and_gives_the_same_values(
     ).read_bytes()
 
 
+def test_the_run_of_a_model_is_not_read_again(
+    tmp_path: Path, model: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("liebig.evaluation.runs.open_run")
+    run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+
+
+def test_a_passage_that_comes_twice_is_refused_with_the_run(
+    tmp_path: Path, model: Path, collection: Path
+) -> None:
+    with (collection / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "p1", "text": "Paris again."}\n')
+    with pytest.raises(DataError, match=r"'p1' is found twice for query 'q1'") as refused:
+        run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+    assert str(refused.value.file).endswith("cities-test.trec")
+
+
 def test_runs_on_two_sets_of_one_name_are_both_kept(tmp_path: Path, model: Path, collection: Path) -> None:
     other = beir_folder(tmp_path / "elsewhere" / "cities", {"p1": PASSAGES["p1"]})
     out = run_evaluate(tmp_path / "a", collections=[model, collection, other], measures=MEASURES)

@@ -10,7 +10,15 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Passage, Query, ScoredPair, Section, Tuple
-from liebig.evaluation.encoders import pair_similarities, rank_candidates, search_all, triplet_values
+from liebig.evaluation.encoders import (
+    ModelScorer,
+    as_written,
+    pair_similarities,
+    rank_candidates,
+    search_all,
+    triplet_values,
+)
+from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
 from liebig.measures import evaluator as judgements, parse_all
@@ -145,6 +153,29 @@ def test_searching_in_windows_equals_searching_at_once(window: int) -> None:
 def test_a_search_deeper_than_the_collection_gives_what_there_is() -> None:
     block = searched(depth=50)
     assert np.diff(block.hits.segments).tolist() == [5, 5, 5, 5]
+
+
+def test_hits_in_memory_are_those_that_the_run_file_gives_back(tmp_path: Path) -> None:
+    """With ties, which are broken by id and written with scores that decrease, and with a query without hits."""
+    numbers = np.array([[2, 0, 1, 3], [-1, -1, -1, -1], [3, 2, 0, -1], [1, 0, 3, 2]])
+    scores = np.array([[0.7, 0.5, 0.5, 0.5], [0.0] * 4, [1e-6, 1e-6, -2.0, 0.0], [0.0, 0.0, -0.0, -1e-45]])
+    found = judgements.block_from_matrix(["q1", "q2", "q3", "q4"], ["a", "bé", "c", "dd"], numbers, scores)
+    block, path = as_written(found), tmp_path / "runs" / "x.trec"
+    ModelScorer.write_run(block, path)
+    read = judgements.regroup(list(open_run(path)))
+    assert block.queries == read.queries == (b"q1", b"q3", b"q4")
+    assert [block.passages(i) for i in range(3)] == [read.passages(i) for i in range(3)]
+    assert block.passages(0) == ["c", "dd", "bé", "a"]
+    for name in ("segments", "scores", "ranks"):
+        mine, theirs = getattr(block.hits, name), getattr(read.hits, name)
+        assert mine.dtype == theirs.dtype
+        assert mine.tolist() == theirs.tolist()
+
+
+def test_a_search_that_found_nothing_is_an_empty_run(tmp_path: Path) -> None:
+    nothing = judgements.block_from_matrix(["q1"], ["a"], np.array([[-1]]), np.array([[0.0]]))
+    ModelScorer.write_run(as_written(nothing), tmp_path / "x.trec")
+    assert (tmp_path / "x.trec").read_bytes() == b""
 
 
 def test_candidates_are_ranked_among_themselves() -> None:

@@ -38,6 +38,7 @@ from liebig.evaluation.scoring import (
 from liebig.evaluation.tables import results_markdown, show_results
 from liebig.evaluation.tasks import GROUPS, Suite, Task, build, draw_groups, named, read_task, with_passages
 from liebig.formats.output import write_lines
+from liebig.measures.evaluator import Block
 
 if TYPE_CHECKING:
     from liebig.evaluation.encoders import ModelScorer
@@ -231,11 +232,13 @@ def _run_of(system: Path) -> Path | None:
     return found
 
 
-def _score_run(config: EvaluateConfig, path: Path, task: Task, how: Bootstrap) -> ScoredTask:
+def _score_run(
+    config: EvaluateConfig, path: Path, task: Task, how: Bootstrap, blocks: Sequence[Block] | None = None
+) -> ScoredTask:
     measures = measures_for(task, config.measures)
     matching = Matching(config.patterns, config.titles)
     exclude = _exclude_self(config, task)
-    return score_run(task, path, measures, exclude_self=exclude, matching=matching, how=how)
+    return score_run(task, path, measures, exclude_self=exclude, matching=matching, how=how, blocks=blocks)
 
 
 def _exclude_self(config: EvaluateConfig, task: Task) -> bool:
@@ -269,10 +272,11 @@ def _score_model(
 def _score_searched(
     config: EvaluateConfig, scorer: ModelScorer, task: Task, how: Bootstrap, path: Path
 ) -> ScoredTask:
-    """Search with the model, keep the run, and evaluate it like any other."""
+    """Search with the model, keep the run, and evaluate it like any other, but for reading it."""
     _need_texts(task)
-    scorer.write_run(scorer.search(task, _exclude_self(config, task)), path)
-    return _score_run(config, path, task, how)
+    block = scorer.search(task, _exclude_self(config, task))
+    scorer.write_run(block, path)
+    return _score_run(config, path, task, how, [block])
 
 
 def _need_texts(task: Task) -> None:

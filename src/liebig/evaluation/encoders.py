@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -23,7 +24,7 @@ from liebig.base.records import Group, Passage, Query, ScoredPair, Title, Tuple
 from liebig.evaluation.scoring import Bootstrap, ScoredTask, score_candidates, score_pairs, score_triplets
 from liebig.evaluation.tasks import Task
 from liebig.formats.output import write_lines
-from liebig.formats.trec import query_lines
+from liebig.formats.trec import decreasing, query_lines
 from liebig.measures import Measure
 from liebig.measures.evaluator import Block, block_from_mapping, block_from_matrix
 from liebig.measures.ranking import sort_hits
@@ -145,17 +146,18 @@ class ModelScorer:
         return self.embedder.vectors(texts, role)
 
     def search(self, task: Task, exclude_self: bool) -> Block:
-        """The hits of the task's queries; one more where a query's own id will be taken out."""
+        """The hits of the task's queries, `as_written`; one more where a query's own id will be taken out."""
         queries = list(task.queries.values())
         with Progress(f"{task.label}: encoding and searching", unit="passages") as bar:
             items = (Item(passage.id, passage) for passage in task.passages())
-            return search_all(
+            block = search_all(
                 [query.id for query in queries],
                 self.embed(queries, "query"),
                 _joined(self.passages.stream(items, "passage", bar.advance)),
                 partial(topk, device=self.device),
                 self.depth + exclude_self,
             )
+        return as_written(block)
 
     def score(
         self, task: Task, measures: Sequence[Measure], distance: Distance, how: Bootstrap
@@ -169,10 +171,11 @@ class ModelScorer:
         block = rank_candidates(self.embed, task.groups, queries, task.passages())
         return score_candidates(task, block, measures, how)
 
-    def write_run(self, block: Block, path: Path) -> None:
-        """The hits as a TREC run."""
+    @staticmethod
+    def write_run(block: Block, path: Path) -> None:
+        """The hits as a TREC run; the block is one `as_written`."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_lines(path, ("\n".join(query_lines(*ranked)) for ranked in by_query(block) if ranked[1]))
+        write_lines(path, ("\n".join(query_lines(*ranked)) for ranked in by_query(block)))
 
 
 def _query(task: Task, query: str) -> Query:
@@ -183,11 +186,28 @@ def _query(task: Task, query: str) -> Query:
     return task.queries[query]
 
 
-def by_query(block: Block) -> Iterator[tuple[str, list[str], list[float]]]:
-    """Each query with the ids and scores of its hits, ranked as trec_eval ranks them."""
-    hits = block.hits
-    ids, starts, ends = hits.data.tobytes(), hits.starts.tolist(), hits.ends.tolist()
-    for i, query in enumerate(block.queries):
-        rows = sort_hits(hits, np.arange(hits.segments[i], hits.segments[i + 1]))
-        passages = [ids[starts[row] : ends[row]].decode() for row in rows.tolist()]
-        yield query.decode(), passages, hits.scores[rows].tolist()
+def as_written(block: Block) -> Block:
+    """The block that a run's file gives back: no query without hits, trec_eval's order, scores that decrease."""
+    hits, segments = block.hits, np.unique(block.hits.segments)
+    rows = [sort_hits(hits, np.arange(first, last)) for first, last in pairwise(segments)]
+    order = np.concatenate([np.arange(0), *rows])
+    scores = [decreasing(hits.scores[mine].astype(np.float64)) for mine in rows]
+    ranks = [np.arange(1, len(mine) + 1, dtype=np.int32) for mine in rows]
+    written = hits._replace(
+        segments=segments,
+        starts=hits.starts[order],
+        ends=hits.ends[order],
+        scores=np.concatenate([np.empty(0), *scores]).astype(np.float32),
+        ranks=np.concatenate([hits.ranks[:0], *ranks]),
+    )
+    return Block(tuple(compress(block.queries, np.diff(hits.segments).tolist())), written)
+
+
+def by_query(block: Block) -> Iterator[tuple[str, list[str], NDArray[np.float64]]]:
+    """Each query with the ids and scores of its hits; a passage that many queries found is decoded once."""
+    hits, ids = block.hits, block.hits.data.tobytes()
+    _, first, number = np.unique(hits.starts, return_index=True, return_inverse=True)
+    spans = zip(hits.starts[first].tolist(), hits.ends[first].tolist())
+    names = np.array([ids[start:end].decode() for start, end in spans], object)
+    for query, (begin, end) in zip(block.queries, pairwise(hits.segments)):
+        yield query.decode(), names[number[begin:end]].tolist(), hits.scores[begin:end].astype(np.float64)

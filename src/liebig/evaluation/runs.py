@@ -8,7 +8,7 @@ which are JSON, are read by `formats/dpr.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -291,14 +291,17 @@ def _detected(path: Path) -> Match:
         ) from None
 
 
-def of_run(run: Path, use: Callable[[Iterable[Block]], T]) -> tuple[T, bool]:
+def of_run(
+    run: Path, use: Callable[[Iterable[Block]], T], blocks: Sequence[Block] | None = None
+) -> tuple[T, bool]:
     """What `use` makes of a run, and whether the lines of a query lay apart and had to be brought together first.
 
-    What is refused is said with the run's file, since several runs may be compared.
+    What is refused is said with the run's file, since several runs may be compared; it is not read where its `blocks`
+    are given.
     """
     try:
         try:
-            return use(open_run(run)), False
+            return use(open_run(run) if blocks is None else blocks), False
         except Ungrouped:
             return use([regroup(list(open_run(run)))]), True
     except DataError as error:
@@ -400,9 +403,11 @@ class FirstHits:
     tied: frozenset[int]
 
 
-def found_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, FirstHits]:
+def found_in(
+    run: Path, depth: int, wanted: Iterable[str] | None = None, blocks: Sequence[Block] | None = None
+) -> dict[str, FirstHits]:
     """The first hits of each query of a run file, or of each wanted one; its lines may lie apart."""
-    return of_run(run, lambda blocks: _found(blocks, depth, wanted))[0]
+    return of_run(run, lambda hits: _found(hits, depth, wanted), blocks)[0]
 
 
 def ranked_in(run: Path, depth: int, wanted: Iterable[str] | None = None) -> dict[str, list[str]]:

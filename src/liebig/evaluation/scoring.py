@@ -271,14 +271,18 @@ def score_run(
     exclude_self: bool,
     matching: Matching,
     how: Bootstrap,
+    blocks: Sequence[Block] | None = None,
 ) -> ScoredTask:
-    """A run file on a task with judgements or answers; recall at other cuts is computed on the way."""
+    """A run file on a task with judgements or answers; recall at other cuts is computed on the way.
+
+    `blocks` are its hits, where they are in memory.
+    """
     probes = curve_measures(measures)
     every = (*measures, *(probe for probe in probes if probe not in measures))
     if task.kind == "judgements":
-        scores, regrouped = _evaluate(run, task, every, exclude_self)
+        scores, regrouped = _evaluate(run, task, every, exclude_self, blocks)
     elif task.kind == "answers":
-        scores, regrouped = _match(run, task, every, matching), False
+        scores, regrouped = _match(run, task, every, matching, blocks), False
     else:
         raise DataError(
             f"a run cannot be evaluated on {task.kind}",
@@ -407,15 +411,19 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
     }
 
 
-def _evaluate(run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool) -> tuple[Scores, bool]:
+def _evaluate(
+    run: Path, task: Task, measures: Sequence[Measure], exclude_self: bool, blocks: Sequence[Block] | None
+) -> tuple[Scores, bool]:
     judgements = task.judgements
     assert judgements is not None
-    return of_run(run, lambda blocks: evaluate(blocks, judgements, measures, exclude_self=exclude_self))
+    return of_run(run, lambda hits: evaluate(hits, judgements, measures, exclude_self=exclude_self), blocks)
 
 
-def _match(run: Path, task: Task, measures: Sequence[Measure], matching: Matching) -> Scores:
+def _match(
+    run: Path, task: Task, measures: Sequence[Measure], matching: Matching, blocks: Sequence[Block] | None
+) -> Scores:
     depth = max(measure.cut or 0 for measure in measures)
-    found = found_in(run, depth, task.queries)
+    found = found_in(run, depth, task.queries, blocks)
     ranks = match_ranks(
         {query: hits.ids for query, hits in found.items()},
         task.queries,
