@@ -23,7 +23,7 @@ from liebig.evaluation.scoring import Bootstrap, score_candidates, score_pairs
 from liebig.evaluation.tasks import Task, build, draw_groups, read_task, usable_sentences
 from liebig.measures import evaluator as judgements, parse_all
 from liebig.measures.evaluator import Block, evaluate
-from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, exact
+from tests.worlds.evaluation import GRADES, PASSAGES, QUERIES, bag_of_words, beir_folder, exact
 
 QUESTIONS = [Query(name, text) for name, (text, _) in QUERIES.items()]
 TEXTS = [Passage(name, text, title) for name, (title, text) in PASSAGES.items()]
@@ -126,6 +126,17 @@ def test_documents_without_two_sections_give_no_triplet() -> None:
         document("e", ("", sentences("a")), ("X", ["Short."])),
     ]
     assert list(build(documents, per_document=5, limit=10, seed=0)) == []
+
+
+def test_passages_are_not_read_before_they_are_needed(tmp_path: Path) -> None:
+    folder = beir_folder(tmp_path / "cities")
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write("{broken\n")
+    task = read_task(folder)
+    assert list(task.queries) == list(QUERIES)
+    with pytest.raises(DataError, match="not valid JSON") as refused:
+        list(task.passages())
+    assert refused.value.line == len(PASSAGES) + 1
 
 
 def test_the_limit_and_the_share_of_a_document_hold() -> None:

@@ -387,16 +387,9 @@ def _sts_task(path: Path, split: str | None, suite: Suite | None) -> Task:
 def _read(path: Path) -> _Records:
     records = _Records()
     for found in detect(path):
-        if found.format.name in (
-            "passages",
-            "documents",
-            "msmarco-passages",
-            "dpr-passages",
-            "msmarco-documents",
-        ):
-            continue
-        for item in found.items(Options()):
-            _keep(records, item.record, item.split or split_in(found.source.name) or "test")
+        if not found.format.is_corpus:
+            for item in found.items(Options(passages=False)):
+                _keep(records, item.record, item.split or split_in(found.source.name) or "test")
     return records
 
 

@@ -46,7 +46,7 @@ def is_folder(preview: Preview) -> bool:
 def read_folder(folder: Source, options: Options) -> Iterator[Item]:
     """Passages, queries and judgements of a BEIR folder."""
     corpus, queries, qrels = (folder.find(name) for name in ("corpus.jsonl", "queries.jsonl", "qrels"))
-    if corpus is not None:
+    if corpus is not None and options.passages:
         yield from read_passages(corpus, options)
     if queries is not None:
         for item in read_questions(queries, options):

@@ -68,7 +68,7 @@ class Options:
     """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
 
     `columns` names the columns of a table that hold the id, title and text of documents; `format` that of the files
-    of a data set that is only named.
+    of a data set that is only named. Without `passages`, a folder's file of passages is not read.
     """
 
     split: str | None = None
@@ -77,6 +77,7 @@ class Options:
     topic: str = "title"
     columns: Mapping[str, str] = field_(default_factory=dict)
     format: str | None = None
+    passages: bool = True
     skipped: Skipped = field_(default_factory=Skipped, compare=False)
 
     def split_of(self, source: Source, default: str) -> str:
