@@ -15,6 +15,7 @@ import copy
 import hashlib
 import json
 import re
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -361,7 +362,10 @@ class Tokenizer:
         if self._memo is not None:
             return self._memo.encode(texts)
         found = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [self._plain(np.array(encoding.ids, dtype=np.int32)).tobytes() for encoding in found]
+        rows = [array("i", encoding.ids).tobytes() for encoding in found]
+        if "unk" in self._roles and self.special[np.frombuffer(b"".join(rows), np.int32)].any():
+            return [self._plain(row) for row in rows]
+        return rows
 
     @cached_property
     def threaded(self) -> Tokenizer:
@@ -372,12 +376,10 @@ class Tokenizer:
         made.__dict__["_memo"] = None
         return made
 
-    def _plain(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _plain(self, row: bytes) -> bytes:
         """SentencePiece's models hold special tokens as pieces, so that a text can spell one: it is unknown."""
-        named = self.special[ids]
-        if named.any() and "unk" in self._roles:
-            ids[named] = self.unk
-        return ids
+        ids = np.frombuffer(row, np.int32)
+        return np.where(self.special[ids], np.int32(self.unk), ids).tobytes()
 
     @cached_property
     def _memo(self) -> Memo | None:
