@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -368,31 +369,55 @@ def test_workers_are_gone_when_they_are_left(tmp_path, count):
         list(workers.windows(groups, RoleLayout(tokenizer, 512)))
 
 
-@pytest.mark.parametrize("faster", ["table", "threads"])
-def test_tokens_are_the_same_by_the_table_of_words_and_by_the_librarys_threads(tmp_path, faster, monkeypatch):
+@pytest.mark.parametrize(
+    ("most", "told", "threads"), [(12, None, True), (12, "false", False), (3, None, False), (0, None, False)]
+)
+def test_many_free_cores_tokenise_by_the_librarys_threads(tmp_path, most, told, threads, monkeypatch):
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    if told is not None:
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", told)
     tokenizer = Tokenizer.train(["stone river bread, and [SEP] stones!"], "wordpiece", 100, True)
     texts = [f"river {'stone ' * (i % 7)}[SEP] breaded\u00a0{i}" for i in range(23)]
-    quickest, used = rows.Quickest(tokenizer), []
-    monkeypatch.setattr(rows.Quickest, "TEXTS", 4)
-    ticks = itertools.count()
-    # Each look at the clock is a second later; what is not to be the faster takes three more.
-    slow = {"table": tokenizer.threaded, "threads": tokenizer}[faster]
-    real = Tokenizer.encode_packed
+    used, real = [], Tokenizer.encode_packed
+    monkeypatch.setattr(
+        Tokenizer, "encode_packed", lambda self, texts: used.append(self) or real(self, texts)
+    )
+    groups = [[Item(str(i), text) for i, text in enumerate(texts[n : n + 8])] for n in range(0, 23, 8)]
+    with Workers(tokenizer, tmp_path, most=most) as workers:
+        found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+    assert used == [tokenizer.threaded if threads else tokenizer] * 3
+    assert [row.tolist() for batch in found for row in batch.window] == tokenizer.encode_batch(texts)
+    assert {batch.window.values.dtype for batch in found} == {np.dtype(np.int32)}
 
-    def encode_packed(self, texts):
-        used.append(self)
-        if self is slow:
-            for _ in range(3):
-                next(ticks)
-        return real(self, texts)
 
-    monkeypatch.setattr(Tokenizer, "encode_packed", encode_packed)
-    monkeypatch.setattr(rows.time, "perf_counter", lambda: float(next(ticks)))
-    found = quickest.tokens(texts, "space")
-    other = {"table": tokenizer, "threads": tokenizer.threaded}[faster]
-    assert used == [tokenizer, tokenizer, tokenizer.threaded, other, other, other]
-    assert [row.tolist() for row in found] == tokenizer.encode_batch(texts)
-    assert found.values.dtype == np.int32
+def test_a_window_is_tokenised_while_the_next_is_read(tmp_path, monkeypatch):
+    tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
+    began, real = threading.Event(), Tokenizer.encode_packed
+    monkeypatch.setattr(Tokenizer, "encode_packed", lambda self, texts: began.set() or real(self, texts))
+
+    def groups():
+        yield [Item("1", "stone")]
+        assert began.wait(60)
+        yield [Item("2", "river")]
+
+    with Workers(tokenizer, tmp_path) as workers:
+        found = list(workers.windows(groups(), RoleLayout(tokenizer, 512)))
+    assert [batch.ids for batch in found] == [["1"], ["2"]]
+
+
+def test_the_model_gets_a_window_that_is_ready_once_there_is_another(tmp_path):
+    tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
+    groups = ([Item(str(i), "", np.array([5], np.int32))] for i in range(5))
+    with Workers(tokenizer, tmp_path) as workers:
+        first = next(iter(workers.windows(groups, RoleLayout(tokenizer, 512))))
+    assert first.ids == ["0"]
+    assert [group[0].id for group in groups] == ["2", "3", "4"]
+
+
+def test_windows_grow_up_to_the_largest(monkeypatch):
+    monkeypatch.setattr(rows, "WINDOW", 30)
+    assert list(itertools.islice(rows.window_sizes(10), 5)) == [10, 15, 22, 30, 30]
+    assert list(itertools.islice(rows.window_sizes(1000), 3)) == [30, 30, 30]
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):

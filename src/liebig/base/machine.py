@@ -131,6 +131,12 @@ def free_cores() -> int:
     return fair_share(mine, others_load() * mine / max(mine, os.cpu_count() or 1))
 
 
+def tokenizer_threads() -> bool:
+    """Whether the tokenizers library may use several threads: it reads the same variable in the same way."""
+    told = os.environ.get("TOKENIZERS_PARALLELISM", "true")
+    return told.lower() not in ("", "0", "n", "f", "no", "off", "false")
+
+
 def set_threads() -> int:
     """Threads that the calling thread may compute with: as torch was told, where it is there."""
     told = getattr(_alone, "threads", None)

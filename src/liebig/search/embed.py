@@ -13,7 +13,6 @@ N texts of a window, P pieces, T tokens, D width of the vectors.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -21,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import accumulate, islice, repeat
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 
 from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
-from liebig.base.machine import Pace, free_cores, helpers, set_threads
+from liebig.base.machine import Pace, free_cores, helpers, set_threads, tokenizer_threads
 from liebig.base.records import Title
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import TOKENS_CPU, TOKENS_INT8, PackedRow, Precision, TextReader, nothing
@@ -160,6 +159,7 @@ class Item:
 
 
 AHEAD = 2  # windows under way besides one for each worker
+MANY_CORES = 7  # of which the library's threads make more than the table of words makes of one
 
 
 @dataclass(frozen=True)
@@ -170,42 +170,12 @@ class Batch:
     window: Ragged
 
 
-class Quickest:
-    """Tokenises by the table of words, on one core, or by the library's threads, on all: whichever was faster at first.
-
-    The first texts fill the table and say nothing. A few cores are better left to others, so threads have to be MARGIN
-    times as fast.
-    """
-
-    TEXTS, MARGIN = 1024, 2.0
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tried = [tokenizer, tokenizer, tokenizer.threaded]
-        self._seconds: list[float] = []  # per character, of each that was tried
-
-    def tokens(self, texts: Sequence[str], title: Title) -> Ragged:
-        """The same ids by either way."""
-        parts = [texts[begin : begin + self.TEXTS] for begin in range(0, len(texts), self.TEXTS)]
-        return Ragged.concatenate((self._part(part, title) for part in parts), np.int32)
-
-    def _part(self, texts: Sequence[str], title: Title) -> Ragged:
-        tried = len(self._seconds)
-        if tried == len(self._tried):
-            _, table, threads = self._seconds
-            return RoleLayout(self._tried[2 if self.MARGIN * threads < table else 1], 0, title=title).tokens(
-                texts
-            )
-        began = time.perf_counter()
-        found = RoleLayout(self._tried[tried], 0, title=title).tokens(texts)
-        self._seconds.append((time.perf_counter() - began) / max(1, sum(map(len, texts))))
-        return found
-
-
 class Workers:
     """What tokenises ahead of the model: a thread, and where they pay processes with the tokenizer of a folder.
 
-    While the model has a device of its own (`most` is not 0), the thread may use the library's threads, too.
-    A process sends back one array of tokens. May serve several runs, of `texts` texts in all where that is known.
+    The thread looks words up in a table, on one core; where the model leaves many of them free, as many as `most`, it
+    uses the library's threads instead. A process sends back one array of tokens. May serve several runs, of `texts`
+    texts in all where that is known.
     """
 
     def __init__(
@@ -218,11 +188,11 @@ class Workers:
         texts: int | None = None,
     ) -> None:
         """`told` processes are started with the second window; without a number at most `most`, once they pay."""
-        self._tokenizer, self._folder = tokenizer, folder
+        self._tokenizer = tokenizer.threaded if most >= MANY_CORES and tokenizer_threads() else tokenizer
+        self._folder = folder
         self._told, self._most = (told, most) if folder is not None else (0, 0)
         self._pace = Pace(texts)
         self._open = ExitStack()
-        self._quickest = Quickest(tokenizer) if self._most else None
         self._processes: Executor | None = None
         self._count = 0  # processes that were started
 
@@ -238,18 +208,16 @@ class Workers:
 
     def windows(self, groups: Iterable[list[Item]], layout: RoleLayout) -> Iterator[Batch]:
         """Each group of items as a window, in order; only a few are ever under way, so memory does not grow."""
-        rest = iter(groups)
-        first = list(islice(rest, 2))
         pending: deque[tuple[list[str], Future[Ragged] | Ragged]] = deque()
-        for group in chain(first, rest):
+        for number, group in enumerate(groups):
             ids = [item.id for item in group]
             if group[0].tokens is not None:
                 pending.append((ids, _joined(group, np.array(layout.prompt_ids, np.int32))))
             else:
-                pool, tokenize = self._pool(several=len(first) > 1)
+                pool, tokenize = self._pool(several=number > 0)
                 texts = [layout.text(item.record) for item in group]
                 pending.append((ids, pool.submit(tokenize, texts, layout.title)))
-            if len(pending) > self._count + AHEAD:
+            if len(pending) > self._count + AHEAD or (self._count == 0 and _is_ready(pending)):
                 yield _finished(*pending.popleft())
         while pending:
             yield _finished(*pending.popleft())
@@ -264,9 +232,13 @@ class Workers:
         return self._processes, worker_tokens
 
     def _here(self, texts: Sequence[str], title: Title) -> Ragged:
-        if self._quickest is not None:
-            return self._pace.run(len(texts), self._quickest.tokens, texts, title)
         return self._pace.run(len(texts), RoleLayout(self._tokenizer, 0, title=title).tokens, texts)
+
+
+def _is_ready(pending: Sequence[tuple[list[str], Future[Ragged] | Ragged]]) -> bool:
+    """Whether the model can have the first window, while another one is being tokenised."""
+    first = pending[0][1]
+    return len(pending) > 1 and (not isinstance(first, Future) or first.done())
 
 
 def _finished(ids: list[str], window: Future[Ragged] | Ragged) -> Batch:
@@ -283,6 +255,7 @@ Floats = NDArray[np.float32]
 Long = Literal["first", "max", "mean"]
 TOKENS_ONNX, TOKENS_CUDA = 512, 65_536  # of a row: what a cache holds, what fills a GPU
 WINDOW = 8192  # texts tokenised and sorted by length together
+FIRST_WINDOW = 1024  # on a GPU, which waits for it
 MOST_WORKERS = 12  # processes that tokenise; more do not keep a GPU busier
 CHARACTERS = 4  # per token, in the estimate that batches of requests are made by
 
@@ -360,6 +333,11 @@ def encode(
         waiting = (batch, pieces, started)
     if waiting is not None:
         yield plan.finish(waiting[0], waiting[1], waiting[2]())
+
+
+def window_sizes(first: int) -> Iterator[int]:
+    """Texts of each window: half as many again as in the one before, so that its model need not wait, up to WINDOW."""
+    return accumulate(repeat(WINDOW), lambda size, most: min(size * 3 // 2, most), initial=min(first, WINDOW))
 
 
 def _scaled(advance: Callable[[float], None], share: float, tokens: int) -> None:
@@ -556,7 +534,8 @@ class Embedder:
         `count` is their number, where it is known.
         """
         layout, rest = self._layouts[role], iter(items)
-        groups = iter(lambda: list(islice(rest, WINDOW)), [])
+        sizes = window_sizes(FIRST_WINDOW if self.cuda else WINDOW)
+        groups = iter(lambda: list(islice(rest, next(sizes))), [])
         with Workers(self.reader.tokenizer, self.folder, most=self.workers, texts=count) as workers:
             batches = workers.windows(groups, layout)
             yield from encode(batches, self.model(layout, unit=self.unit), self.plan(layout), advance)
