@@ -10,6 +10,7 @@ from scipy import special, stats
 
 from liebig.base.statistics import (
     bootstrap,
+    bootstrap_all,
     bootstrap_groups,
     compare,
     direction,
@@ -139,6 +140,13 @@ def test_the_effect_is_the_difference_in_standard_deviations() -> None:
     difference = np.array([1.0, 2.0, 3.0])
     assert effect_size(difference) == 2.0
     assert effect_size(np.ones(3)) == 0.0
+
+
+def test_intervals_of_several_measures_are_those_of_each() -> None:
+    rng = np.random.default_rng(8)
+    table = rng.random((40, 3))
+    alone = [bootstrap(column, samples=500, seed=4) for column in table.T]
+    assert bootstrap_all(list(table.T), samples=500, seed=4) == alone
 
 
 def test_slices_do_not_change_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:

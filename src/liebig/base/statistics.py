@@ -61,10 +61,22 @@ class Seeds:
 
 def bootstrap(values: Values, *, samples: int = 10_000, level: float = 0.95, seed: int = 0) -> Interval:
     """Percentile interval of the mean: queries drawn with replacement (Efron 1979)."""
-    if not values.size:
+    [interval] = bootstrap_all([values], samples=samples, level=level, seed=seed)
+    return interval
+
+
+def bootstrap_all(
+    columns: Sequence[Values], *, samples: int = 10_000, level: float = 0.95, seed: int = 0
+) -> list[Interval]:
+    """The same of several measures of the same queries, which are drawn once."""
+    size = columns[0].size
+    if not size:
         raise ValueError("there is no query to resample")
-    means = np.concatenate([values[draws].mean(axis=1) for draws in _draws(values.size, samples, seed)])
-    return _interval(float(values.mean()), means, level)
+    means = [[values[draws].mean(axis=1) for values in columns] for draws in _draws(size, samples, seed)]
+    return [
+        _interval(float(values.mean()), np.concatenate(parts), level)
+        for values, parts in zip(columns, zip(*means))
+    ]
 
 
 def bootstrap_groups(

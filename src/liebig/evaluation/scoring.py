@@ -15,7 +15,7 @@ from liebig.base.errors import DataError, RecipeError, WorkspaceError
 from liebig.base.hub import name_of
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Query
-from liebig.base.statistics import Interval, bootstrap, bootstrap_of
+from liebig.base.statistics import Interval, bootstrap_all, bootstrap_of
 from liebig.base.workspace import MANIFEST, read_manifest
 from liebig.evaluation.runs import FirstHits, found_in, of_run, open_run
 from liebig.evaluation.tasks import DEFAULTS, Task, is_same
@@ -405,10 +405,9 @@ def intervals_of(per_query: PerQuery, how: Bootstrap) -> dict[str, Interval]:
     """The mean of each measure and its interval."""
     if not per_query.queries:
         raise DataError("there is no query to evaluate", fix="choose a split that has queries")
-    return {
-        name: bootstrap(per_query.of(name), samples=how.samples, level=how.level, seed=how.seed)
-        for name in per_query.measures
-    }
+    columns = list(per_query.values.T)
+    intervals = bootstrap_all(columns, samples=how.samples, level=how.level, seed=how.seed)
+    return dict(zip(per_query.measures, intervals))
 
 
 def _evaluate(
