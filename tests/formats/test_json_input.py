@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from liebig.base.errors import DataError
 from liebig.formats import rows as json_input
@@ -40,6 +40,16 @@ def test_the_elements_of_an_array_are_those_of_json_load(value, chunk, indent, a
 @QUICK
 def test_the_members_of_an_object_are_those_of_json_load(value, chunk):
     assert {key: found for _, key, found in elements(json.dumps(value).encode(), chunk)} == value
+
+
+@given(st.dictionaries(text, values | st.integers(-(1 << 70), 1 << 70), max_size=4) | values, st.booleans())
+@example({"_id": 1 << 64}, False)
+@example({"_id": -(1 << 63) - 1, "text": ["", 1 << 80]}, False)
+@example({"a": float("inf"), "b": -0.0}, False)
+@QUICK
+def test_the_value_of_a_line_is_that_of_json_loads(value, ascii_only):
+    line = json.dumps(value, ensure_ascii=ascii_only)
+    assert repr(json_input.parse(line, Where("x.jsonl", 1))) == repr(json.loads(line))
 
 
 @given(st.lists(values, min_size=1, max_size=3), st.data(), st.integers(1, 40))

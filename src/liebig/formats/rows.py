@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
+import orjson
+
 from liebig.base.errors import DataError, MissingDependency
 from liebig.formats.inputs import DAMAGE, Source
 from liebig.formats.items import Row, Where, as_row
@@ -134,12 +136,21 @@ CHUNK = 1 << 20
 MAX_ELEMENT = 1 << 30
 HALF = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 DECODER = json.JSONDecoder()
+INEXACT = frozenset(
+    (float, list, dict)
+)  # in which orjson may have rounded a whole number of more than 64 bits
 SPACE = re.compile(r"[ \t\n\r]*")
 NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
 
 
 def parse(text: str, where: Where) -> Any:
     """The value of a JSON text."""
+    try:
+        row = orjson.loads(text)
+        if type(row) is dict and INEXACT.isdisjoint(map(type, row.values())):
+            return row
+    except ValueError:
+        pass  # NaN is a number to Python, and it says what is wrong with anything else
     try:
         value = json.loads(text)
     except RecursionError:
