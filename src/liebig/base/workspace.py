@@ -17,6 +17,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -97,7 +98,9 @@ def stage(
     out, partial = places(out)
     _refuse_foreign(out, partial)
     _refuse_overlap(out, inputs)
-    intent = {"kind": kind, "recipe": _plain(recipe), "inputs": {k: digest(p) for k, p in inputs.items()}}
+    with ThreadPoolExecutor() as pool:  # hashing lets other threads run
+        digests = dict(zip(inputs, pool.map(digest, inputs.values())))
+    intent = {"kind": kind, "recipe": _plain(recipe), "inputs": digests}
     with locked(partial, "another process is writing this folder") as lock:
         if out.exists():  # a run that was killed at its end may have left the older folder
             remove_old(out)
