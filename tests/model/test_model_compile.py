@@ -67,6 +67,36 @@ def test_lean_states_and_gradients_are_the_models_own(family: str, monkeypatch: 
     assert all(torch.allclose(a, b, rtol=1e-10, atol=1e-10) for a, b in zip(got, expected))
 
 
+@pytest.mark.parametrize(
+    "some", [(1, 2, 3), (1,)]
+)  # layers behind the last one that counts have no part in it
+def test_states_of_inner_layers_have_gradients_of_their_own(some: tuple[int, ...]) -> None:
+    backbone, packed = tiny("bert", layers=3).double(), random_row()
+    layers, x = backbone.kind.layers(backbone.body), backbone.embed(packed).detach().requires_grad_()
+    one_by_one = {0: x}
+    for i, layer in enumerate(layers, 1):
+        one_by_one[i] = backbone.run_layers([layer], one_by_one[i - 1], packed)
+    last, together = backbone._run(layers, x, packed, frozenset({1, 2, 3}))
+    assert torch.equal(last, together[3])
+    weights = [x, *(p for layer in layers for p in layer.parameters())]
+    factors = [torch.randn_like(x) for _ in some]
+    expected, got = (
+        torch.autograd.grad([states[i] for i in some], weights, factors, allow_unused=True)
+        for states in (one_by_one, together)
+    )
+    for mine, own in zip(got, expected):
+        assert (mine is None) == (own is None)
+        assert mine is None or torch.allclose(mine, own, rtol=0, atol=1e-12)
+
+
+def test_what_layers_kept_is_let_go_by_the_backward_pass() -> None:
+    backbone, packed = tiny("bert"), random_row()
+    last = backbone(packed).last
+    last.sum().backward(retain_graph=True)
+    with pytest.raises(AssertionError, match="a second time"):
+        last.sum().backward()
+
+
 @pytest.mark.parametrize("family", ["albert", "modernbert"])
 def test_layers_without_a_lean_form_are_traced_whole_through_the_attention_interface(family: str) -> None:
     backbone, packed = tiny(family, layers=2), random_row()  # ModernBERT's are a global and a local one

@@ -87,13 +87,18 @@ def attend_varlen(
 
 def attend_qkv(qkv_T3HE: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
     """The same from queries, keys and values of one product; short sequences have kernels of their own."""
-    if longest <= 128 and qkv_T3HE.shape[-1] in (16, 32, 64):
+    if qkv_T3HE.is_cuda and is_short(longest, qkv_T3HE.shape[-1]):
         from liebig.model.kernels.short_attention import short_attention
 
         out: Tensor = short_attention(qkv_T3HE, offsets, longest, scale)
         return out
     q_THE, k_THE, v_THE = qkv_T3HE.unbind(1)
     return attend_varlen(q_THE, k_THE, v_THE, offsets, longest, scale, -1)
+
+
+def is_short(longest: int, head_width: int) -> bool:
+    """Whether rows of such sequences have kernels of their own (`kernels/short_attention.py`)."""
+    return longest <= 128 and head_width in (16, 32, 64)
 
 
 def attend_padded(

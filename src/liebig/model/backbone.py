@@ -30,7 +30,7 @@ from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.families import Extras, Family, Stack, Whole, family_of
 from liebig.model.kernels import plain
-from liebig.model.kernels.lean import LEAN, Lean, lean_form, triton_is_here
+from liebig.model.kernels.lean import LEAN, lean_form, run_lean, triton_is_here
 from liebig.model.loading import (
     BackboneConfig,
     load_model,
@@ -64,24 +64,6 @@ def plain_layer(layer: Any, x_TD: Tensor, extra: Mapping[str, Any], route: Mappi
     out = layer(x_TD.unsqueeze(0), attention_mask=None, **extra, **route)
     states: Tensor = out[0] if isinstance(out, tuple) else out
     return states.squeeze(0)
-
-
-def run_lean(
-    layers: Sequence[nn.Module],
-    form: Lean,
-    x_TD: Tensor,
-    route: Mapping[str, Any],
-    noise: Tensor | None,
-    wanted: frozenset[int],
-) -> tuple[Tensor, dict[int, Tensor]]:
-    """The same by the layers' lean form; `noise` is what their dropouts are a function of, None for no dropout."""
-    kept = {}
-    own = [None] * len(layers) if noise is None else noise.unbind()
-    for i, layer in enumerate(layers, 1):
-        x_TD = form(layer, x_TD, {**route, "packed_noise": own[i - 1] if layer.training else None})
-        if i in wanted:
-            kept[i] = x_TD
-    return x_TD, kept
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -379,8 +361,10 @@ class Backbone(nn.Module):
         dropping = any(layer.training for layer in layers)
         noise = plain.draw_noise(len(layers), x_TD.device) if dropping else None
         x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype)).contiguous()
+        each = sorted(wanted)
         with torch.cuda.device_of(x_TD):  # Triton launches on the current device
-            return run_lean(layers, form, x_TD, route, noise, wanted)
+            last, *kept = run_lean([form(layer) for layer in layers], x_TD, route, noise, each)
+        return last, dict(zip(each, kept))
 
     def _route(self, packed: Packed) -> dict[str, Any]:
         """Keyword arguments that carry the row's sequences to attention."""

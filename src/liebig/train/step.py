@@ -199,11 +199,10 @@ class _Run:
         """Chunk i's own random numbers and precision; the pass without graph leaves no cast weights behind."""
         draws = 1 if part == "constants" else 0
         seed = int(key(self.seed, self.world.rank, i, draws) >> 1)
-        if self.world.device.type == "cpu":
-            # torch.manual_seed notes the call stack for every device that is not in use: a third of a small step.
-            torch.default_generator.manual_seed(seed)
-        else:
-            torch.manual_seed(seed)
+        # torch.manual_seed notes the call stack for every device that is not in use: a third of a small step.
+        torch.default_generator.manual_seed(seed)
+        if self.world.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
         with autocast(self.world.device, self.dtype, cache=part == "represent"):
             yield
 

@@ -1,9 +1,10 @@
-"""BERT-like layers as a handful of products with one kernel between them, their backward passes written out.
+"""BERT-like layers as a handful of products with one kernel between them, all layers as one function of autograd.
 
 The same weights in the same order as Hugging Face's layers, so the same function. Queries, keys and values are one
 product; states stay in half precision between products where transformers under autocast would widen them to
-float32; what lies between products is one kernel each way (`fused.py`). Written out, a layer costs the host a few
-dozen calls and no compiling, which is what bounds narrow models and small batches.
+float32; what lies between products is one kernel each way (`fused.py`); the weights of all products are rounded by one
+copy. Written out like this a layer costs the host a few dozen calls and autograd one node for all layers, which is
+what bounds narrow models and small batches.
 
 T packed tokens, D width, F feed-forward width, H heads, E head width.
 """
@@ -11,45 +12,84 @@ T packed tokens, D width, F feed-forward width, H heads, E head width.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from liebig.model.attention import attend_qkv
+from liebig.model.attention import attend_qkv, is_short
 from liebig.model.kernels import plain
 
 
-def bert(layer: Any, x_TD: Tensor, route: Mapping[str, Any]) -> Tensor:
+class Weights(NamedTuple):
+    """The parameters of a layer, as they are trained."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    query_bias: Tensor
+    key_bias: Tensor
+    value_bias: Tensor
+    close: Tensor  # D x D, behind attention
+    close_bias: Tensor
+    close_norm: Tensor
+    close_shift: Tensor
+    up: Tensor  # F x D
+    up_bias: Tensor
+    down: Tensor  # D x F
+    down_bias: Tensor
+    down_norm: Tensor
+    down_shift: Tensor
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's parameters and numbers; the rates of its two dropouts are 0 where it drops nothing."""
+
+    weights: Weights
+    heads: int
+    scale: float
+    eps: tuple[float, float]
+    rates: tuple[float, float]
+
+
+def bert(layer: Any) -> Layer:
     """BERT, RoBERTa and ELECTRA: attention, norm, feed-forward, norm."""
     inner, outer, last = layer.attention.self, layer.attention.output, layer.output
-    parts = (inner.query, inner.key, inner.value)
-    seen_TD = attended(parts, inner.num_attention_heads, inner.scaling, x_TD, route)
-    dense, norm, p, noise = outer.dense, outer.LayerNorm, outer.dropout.p, route["packed_noise"]
-    x_TD = Close.apply(
-        seen_TD, x_TD, dense.weight, dense.bias, norm.weight, norm.bias, *dropping(noise, 0, p), norm.eps, keeping()
-    )  # fmt: skip
-    return fed(layer.intermediate.dense, last.dense, last.LayerNorm, x_TD, dropping(noise, 1, last.dropout.p))
+    products = (inner.query, inner.key, inner.value), outer.dense, layer.intermediate.dense, last.dense
+    norms = outer.LayerNorm, last.LayerNorm
+    rates = (outer.dropout.p, last.dropout.p)
+    return _layer(*products, norms, inner.num_attention_heads, inner.scaling, rates, layer.training)
 
 
-def distilbert(layer: Any, x_TD: Tensor, route: Mapping[str, Any]) -> Tensor:
+def distilbert(layer: Any) -> Layer:
     """DistilBERT: the same under other names, with no dropout after attention."""
-    inner, feed, norm = layer.attention, layer.ffn, layer.sa_layer_norm
-    parts = (inner.q_lin, inner.k_lin, inner.v_lin)
-    seen_TD = attended(parts, inner.n_heads, inner.scaling, x_TD, route)
-    dense, noise = inner.out_lin, route["packed_noise"]
-    x_TD = Close.apply(
-        seen_TD, x_TD, dense.weight, dense.bias, norm.weight, norm.bias, None, 0.0, norm.eps, keeping()
-    )
-    return fed(feed.lin1, feed.lin2, layer.output_layer_norm, x_TD, dropping(noise, 1, feed.dropout.p))
+    inner, feed = layer.attention, layer.ffn
+    products = (inner.q_lin, inner.k_lin, inner.v_lin), inner.out_lin, feed.lin1, feed.lin2
+    norms = layer.sa_layer_norm, layer.output_layer_norm
+    return _layer(*products, norms, inner.n_heads, inner.scaling, (0.0, feed.dropout.p), layer.training)
 
 
-Lean = Callable[[Any, Tensor, Mapping[str, Any]], Tensor]
+def _layer(
+    parts: tuple[Any, Any, Any], close: Any, up: Any, down: Any, norms: tuple[Any, Any],
+    heads: int, scale: float, rates: tuple[float, float], training: bool,
+) -> Layer:  # fmt: skip
+    query, key, value = parts
+    weights = Weights(
+        query.weight, key.weight, value.weight, query.bias, key.bias, value.bias,
+        close.weight, close.bias, norms[0].weight, norms[0].bias,
+        up.weight, up.bias, down.weight, down.bias, norms[1].weight, norms[1].bias,
+    )  # fmt: skip
+    return Layer(weights, heads, scale, (norms[0].eps, norms[1].eps), rates if training else (0.0, 0.0))
+
+
+Lean = Callable[[Any], Layer]
 LEAN: dict[str, Lean] = {
     "bert": bert,
     "roberta": bert,
@@ -91,8 +131,12 @@ def lean_form(family: str, layer: Any) -> Lean | None:
     )  # loaded already where there is a layer; else it takes seconds
 
     known = isinstance(activation, GELUActivation) and activation.act is nn.functional.gelu
-    plainly = known and all(type(one) is nn.Linear for one in products)
-    return form if plainly and not any(map(hooked, (layer, *products))) else None
+    return form if known and not hooked(layer) and all(map(is_plain, products)) else None
+
+
+def is_plain(product: nn.Module) -> bool:
+    """Whether a product is its weight and its bias alone: not adapted (LoRA) and without hooks."""
+    return type(product) is nn.Linear and not hooked(product)
 
 
 def hooked(module: nn.Module) -> bool:
@@ -105,38 +149,236 @@ def hooked(module: nn.Module) -> bool:
     )
 
 
-def attended(parts: Any, heads: int, scale: float, x_TD: Tensor, route: Mapping[str, Any]) -> Tensor:
-    """What each token sees of its sequence, T x D."""
-    weights, biases = [part.weight for part in parts], [part.bias for part in parts]
-    qkv = Project.apply(x_TD, *weights, *biases).view(x_TD.shape[0], 3, heads, -1)
-    return attend_qkv(qkv, route["packed_offsets"], route["packed_longest"], scale).flatten(1)
+def run_lean(
+    layers: Sequence[Layer],
+    x_TD: Tensor,
+    route: Mapping[str, Any],
+    noise: Tensor | None,
+    wanted: Sequence[int],
+) -> tuple[Tensor, ...]:
+    """States after all layers, then after those wanted (the first is 1).
+
+    `noise` is what dropouts are a function of, layers x 2 x 2; None for no dropout.
+    """
+    parameters = [parameter for layer in layers for parameter in layer.weights]
+    if torch.is_grad_enabled():
+        found: tuple[Tensor, ...] = Layers.apply(x_TD, layers, route, noise, tuple(wanted), *parameters)
+        return found
+    return forward(x_TD, layers, halves(layers, x_TD.dtype), route, noise, wanted, None)
 
 
-def fed(up: Any, down: Any, norm: Any, x_TD: Tensor, dropped: tuple[Tensor | None, float]) -> Tensor:
-    """The feed-forward half of a layer."""
-    out: Tensor = Feed.apply(
-        x_TD,
-        up.weight,
-        up.bias,
-        down.weight,
-        down.bias,
-        norm.weight,
-        norm.bias,
-        *dropped,
-        norm.eps,
-        keeping(),
+class Halves(NamedTuple):
+    """The weights of a layer's products in the precision of the states."""
+
+    qkv: Tensor  # 3D x D
+    qkv_bias: Tensor
+    close: Tensor
+    up: Tensor
+    down: Tensor
+
+
+def halves(layers: Sequence[Layer], dtype: torch.dtype) -> list[Halves]:
+    """Those of all layers, by one copy."""
+    sources = [_products(layer.weights) for layer in layers]
+    flat = [one for source in sources for one in source]
+    buffer = torch.empty(sum(one.numel() for one in flat), dtype=dtype, device=flat[0].device)
+    parts = buffer.split([one.numel() for one in flat])
+    torch._foreach_copy_([part.view_as(one) for part, one in zip(parts, flat)], flat)
+    found, start = [], 0
+    for weights in (layer.weights for layer in layers):
+        width, wide = weights.up.shape[1], weights.up.shape[0]
+        sizes = [3 * width * width, 3 * width, width * width, wide * width, wide * width]
+        qkv, bias, close, up, down = buffer[start : start + sum(sizes)].split(sizes)
+        shapes = close.view(width, width), up.view(wide, width), down.view(width, wide)
+        found.append(Halves(qkv.view(3 * width, width), bias, *shapes))
+        start += sum(sizes)
+    return found
+
+
+def _products(w: Weights) -> tuple[Tensor, ...]:
+    """What products read, in the order in which it is copied."""
+    return w.query, w.key, w.value, w.query_bias, w.key_bias, w.value_bias, w.close, w.up, w.down
+
+
+class Layers(Function):
+    """All layers, their backward passes written out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        layers: Sequence[Layer],
+        route: Mapping[str, Any],
+        noise: Tensor | None,
+        wanted: tuple[int, ...],
+        *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.saved, ctx.layers, ctx.noise, ctx.wanted = [], layers, noise, wanted
+        ctx.halves = halves(layers, x.dtype)
+        ctx.set_materialize_grads(False)
+        return forward(x, layers, ctx.halves, route, noise, wanted, ctx.saved)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
+        assert len(ctx.saved) == len(ctx.layers), "differentiated a second time"
+        grads = (grad, *others)
+        dx, found = differentiate(grads, ctx.layers, ctx.halves, ctx.saved, ctx.noise, ctx.wanted)
+        return dx, None, None, None, None, *found
+
+
+def forward(
+    x: Tensor,
+    layers: Sequence[Layer],
+    halves: Sequence[Halves],
+    route: Mapping[str, Any],
+    noise: Tensor | None,
+    wanted: Sequence[int],
+    saved: list[Saved] | None,
+) -> tuple[Tensor, ...]:
+    """The forward pass; what the backward pass needs is put into `saved`, if there will be one."""
+    kept = {}
+    for i, (layer, half) in enumerate(zip(layers, halves)):
+        x, own = one_forward(x, layer, half, route, _own(noise, i), saved is not None)
+        if own is not None and saved is not None:
+            saved.append(own)
+        if i + 1 in wanted:
+            kept[i + 1] = x.view_as(x)  # what autograd marks as an output must not be what is saved
+    return x, *(kept[i] for i in wanted)
+
+
+def differentiate(
+    grads: Sequence[Tensor | None],
+    layers: Sequence[Layer],
+    halves: Sequence[Halves],
+    saved: list[Saved],
+    noise: Tensor | None,
+    wanted: Sequence[int],
+) -> tuple[Tensor | None, list[Tensor | None]]:
+    """The backward pass: gradients of the input and of all parameters; takes from `saved` what it is done with.
+
+    `grads` belong to what the forward pass gave; layers behind the last of them that is there have none.
+    """
+    found: list[Tensor | None] = []
+    grad, given = grads[0], dict(zip(wanted, grads[1:], strict=True))
+    for i in range(len(layers) - 1, -1, -1):
+        grad, own = _sum(grad, given.get(i + 1)), saved.pop()
+        parts: Sequence[Tensor | None] = [None] * len(Weights._fields)
+        if grad is not None:
+            grad, parts = backward(grad.contiguous(), layers[i], halves[i], own, _own(noise, i))
+        found = [*parts, *found]
+    return grad, found
+
+
+class Saved(NamedTuple):
+    """What a layer keeps for its backward pass."""
+
+    x: Tensor
+    seen: Seen
+    kept: Tensor
+    middle: Tensor
+    wide: Tensor
+    active: Tensor
+    last_kept: Tensor
+
+
+class Seen(NamedTuple):
+    """What attention keeps: by our kernels what they need, else the inside of torch's own graph."""
+
+    qkv: Tensor
+    out: Tensor
+    sums: Tensor | None  # of each row of scores, as logarithms; None where torch differentiates
+    offsets: Tensor
+    longest: int
+
+
+def one_forward(
+    x: Tensor,
+    layer: Layer,
+    half: Halves,
+    route: Mapping[str, Any],
+    noise: Tensor | None,
+    keep: bool,
+) -> tuple[Tensor, Saved | None]:
+    """LayerNorm(x + dropout(attention W + b)) as the middle, then the same of GELU(middle W₁ + b₁) W₂ + b₂."""
+    kernels, w = between(x), layer.weights
+    qkv = torch.addmm(half.qkv_bias, x, half.qkv.t()).view(x.shape[0], 3, layer.heads, -1)
+    seen = attend(qkv, route["packed_offsets"], route["packed_longest"], layer.scale, keep)
+    out = seen.out.detach().flatten(1)
+    dropped = dropping(noise, layer.rates, 0)
+    middle, kept = kernels.add_norm(
+        out @ half.close.t(), w.close_bias, x, w.close_norm, w.close_shift, *dropped, layer.eps[0], keep
     )
-    return out
+    wide = middle @ half.up.t()
+    active = kernels.bias_gelu(wide, w.up_bias)
+    dropped = dropping(noise, layer.rates, 1)
+    last, last_kept = kernels.add_norm(
+        active @ half.down.t(), w.down_bias, middle, w.down_norm, w.down_shift, *dropped, layer.eps[1], keep
+    )
+    return last, Saved(x, seen, kept, middle, wide, active, last_kept) if keep else None
 
 
-def dropping(noise: Tensor | None, which: int, p: float) -> tuple[Tensor | None, float]:
-    """The noise and the rate of a layer's dropout."""
-    return (None, 0.0) if noise is None or p == 0 else (noise[which], p)
+def backward(
+    grad: Tensor, layer: Layer, half: Halves, saved: Saved, noise: Tensor | None
+) -> tuple[Tensor, Weights]:
+    """The gradient of a layer's input, and those of its parameters."""
+    kernels, w = between(grad), layer.weights
+    dropped = dropping(noise, layer.rates, 1)
+    dx, dnew, last_sums = kernels.add_norm_backward(
+        grad, saved.last_kept, w.down_norm, *dropped, layer.eps[1]
+    )
+    ddown = product(dnew.t(), saved.active, w.down.dtype)
+    dwide, dup_bias = kernels.bias_gelu_backward(dnew @ half.down, saved.wide, w.up_bias)
+    dup = product(dwide.t(), saved.middle, w.up.dtype)
+    grad = dx.addmm_(dwide, half.up)  # without dropout dx is dnew, which is done with
+    dropped = dropping(noise, layer.rates, 0)
+    dx, dnew, sums = kernels.add_norm_backward(grad, saved.kept, w.close_norm, *dropped, layer.eps[0])
+    dclose = product(dnew.t(), saved.seen.out.detach().flatten(1), w.close.dtype)
+    dqkv = attend_backward(dnew @ half.close, saved.seen, layer.scale)
+    dquery, dkey, dvalue = product(dqkv.t(), saved.x, w.query.dtype).chunk(3)
+    query_bias, key_bias, value_bias = kernels.column_sums(dqkv).to(w.query_bias.dtype).chunk(3)
+    dx.addmm_(dqkv, half.qkv)
+    norm, shift, bias = sums.to(w.close_norm.dtype).unbind()
+    last_norm, last_shift, last_bias = last_sums.to(w.down_norm.dtype).unbind()
+    return dx, Weights(
+        dquery, dkey, dvalue, query_bias, key_bias, value_bias, dclose, bias, norm, shift,
+        dup, dup_bias.to(w.up_bias.dtype), ddown, last_bias, last_norm, last_shift,
+    )  # fmt: skip
 
 
-def keeping() -> bool:
-    """Whether there will be a backward pass."""
-    return torch.is_grad_enabled()
+def attend(qkv: Tensor, offsets: Tensor, longest: int, scale: float, keep: bool) -> Seen:
+    """What each token sees of its sequence: T x 3 x H x E -> T x H x E."""
+    if qkv.is_cuda and is_short(longest, qkv.shape[-1]):
+        from liebig.model.kernels import short_attention
+
+        return Seen(qkv, *short_attention.forward(qkv, offsets, longest, scale), offsets, longest)
+    with torch.set_grad_enabled(keep):
+        qkv = qkv.requires_grad_(keep)
+        return Seen(qkv, attend_qkv(qkv, offsets, longest, scale), None, offsets, longest)
+
+
+def attend_backward(grad: Tensor, seen: Seen, scale: float) -> Tensor:
+    """The gradient of queries, keys and values, T x 3D."""
+    grad = grad.view_as(seen.out)
+    if seen.sums is None:
+        (found,) = torch.autograd.grad(seen.out, seen.qkv, grad)
+        return found.contiguous().flatten(1)
+    from liebig.model.kernels import short_attention
+
+    given = seen.qkv, seen.out, seen.sums, seen.offsets, seen.longest
+    return short_attention.backward(grad, *given, scale).flatten(1)
+
+
+def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a b in the precision of a parameter; a GPU writes what it summed in float32 as it is."""
+    if a.is_cuda and dtype == torch.float32 and a.dtype != dtype:
+        return torch.mm(a, b, out_dtype=dtype)
+    return (a @ b).to(dtype)
+
+
+def dropping(noise: Tensor | None, rates: tuple[float, float], which: int) -> tuple[Tensor | None, float]:
+    """The noise and the rate of one of a layer's dropouts."""
+    return (None, 0.0) if noise is None or rates[which] == 0 else (noise[which], rates[which])
 
 
 def between(x: Tensor) -> ModuleType:
@@ -148,77 +390,10 @@ def between(x: Tensor) -> ModuleType:
     return fused
 
 
-class Project(Function):
-    """Queries, keys and values by one product, T x 3D."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *parts: Tensor) -> Tensor:
-        weight, bias = (torch.cat(some).to(x.dtype) for some in (parts[:3], parts[3:]))
-        ctx.save_for_backward(x, weight)
-        ctx.dtype = parts[0].dtype
-        return torch.addmm(bias, x, weight.t())
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        x, weight = ctx.saved_tensors
-        grad = grad.contiguous()
-        sums = between(x).column_sums(grad)
-        dweight = (grad.t() @ x).to(ctx.dtype)
-        return grad @ weight, *dweight.chunk(3), *sums.to(ctx.dtype).chunk(3)
+def _own(noise: Tensor | None, i: int) -> Tensor | None:
+    """The noise of layer i, from 0."""
+    return None if noise is None else noise[i]
 
 
-class Close(Function):
-    """A product, then the norm of the residual and it: LayerNorm(x + dropout(seen Wᵀ + b))."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, seen: Tensor, x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor,
-        noise: Tensor | None, p: float, eps: float, keep: bool,
-    ) -> Tensor:  # fmt: skip
-        half = weight.to(x.dtype)
-        out, kept = between(x).add_norm(seen @ half.t(), bias, x, scale, shift, noise, p, eps, keep)
-        ctx.save_for_backward(seen, half, kept, scale, noise)
-        ctx.p, ctx.eps, ctx.dtype = p, eps, weight.dtype
-        return out
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        seen, half, kept, scale, noise = ctx.saved_tensors
-        dx, dnew, sums = between(kept).add_norm_backward(
-            grad.contiguous(), kept, scale, noise, ctx.p, ctx.eps
-        )
-        dscale, dshift, dbias = sums.to(ctx.dtype).unbind()
-        dweight = (dnew.t() @ seen).to(ctx.dtype)
-        return dnew @ half, dx, dweight, dbias, dscale, dshift, None, None, None, None
-
-
-class Feed(Function):
-    """The feed-forward half: LayerNorm(x + dropout(GELU(x W₁ᵀ + b₁) W₂ᵀ + b₂))."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, scale: Tensor,
-        shift: Tensor, noise: Tensor | None, p: float, eps: float, keep: bool,
-    ) -> Tensor:  # fmt: skip
-        up_half, down_half, kernels = up.to(x.dtype), down.to(x.dtype), between(x)
-        wide = x @ up_half.t()
-        active = kernels.bias_gelu(wide, up_bias)
-        out, kept = kernels.add_norm(active @ down_half.t(), down_bias, x, scale, shift, noise, p, eps, keep)
-        ctx.save_for_backward(x, up_half, up_bias, wide, active, down_half, kept, scale, noise)
-        ctx.p, ctx.eps, ctx.dtype = p, eps, up.dtype
-        return out  # type: ignore[no-any-return]
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, up, up_bias, wide, active, down, kept, scale, noise = ctx.saved_tensors
-        kernels = between(x)
-        dx, dnew, sums = kernels.add_norm_backward(grad.contiguous(), kept, scale, noise, ctx.p, ctx.eps)
-        dscale, dshift, ddown_bias = sums.to(ctx.dtype).unbind()
-        ddown = (dnew.t() @ active).to(ctx.dtype)
-        dwide, dup_bias = kernels.bias_gelu_backward(dnew @ down, wide, up_bias)
-        dup = (dwide.t() @ x).to(ctx.dtype)
-        dx.addmm_(dwide, up)  # without dropout dx is dnew, which is done with
-        return dx, dup, dup_bias.to(ctx.dtype), ddown, ddown_bias, dscale, dshift, None, None, None, None
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
