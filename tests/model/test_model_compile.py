@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,11 +14,12 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
+from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.backbone import Backbone, own_states
 from liebig.model.kernels import lean, plain
 from liebig.model.packed import Packed
-from tests.worlds.models import random_row, tiny
+from tests.worlds.models import PACKED, random_row, tiny
 
 ROWS = [(3, 5, 9), (20, 1, 7, 8), (2, 2, 2, 2, 2), (64, 64, 64), (33, 4)]
 
@@ -167,6 +169,54 @@ def test_the_compiled_loss_is_the_plain_one() -> None:
     compiled = backbone.mlm_loss(states, labels)
     assert torch.allclose(plain.loss, compiled.loss, rtol=0, atol=1e-12)
     assert plain.correct == compiled.correct
+
+
+def test_the_loss_has_kernels_only_for_a_plain_decoder_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Sharded(Tensor):
+        """Stands in for the tensors of FSDP."""
+
+    def fused(backbone: Backbone, device: str = "cuda") -> bool:
+        return backbone._fuses_loss(torch.device(device))
+
+    monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: True)
+    whole, hooked, adapted, sharded = (tiny("bert").bfloat16() for _ in range(4))
+    assert fused(whole)
+    assert not fused(whole, "cpu")
+    assert not fused(tiny("bert"))
+    hooked.kind.decoder(hooked.model).register_forward_hook(lambda *_: None)
+    adapted.model.cls.predictions.decoder = torch.nn.Sequential(adapted.kind.decoder(adapted.model))
+    decoder = sharded.kind.decoder(sharded.model)
+    decoder.weight = torch.nn.Parameter(decoder.weight.detach().as_subclass(Sharded))
+    assert not any(map(fused, (hooked, adapted, sharded)))
+    monkeypatch.setattr("liebig.model.backbone.triton_is_here", lambda: False)
+    assert not fused(whole)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("family", PACKED)
+def test_the_kernels_of_the_loss_get_the_states_before_the_decoder(
+    family: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for the kernels, which takes what they take; the rest of the head is Liebig's and is compiled."""
+
+    def apply(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+        assert states.dtype == torch.bfloat16
+        return mlm(F.linear(states, weight, bias), labels)
+
+    kernels = SimpleNamespace(LinearCrossEntropy=SimpleNamespace(apply=apply))
+    monkeypatch.setitem(sys.modules, "liebig.model.kernels.cross_entropy", kernels)
+    backbone, states, labels = tiny(family), torch.randn(7, 32), torch.arange(7)
+    if compiled:
+        compile_traced(backbone)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = backbone.mlm_loss(states, labels)
+        monkeypatch.setattr(backbone, "_fuses_loss", lambda _: True)
+        fused = backbone.mlm_loss(states, labels)
+    assert isinstance(fused, MaskedLoss)
+    assert torch.equal(fused.loss, plain.loss)
+    assert fused.correct == plain.correct
 
 
 def test_the_lean_layer_keeps_states_in_half_precision_under_autocast() -> None:

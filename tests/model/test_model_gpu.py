@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from liebig.losses.mlm import mlm
+from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.backbone import Backbone, own_states
 from liebig.model.encoder import POOLINGS, Encoder, pool
@@ -134,6 +134,32 @@ def test_the_masked_lm_loss_with_padded_vocabulary_is_the_plain_one(compiled: bo
         torch.autograd.grad(x.loss, [states, *backbone.model.cls.parameters()]) for x in (ours, plain)
     )
     assert all(torch.allclose(a, b, atol=1e-4, rtol=1e-4) for a, b in zip(got, expected))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("family", PACKED)
+def test_the_masked_lm_loss_in_bf16_is_as_near_to_float32_as_that_of_its_logits(
+    family: str, compiled: bool
+) -> None:
+    backbone = on_gpu(family)
+    states = torch.randn(500, backbone.width, device="cuda", requires_grad=True)
+    labels = torch.randint(0, VOCAB, (500,), device="cuda")
+    decoder = backbone.kind.decoder(backbone.model)
+    leaves = [states, *decoder.parameters()]
+
+    def loss_and_gradients(result: MaskedLoss) -> list[Tensor]:
+        return [result.loss, *torch.autograd.grad(result.loss, leaves)]
+
+    exact = loss_and_gradients(mlm(backbone.mlm_logits(states), labels))
+    with torch.autocast("cuda", torch.bfloat16):
+        own = mlm(backbone.mlm_logits(states), labels)
+        if compiled:
+            backbone.compile()
+        assert backbone._fuses_loss(states.device)
+        ours = backbone.mlm_loss(states, labels)
+    for mine, theirs, right in zip(*map(loss_and_gradients, (ours, own)), exact):
+        assert mine.dtype == torch.float32
+        assert relative(mine, right) < 1.5 * relative(theirs, right) + 1e-3
 
 
 @pytest.mark.parametrize("kind", POOLINGS)

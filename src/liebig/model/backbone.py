@@ -30,7 +30,7 @@ from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.families import Extras, Family, Stack, Whole, family_of
 from liebig.model.kernels import plain
-from liebig.model.kernels.lean import LEAN, lean_form, run_lean, triton_is_here
+from liebig.model.kernels.lean import LEAN, is_plain, lean_form, run_lean, triton_is_here
 from liebig.model.loading import (
     BackboneConfig,
     load_model,
@@ -165,6 +165,7 @@ class Backbone(nn.Module):
         self._fast: Stack | None = None  # compiled layers, for rows that go to the variable-length kernel
         self._logits: Callable[..., Tensor] = call_logits
         self._loss: Callable[..., MaskedLoss] = call_loss
+        self._transform: Callable[..., Tensor] = call_transform
 
     @classmethod
     def load(cls, source: str | Path) -> Backbone:
@@ -300,7 +301,14 @@ class Backbone(nn.Module):
     def mlm_loss(self, states_MD: Tensor, labels_M: Tensor) -> MaskedLoss:
         """Summed cross entropy of the given states; the same number as `losses.mlm` of `mlm_logits`, faster on CUDA."""
         self._check_head()
-        return self._loss(self.kind, self.model, states_MD, labels_M)
+        if not self._fuses_loss(states_MD.device):
+            return self._loss(self.kind, self.model, states_MD, labels_M)
+        from liebig.model.kernels.cross_entropy import LinearCrossEntropy  # needs Triton
+
+        half, decoder = attention.compute_dtype(states_MD.device, self.dtype), self.kind.decoder(self.model)
+        states_MD = self._transform(self.kind, self.model, states_MD, half)
+        with torch.cuda.device_of(states_MD):  # Triton launches on the current device
+            return MaskedLoss(*LinearCrossEntropy.apply(states_MD, decoder.weight, decoder.bias, labels_M))
 
     @torch.no_grad()
     def attentions(self, packed: Packed) -> list[Tensor]:
@@ -332,6 +340,7 @@ class Backbone(nn.Module):
         self._embed = compiled(call_embed, **options)
         self._logits = compiled(call_logits, **options)
         self._loss = compiled(call_loss, **options)
+        self._transform = compiled(call_transform, **options)
 
     def describe(self) -> str:
         """What was loaded, in sentences, with everything a user may not expect."""
@@ -374,6 +383,15 @@ class Backbone(nn.Module):
             return {"packed_offsets": packed.offsets, "packed_longest": longest}
         return {"packed_plan": packed.plan}
 
+    def _fuses_loss(self, device: torch.device) -> bool:
+        """Whether `cross_entropy.py` computes the loss: on CUDA, in half precision, of a plain decoder."""
+        half = attention.compute_dtype(device, self.dtype) in (torch.float16, torch.bfloat16)
+        if device.type != "cuda" or not half or isinstance(self.kind, Whole) or not triton_is_here():
+            return False
+        decoder = self.kind.decoder(self.model)
+        # A sharded weight (FSDP) is a tensor of another class until it is gathered.
+        return is_plain(decoder) and all(type(x) is nn.Parameter for x in decoder.parameters())
+
     def _check_head(self) -> None:
         if self.model.base_model is self.model:
             raise ModelError(f"the family {self.family!r} has no masked-LM head", file=self.source)
@@ -403,6 +421,11 @@ def call_embed(
 def call_logits(kind: Family, model: Any, states_MD: Tensor) -> Tensor:
     """The family's whole masked-LM head."""
     return kind.decoder(model)(kind.transform(model, states_MD))
+
+
+def call_transform(kind: Family, model: Any, states_MD: Tensor, dtype: torch.dtype) -> Tensor:
+    """The masked-LM head up to its decoder, in the dtype of the decoder's product."""
+    return kind.transform(model, states_MD).to(dtype)
 
 
 def call_loss(kind: Family, model: Any, states_MD: Tensor, labels_M: Tensor) -> MaskedLoss:
