@@ -30,6 +30,7 @@ from liebig.losses.mlm import MaskedLoss, mlm
 from liebig.model import attention
 from liebig.model.families import Extras, Family, Stack, Whole, family_of
 from liebig.model.kernels import plain
+from liebig.model.kernels.captured import Captures
 from liebig.model.kernels.lean import LEAN, is_plain, lean_form, run_lean, triton_is_here
 from liebig.model.loading import (
     BackboneConfig,
@@ -163,6 +164,7 @@ class Backbone(nn.Module):
         self._embed: Callable[..., Tensor] = call_embed
         self._stack: Stack = partial(run_stack, call=plain_layer)
         self._fast: Stack | None = None  # compiled layers, for rows that go to the variable-length kernel
+        self._captures: Captures | None = None  # recorded layers, for rows that the host launches too slowly
         self._logits: Callable[..., Tensor] = call_logits
         self._loss: Callable[..., MaskedLoss] = call_loss
         self._transform: Callable[..., Tensor] = call_transform
@@ -332,11 +334,13 @@ class Backbone(nn.Module):
         """Compiles embeddings and masked-LM head, and layers that have no lean form (CUDA; a CPU gains nothing).
 
         One layer is compiled and shared by all, for any number of tokens. Longest lengths are rounded to powers of
-        two, so that changing batches do not compile again.
+        two, so that changing batches do not compile again. Layers that have a lean form are recorded where rows are
+        small (`kernels/captured.py`).
         """
         if not self.packed:
             return
         self._fast = partial(run_stack, call=compiled(plain_layer, **options))
+        self._captures = Captures()
         self._embed = compiled(call_embed, **options)
         self._logits = compiled(call_logits, **options)
         self._loss = compiled(call_loss, **options)
@@ -372,7 +376,9 @@ class Backbone(nn.Module):
         x_TD = x_TD.to(attention.compute_dtype(packed.device, self.dtype)).contiguous()
         each = sorted(wanted)
         with torch.cuda.device_of(x_TD):  # Triton launches on the current device
-            last, *kept = run_lean([form(layer) for layer in layers], x_TD, route, noise, each)
+            records = x_TD.is_cuda and torch.is_grad_enabled()
+            run = self._captures.run if self._captures is not None and records else run_lean
+            last, *kept = run([form(layer) for layer in layers], x_TD, route, noise, each)
         return last, dict(zip(each, kept))
 
     def _route(self, packed: Packed) -> dict[str, Any]:

@@ -1,0 +1,313 @@
+"""Layers as two CUDA graphs, one a pass, so that the host launches two things instead of hundreds.
+
+The kernels of a narrow model on few tokens take less time than the host needs to launch them. Here the passes of
+`lean.py` are recorded once per size and replayed. Sizes differ from batch to batch, so a row is padded to the next of
+few sizes by sequences of zeros; nothing reads them but their own attention, and their gradients are zero, so the
+results are those of the row alone. A size is recorded when it comes for the second time.
+
+All graphs of some layers share one pool of memory: what a forward pass keeps lies there until its backward pass. While
+one is waiting for it, and where rows are long or large enough to keep the device busy, layers run as they are.
+
+T packed tokens, B sequences, D width.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from liebig.model.attention import is_short
+from liebig.model.kernels.lean import Halves, Layer, Saved, Weights, differentiate, forward, halves, run_lean
+
+MOST_WORK = 16_000_000_000
+"""Tokens times squared width of a row: with more of it kernels take longer than their launches, on slow hosts too."""
+FINE = 16_384
+"""Tokens from which on padding would be felt, so that sizes lie closer to each other."""
+MOST_GRAPHS = 16
+"""Of some layers; further sizes run as they are."""
+MOST_STACKS = 4
+"""Sets of layers whose graphs are kept; the oldest go first."""
+FREE_SHARE = 0.25
+"""Of the device's free memory, what a graph may take."""
+KEPT = 34
+"""Bytes that a layer keeps per token and unit of width, about."""
+
+
+class Size(NamedTuple):
+    """To what a row is padded."""
+
+    tokens: int
+    sequences: int
+    longest: int
+
+
+def padded_size(tokens: int, sequences: int, longest: int) -> Size:
+    """At most an eighth more tokens, of many a 32nd; as many more sequences as hold them, at least."""
+    step = _step(tokens)
+    most = sequences + -(-step // longest)
+    return Size(_up(tokens, step), _up(most, _step(most)), longest)
+
+
+def _step(n: int) -> int:
+    return max(8, 1 << max(0, n.bit_length() - (4 if n < FINE else 6)))
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+class Captures:
+    """The graphs of an encoder's layers, and of other layers that it runs. A copy has none of its own yet."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[tuple[int, ...], Stack] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Captures:
+        return Captures()
+
+    def __reduce__(self) -> tuple[type[Captures], tuple[()]]:
+        return Captures, ()
+
+    def run(
+        self,
+        layers: Sequence[Layer],
+        x_TD: Tensor,
+        route: Mapping[str, Any],
+        noise: Tensor | None,
+        wanted: Sequence[int],
+    ) -> tuple[Tensor, ...]:
+        """What `run_lean` computes, with gradient."""
+        offsets, longest = route["packed_offsets"], route["packed_longest"]
+        if not pays(x_TD.shape, layers, longest):
+            return run_lean(layers, x_TD, route, noise, wanted)
+        stack = self._stack(layers)
+        size = padded_size(x_TD.shape[0], offsets.shape[0] - 1, longest)
+        graph = stack.graph(layers, size, x_TD, noise is not None, tuple(wanted))
+        if graph is None:
+            return run_lean(layers, x_TD, route, noise, wanted)
+        parameters = [parameter for layer in layers for parameter in layer.weights]
+        found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *parameters)
+        return found
+
+    def _stack(self, layers: Sequence[Layer]) -> Stack:
+        """By where the weights lie: graphs read them there."""
+        places = tuple(weight.data_ptr() for layer in layers for weight in layer.weights)
+        if places not in self._stacks:
+            while len(self._stacks) >= MOST_STACKS:
+                del self._stacks[next(iter(self._stacks))]
+            self._stacks[places] = Stack()
+        return self._stacks[places]
+
+
+def pays(shape: Sequence[int], layers: Sequence[Layer], longest: int) -> bool:
+    """Whether the host is what a row of such a shape would wait for, and graphs can be made of its layers."""
+    (tokens, width), first = shape, layers[0]
+    alike = len({weight.dtype for weight in first.weights}) == 1
+    return tokens * width**2 <= MOST_WORK and alike and is_short(longest, width // first.heads)
+
+
+class Stack:
+    """The graphs of some layers, which share memory: one forward pass at a time may wait for its backward pass."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[tuple[Any, ...], Graph | None] = {}
+        self._times: Counter[tuple[Any, ...]] = Counter()
+        self._pool: Any = None
+        self._waiting: weakref.ref[Waiting] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._waiting is not None and self._waiting() is not None
+
+    def wait(self) -> Waiting:
+        """Say that a forward pass was made; until what is returned is gone, its memory is its own."""
+        waiting = Waiting()
+        self._waiting = weakref.ref(waiting)
+        return waiting
+
+    def graph(
+        self, layers: Sequence[Layer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
+    ) -> Graph | None:
+        """The graph of a size, recorded now if it came before; None where layers have to run as they are."""
+        if self.busy:
+            return None
+        key = size, x.dtype, drops, wanted, tuple(layer.rates for layer in layers)
+        self._times[key] += 1
+        if key not in self._graphs and self._times[key] > 1 and len(self._graphs) < MOST_GRAPHS:
+            self._graphs[key] = self._recorded(layers, size, x, drops, wanted)
+        return self._graphs.get(key)
+
+    def _recorded(
+        self, layers: Sequence[Layer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
+    ) -> Graph | None:
+        if not make_room(x.device, KEPT * size.tokens * x.shape[1] * len(layers)):
+            return None
+        if self._pool is None:
+            self._pool = new_pool()
+        try:
+            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+                return Graph(layers, size, x, drops, wanted, self._pool)
+        except torch.OutOfMemoryError:
+            return None
+
+
+class Waiting:
+    """Lives as long as a forward pass waits for its backward pass."""
+
+
+class Graph:
+    """Both passes at one size, with the tensors that they read."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        size: Size,
+        like: Tensor,
+        drops: bool,
+        wanted: tuple[int, ...],
+        pool: Any,
+    ) -> None:
+        self.layers, self.size, self.wanted = layers, size, wanted
+        self.x = like.new_zeros(size.tokens, like.shape[1])
+        self.grads = [torch.zeros_like(self.x) for _ in range(1 + len(wanted))]
+        self.steps = size.longest * torch.arange(1, size.sequences + 1, dtype=torch.int32, device=like.device)
+        self.offsets = torch.zeros(size.sequences + 1, dtype=torch.int32, device=like.device)
+        self._place_sequences(self.offsets[:1], 0)
+        self.noise = self.offsets.new_zeros(len(layers), 2, 2) if drops else None
+        self._saved: list[Saved] = []
+        self._halves: list[Halves] = []
+        self.outputs, self._first = record(self._forward, pool)
+        (self.dx, self.flat), self._second = record(self._backward, pool)
+        self._saved.clear()  # a graph knows the places; until it is replayed others may use them
+
+    def forward(self, x: Tensor, offsets: Tensor, noise: Tensor | None) -> tuple[Tensor, ...]:
+        """States of the row, copied out of the graph's own memory."""
+        total = x.shape[0]
+        _fill(self.x, x)
+        self._place_sequences(offsets, total)
+        if self.noise is not None and noise is not None:
+            self.noise.copy_(noise)
+        self._first()
+        return tuple(states[:total].clone() for states in self.outputs)
+
+    def backward(self, grads: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor | None]]:
+        """Gradients of the row and of all parameters; none for layers behind the last state that has one."""
+        for place, grad in zip(self.grads, grads, strict=True):
+            _fill(place, grad)
+        self._second()
+        total = next(len(grad) for grad in grads if grad is not None)
+        ends = (len(self.layers), *self.wanted)
+        reached = max(end for end, grad in zip(ends, grads) if grad is not None)
+        weights = [weight for layer in self.layers for weight in layer.weights]
+        found = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)
+        count = reached * len(Weights._fields)
+        return self.dx[:total].clone(), [*found[:count], *[None] * (len(weights) - count)]
+
+    def _place_sequences(self, offsets: Tensor, total: int) -> None:
+        """The row's sequences, then those of zeros up to the end, then empty ones."""
+        count = offsets.shape[0]
+        self.offsets[:count] = offsets
+        rest = self.offsets[count:]
+        torch.add(self.steps[: len(rest)], total, out=rest)
+        rest.clamp_(max=self.size.tokens)
+
+    def _forward(self) -> tuple[Tensor, ...]:
+        route = {"packed_offsets": self.offsets, "packed_longest": self.size.longest}
+        self._saved.clear()
+        self._halves = halves(self.layers, self.x.dtype)
+        return forward(self.x, self.layers, self._halves, route, self.noise, self.wanted, self._saved)
+
+    def _backward(self) -> tuple[Tensor, Tensor]:
+        saved = list(self._saved)
+        dx, found = differentiate(self.grads, self.layers, self._halves, saved, self.noise, self.wanted)
+        assert dx is not None, "there are gradients"
+        return dx, torch.cat([part.reshape(-1) for part in found if part is not None])
+
+
+def _fill(place: Tensor, rows: Tensor | None) -> None:
+    """Rows, and zeros behind them."""
+    count = 0 if rows is None else len(rows)
+    if rows is not None:
+        place[:count] = rows
+    place[count:].zero_()
+
+
+class Replayed(Function):
+    """A graph's passes, for autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        graph: Graph,
+        waiting: Waiting,
+        offsets: Tensor,
+        noise: Tensor | None,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.graph, ctx.waiting = graph, waiting
+        ctx.set_materialize_grads(False)
+        return graph.forward(x, offsets, noise)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        assert ctx.waiting is not None, "differentiated a second time"
+        dx, found = ctx.graph.backward(grads)
+        ctx.waiting = None
+        return dx, None, None, None, None, *found
+
+
+def make_room(device: torch.device, wanted: int) -> bool:
+    """Whether a graph of about so many bytes leaves enough memory to others; if so, there is room for it then."""
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if wanted > FREE_SHARE * (free + unused):
+        return False
+    if wanted > free:
+        torch.cuda.empty_cache()  # what lies unused cannot be given back while a graph is recorded
+    return True
+
+
+def new_pool() -> Any:
+    """Memory that some graphs share."""
+    return torch.cuda.graph_pool_handle()
+
+
+@cache
+def recording_stream(device: int) -> torch.cuda.Stream:
+    """The stream on which graphs are recorded."""
+    return torch.cuda.Stream(device)
+
+
+def record(
+    function: Callable[[], tuple[Tensor, ...]], pool: Any
+) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
+    """A function's results, and what computes them again in their place.
+
+    It runs once before, so that its kernels are compiled. Another thread may use the device meanwhile, to copy batches
+    for instance.
+    """
+    function()
+    graph, stream = torch.cuda.CUDAGraph(), recording_stream(torch.cuda.current_device())
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            results = function()
+        except BaseException:
+            with suppress(RuntimeError):  # what went wrong matters, not that the graph is not whole
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    graph.replay()
+    return results, graph.replay
