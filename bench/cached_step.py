@@ -33,7 +33,7 @@ from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Objective, Represented
 from liebig.train.step import step
-from usual import SIZES, natural_lengths, profile, warmed
+from usual import SIZES, natural_lengths, peak_memory, profile, warmed
 
 Cache = dict[str, int] | None  # settings of the peer's loss with cached gradients; None is the one without
 SIZES["tiny"] = {"layers": 2, "width": 64, "heads": 2, "vocab": 30522}
@@ -100,8 +100,8 @@ def measure(
         run(batches[i % len(batches)])
     if cuda:
         torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-    return pairs * steps / (time.perf_counter() - start), peak
+    seconds = time.perf_counter() - start
+    return pairs * steps / seconds, peak_memory() if cuda else 0.0
 
 
 class Ours:

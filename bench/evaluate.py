@@ -55,7 +55,10 @@ def main() -> None:
     model = model_folder(args.model or "liebig:mini-v2")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        few = argparse.Namespace(**{**vars(args), "passages": 20, "queries": 2, "wiki": 0})
+        # Enough of the wiki for rows of short passages, which have kernels of their own on a GPU.
+        few = argparse.Namespace(
+            **{**vars(args), "passages": 20, "queries": 2, "wiki": min(args.wiki, 2000) if args.gpu else 0}
+        )
         for part, options in (("few", few), ("all", args)):
             count = write(folder / part, options)
         print(f"{args.set}: {count[0]:,} passages, {count[1]:,} queries; {'GPU' if args.gpu else 'CPU'}")

@@ -36,6 +36,7 @@ from usual import (
     condenser_flops,
     matmul_rate,
     natural_lengths,
+    peak_memory,
     profile,
     warmed,
 )
@@ -149,7 +150,7 @@ def measure(run: Callable[[Work], torch.Tensor], works: list[Work], steps: int, 
     torch.cuda.synchronize()
     seconds = time.perf_counter() - start
     done = [works[i % len(works)] for i in range(steps)]
-    peak = torch.cuda.max_memory_allocated() / 2**30
+    peak = peak_memory()
     flops = sum(one.flops for one in done)
     return Measured(
         sum(one.tokens for one in done) / seconds, flops / seconds / ceiling, peak, float(loss.detach())

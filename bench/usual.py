@@ -108,6 +108,13 @@ def warmed(run: Callable[[T], object], batches: Sequence[T], rounds: int = 8) ->
         reserved = torch.cuda.memory_reserved()
 
 
+def peak_memory() -> float:
+    """GiB that were in use at the most since the last reset, and what lies in CUDA graphs between their runs."""
+    graphs = [one for one in torch.cuda.memory_snapshot() if tuple(one["segment_pool_id"]) != (0, 0)]
+    resting = sum(one["total_size"] - one["allocated_size"] for one in graphs)
+    return (torch.cuda.max_memory_allocated() + resting) / 2**30
+
+
 def profile(run: Callable[[T], object], batches: Sequence[T], rows: int = 30) -> None:
     """Each kernel's time in one step of every batch, and the time they leave."""
     activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
