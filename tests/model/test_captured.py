@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import captured, lean, plain
-from liebig.model.kernels.captured import Captures, padded_size, pays
+from liebig.model.kernels.captured import Captures, Graph, padded_size, pays
 from liebig.model.kernels.lean import Layer, bert, run_lean
 
 WIDTH, LAYERS = 32, 3
@@ -143,15 +143,93 @@ def test_a_second_backward_pass_is_refused() -> None:
         states.sum().backward()
 
 
-def test_without_room_and_after_many_sizes_layers_run_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, captures = layers_of(), Captures()
-    monkeypatch.setattr(captured, "MOST_GRAPHS", 1)
-    small, large = row((20, 4)), row((60, 60))
-    kinds = [kind(captures.run(layers, *one, None, ())[0]) for one in (small, small, large, large)]
-    assert kinds == ["LayersBackward", "ReplayedBackward", "LayersBackward", "LayersBackward"]
+def test_without_room_layers_run_as_they_are_until_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, captures, small = layers_of(), Captures(), row((20, 4))
     monkeypatch.setattr(captured, "make_room", lambda *_: False)
-    captures = Captures()
     assert {kind(captures.run(layers, *small, None, ())[0]) for _ in range(3)} == {"LayersBackward"}
+    monkeypatch.setattr(captured, "make_room", lambda *_: True)
+    assert kind(captures.run(layers, *small, None, ())[0]) == "ReplayedBackward"
+
+
+def test_of_many_sizes_those_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, captures, recorded = layers_of(), Captures(), []
+    monkeypatch.setattr(captured, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(captured, "Graph", lambda *given: recorded.append(given[1].tokens) or Graph(*given))
+    a, b, c = row((20, 4)), row((60, 60)), row((40, 40))
+    for one in (a, a, b, b, a, c, c, a, b):  # c takes the place of b, then b that of c
+        captures.run(layers, *one, None, ())
+    assert recorded == [24, 120, 80, 120]
+
+
+def test_a_size_that_does_not_fit_is_not_tried_again_and_leaves_no_pool_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers, captures, pools = layers_of(), Captures(), []
+
+    def full(*given: Any) -> Graph:
+        pools.append(given[-1])
+        if given[1].tokens > 100:
+            raise torch.OutOfMemoryError
+        return Graph(*given)
+
+    monkeypatch.setattr(captured, "new_pool", object)
+    monkeypatch.setattr(captured, "Graph", full)
+    large, small = row((60, 60)), row((20, 4))
+    kinds = [kind(captures.run(layers, *one, None, ())[0]) for one in (large, large, large, small, small)]
+    assert kinds == [*["LayersBackward"] * 4, "ReplayedBackward"]
+    assert len(set(map(id, pools))) == len(pools) == 2, "a pool without a graph is gone"
+
+
+def test_graphs_that_are_forgotten_are_recorded_anew() -> None:
+    layers, captures, small = layers_of(), Captures(), row((20, 4))
+    for _ in range(2):
+        (states,) = captures.run(layers, *small, None, ())
+    captured.forget()
+    assert not captures._stacks
+    (own,) = run_lean(layers, *small, None, ())
+    x = small[0]
+    for got, expected in zip(gradients([states], x, layers), gradients([own], x, layers), strict=True):
+        assert torch.allclose(got, expected, rtol=0, atol=1e-12)  # type: ignore[arg-type]  # one under way goes on
+    assert kind(captures.run(layers, *small, None, ())[0]) == "LayersBackward"
+
+
+class Nothing(torch.autograd.Function):
+    """Passes states on, and no gradient back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_without_any_gradient_there_is_none(recorded: bool) -> None:
+    layers, captures = layers_of(), Captures()
+    x, route = row((20, 4))
+    for _ in range(2):
+        (states,) = (
+            captures.run(layers, x, route, None, ()) if recorded else run_lean(layers, x, route, None, ())
+        )
+    Nothing.apply(states).sum().backward()
+    assert x.grad is None
+    assert kind(states) == ("ReplayedBackward" if recorded else "LayersBackward")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_weights_that_change_between_the_passes_are_noticed(recorded: bool) -> None:
+    layers, captures = layers_of(), Captures()
+    x, route = row((20, 4))
+    for _ in range(2):
+        (states,) = (
+            captures.run(layers, x, route, None, ()) if recorded else run_lean(layers, x, route, None, ())
+        )
+    with torch.no_grad():
+        layers[1].weights.close_norm.mul_(3)
+    with pytest.raises(AssertionError, match="changed between"):
+        states.sum().backward()
 
 
 def test_weights_that_lie_elsewhere_have_graphs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,12 +86,7 @@ def attend_varlen(
 
 
 def attend_qkv(qkv_T3HE: Tensor, offsets: Tensor, longest: int, scale: float) -> Tensor:
-    """The same from queries, keys and values of one product; short sequences have kernels of their own."""
-    if qkv_T3HE.is_cuda and is_short(longest, qkv_T3HE.shape[-1]):
-        from liebig.model.kernels.short_attention import short_attention
-
-        out: Tensor = short_attention(qkv_T3HE, offsets, longest, scale)
-        return out
+    """The same from queries, keys and values of one product."""
     q_THE, k_THE, v_THE = qkv_T3HE.unbind(1)
     return attend_varlen(q_THE, k_THE, v_THE, offsets, longest, scale, -1)
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from liebig.base.errors import TrainingError
+from liebig.model.kernels.captured import forget
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.optim import Update
@@ -197,6 +198,7 @@ def fitting(
             pass
         # Outside the handler, so that no traceback holds on to what should be freed.
         if world.device.type == "cuda":
+            forget()
             torch.cuda.empty_cache()
         say(budget.halve(batch, world))
 
@@ -228,16 +230,18 @@ def find_budget(
         if tokens >= whole or (careful and world.any(2 * used > room)):
             break
         tokens *= 2
+    forget()  # graphs of budgets that were not chosen
     torch.cuda.empty_cache()
     return world.smallest(best[1])
 
 
 def _trial(gradient: Callable[[int | None], StepResult], tokens: int, world: World) -> float | None:
-    """Seconds of a step with this budget (the second one counts: the first may compile), None if too large."""
+    """Seconds of a step with this budget, None if too large; the third counts, after compiling and recording graphs."""
+    forget()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(world.device)
     seconds = 0.0
-    for _ in range(2):
+    for _ in range(3):
         began = time.monotonic()
         try:
             gradient(tokens)

@@ -244,9 +244,11 @@ class BackgroundScheduler:
         return Vectors(own, self.twin.to(self.device))
 
     def _start(self, epoch: int, similarity: Similarity) -> None:
+        beside = _beside(similarity.device)
+
         def make() -> None:
             try:
-                with _beside(similarity.device):
+                with beside:
                     self.how.store(self.folder, epoch, similarity, self._advance)
                 _vectors(self.folder, epoch - 1).unlink(missing_ok=True)
             except Cancelled:
@@ -275,11 +277,15 @@ def _vectors(folder: Path, epoch: int) -> Path:
 
 
 def _beside(device: torch.device) -> AbstractContextManager[object]:
-    """A stream of its own where there are streams, which begins when what is under way has ended."""
+    """A stream of its own where there are streams, which begins when what is under way has ended.
+
+    The thread that will use it must not wait for the whole device: meanwhile another may record a graph there.
+    """
     if device.type != "cuda":
         return nullcontext()
-    torch.cuda.synchronize(device)
-    return torch.cuda.stream(torch.cuda.Stream(device))
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return torch.cuda.stream(stream)
 
 
 class AdaptiveBatching(Batching):

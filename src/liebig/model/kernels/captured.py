@@ -26,20 +26,34 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from liebig.model.attention import is_short
-from liebig.model.kernels.lean import Halves, Layer, Saved, Weights, differentiate, forward, halves, run_lean
+from liebig.model.kernels.lean import (
+    CHANGED,
+    Halves,
+    Layer,
+    Saved,
+    Weights,
+    differentiate,
+    forward,
+    halves,
+    run_lean,
+    versions,
+)
 
 MOST_WORK = 16_000_000_000
 """Tokens times squared width of a row: with more of it kernels take longer than their launches, on slow hosts too."""
 FINE = 16_384
 """Tokens from which on padding would be felt, so that sizes lie closer to each other."""
 MOST_GRAPHS = 16
-"""Of some layers; further sizes run as they are."""
+"""Of some layers; of more sizes those that were used last are kept."""
 MOST_STACKS = 4
 """Sets of layers whose graphs are kept; the oldest go first."""
 FREE_SHARE = 0.25
 """Of the device's free memory, what a graph may take."""
 KEPT = 34
 """Bytes that a layer keeps per token and unit of width, about."""
+
+
+Key = tuple["Size", torch.dtype, bool, tuple[int, ...], tuple[tuple[float, float], ...]]
 
 
 class Size(NamedTuple):
@@ -65,11 +79,25 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
+EVERY: weakref.WeakSet[Captures] = weakref.WeakSet()
+
+
+def forget() -> None:
+    """Give the memory of all graphs of this process back, which nothing else can: after it ran out, for instance."""
+    for captures in EVERY:
+        captures.clear()
+
+
 class Captures:
     """The graphs of an encoder's layers, and of other layers that it runs. A copy has none of its own yet."""
 
     def __init__(self) -> None:
         self._stacks: dict[tuple[int, ...], Stack] = {}
+        EVERY.add(self)
+
+    def clear(self) -> None:
+        """Give the memory of all graphs back; they are recorded anew where they are needed."""
+        self._stacks.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Captures:
         return Captures()
@@ -94,13 +122,13 @@ class Captures:
         graph = stack.graph(layers, size, x_TD, noise is not None, tuple(wanted))
         if graph is None:
             return run_lean(layers, x_TD, route, noise, wanted)
-        parameters = [parameter for layer in layers for parameter in layer.weights]
+        parameters = _weights(layers)
         found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *parameters)
         return found
 
     def _stack(self, layers: Sequence[Layer]) -> Stack:
         """By where the weights lie: graphs read them there."""
-        places = tuple(weight.data_ptr() for layer in layers for weight in layer.weights)
+        places = tuple(weight.data_ptr() for weight in _weights(layers))
         if places not in self._stacks:
             while len(self._stacks) >= MOST_STACKS:
                 del self._stacks[next(iter(self._stacks))]
@@ -119,9 +147,11 @@ class Stack:
     """The graphs of some layers, which share memory: one forward pass at a time may wait for its backward pass."""
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[Any, ...], Graph | None] = {}
-        self._times: Counter[tuple[Any, ...]] = Counter()
+        self._graphs: dict[Key, Graph] = {}  # the one that was used last comes last
+        self._times: Counter[Key] = Counter()
+        self._too_large: set[Key] = set()
         self._pool: Any = None
+        self._flat: Tensor | None = None
         self._waiting: weakref.ref[Waiting] | None = None
 
     @property
@@ -142,22 +172,35 @@ class Stack:
             return None
         key = size, x.dtype, drops, wanted, tuple(layer.rates for layer in layers)
         self._times[key] += 1
-        if key not in self._graphs and self._times[key] > 1 and len(self._graphs) < MOST_GRAPHS:
-            self._graphs[key] = self._recorded(layers, size, x, drops, wanted)
-        return self._graphs.get(key)
+        found = self._graphs.pop(key, None)
+        if found is None and self._times[key] > 1 and key not in self._too_large:
+            found = self._recorded(key, layers, x)
+        if found is not None:
+            self._graphs[key] = found
+        return found
 
-    def _recorded(
-        self, layers: Sequence[Layer], size: Size, x: Tensor, drops: bool, wanted: tuple[int, ...]
-    ) -> Graph | None:
-        if not make_room(x.device, KEPT * size.tokens * x.shape[1] * len(layers)):
+    def _recorded(self, key: Key, layers: Sequence[Layer], x: Tensor) -> Graph | None:
+        size, _, drops, wanted, _ = key
+        kept = KEPT * size.tokens * x.shape[1] * len(layers)
+        weights = sum(weight.nbytes for weight in _weights(layers))
+        if not make_room(x.device, kept + 2 * weights):
             return None
-        if self._pool is None:
-            self._pool = new_pool()
+        while len(self._graphs) >= MOST_GRAPHS:
+            del self._graphs[next(iter(self._graphs))]
+        if not self._graphs:
+            self._pool = new_pool()  # a pool goes with the last of its graphs
         try:
+            if self._flat is None:
+                self._flat = layers[0].weights.up.new_empty(sum(w.numel() for w in _weights(layers)))
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                return Graph(layers, size, x, drops, wanted, self._pool)
+                return Graph(layers, size, x, drops, wanted, self._flat, self._pool)
         except torch.OutOfMemoryError:
+            self._too_large.add(key)
             return None
+
+
+def _weights(layers: Sequence[Layer]) -> list[Tensor]:
+    return [weight for layer in layers for weight in layer.weights]
 
 
 class Waiting:
@@ -174,8 +217,10 @@ class Graph:
         like: Tensor,
         drops: bool,
         wanted: tuple[int, ...],
+        flat: Tensor,
         pool: Any,
     ) -> None:
+        """`flat` takes the gradients of all parameters; a run copies them, so that graphs may share it."""
         self.layers, self.size, self.wanted = layers, size, wanted
         self.x = like.new_zeros(size.tokens, like.shape[1])
         self.grads = [torch.zeros_like(self.x) for _ in range(1 + len(wanted))]
@@ -183,11 +228,13 @@ class Graph:
         self.offsets = torch.zeros(size.sequences + 1, dtype=torch.int32, device=like.device)
         self._place_sequences(self.offsets[:1], 0)
         self.noise = self.offsets.new_zeros(len(layers), 2, 2) if drops else None
+        self.flat = flat
         self._saved: list[Saved] = []
         self._halves: list[Halves] = []
         self.outputs, self._first = record(self._forward, pool)
-        (self.dx, self.flat), self._second = record(self._backward, pool)
+        (self.dx,), self._second = record(self._backward, pool)
         self._saved.clear()  # a graph knows the places; until it is replayed others may use them
+        self._halves.clear()
 
     def forward(self, x: Tensor, offsets: Tensor, noise: Tensor | None) -> tuple[Tensor, ...]:
         """States of the row, copied out of the graph's own memory."""
@@ -199,15 +246,17 @@ class Graph:
         self._first()
         return tuple(states[:total].clone() for states in self.outputs)
 
-    def backward(self, grads: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor | None]]:
+    def backward(self, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, list[Tensor | None]]:
         """Gradients of the row and of all parameters; none for layers behind the last state that has one."""
+        weights = _weights(self.layers)
+        if all(grad is None for grad in grads):
+            return None, [None] * len(weights)
         for place, grad in zip(self.grads, grads, strict=True):
             _fill(place, grad)
         self._second()
         total = next(len(grad) for grad in grads if grad is not None)
         ends = (len(self.layers), *self.wanted)
         reached = max(end for end, grad in zip(ends, grads) if grad is not None)
-        weights = [weight for layer in self.layers for weight in layer.weights]
         found = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)
         count = reached * len(Weights._fields)
         return self.dx[:total].clone(), [*found[:count], *[None] * (len(weights) - count)]
@@ -226,11 +275,12 @@ class Graph:
         self._halves = halves(self.layers, self.x.dtype)
         return forward(self.x, self.layers, self._halves, route, self.noise, self.wanted, self._saved)
 
-    def _backward(self) -> tuple[Tensor, Tensor]:
+    def _backward(self) -> tuple[Tensor]:
         saved = list(self._saved)
         dx, found = differentiate(self.grads, self.layers, self._halves, saved, self.noise, self.wanted)
         assert dx is not None, "there are gradients"
-        return dx, torch.cat([part.reshape(-1) for part in found if part is not None])
+        torch.cat([part.reshape(-1) for part in found if part is not None], out=self.flat)
+        return (dx,)
 
 
 def _fill(place: Tensor, rows: Tensor | None) -> None:
@@ -254,7 +304,7 @@ class Replayed(Function):
         noise: Tensor | None,
         *parameters: Tensor,
     ) -> tuple[Tensor, ...]:
-        ctx.graph, ctx.waiting = graph, waiting
+        ctx.graph, ctx.waiting, ctx.versions = graph, waiting, versions(graph.layers)
         ctx.set_materialize_grads(False)
         return graph.forward(x, offsets, noise)
 
@@ -262,6 +312,7 @@ class Replayed(Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         assert ctx.waiting is not None, "differentiated a second time"
+        assert ctx.versions == versions(ctx.graph.layers), CHANGED
         dx, found = ctx.graph.backward(grads)
         ctx.waiting = None
         return dx, None, None, None, None, *found

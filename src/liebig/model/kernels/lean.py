@@ -15,6 +15,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -101,6 +102,15 @@ LEAN: dict[str, Lean] = {
 
 
 @cache
+def gelu_class() -> type[Any]:
+    """Loaded already where there is a layer; else it takes seconds."""
+    from transformers.activations import GELUActivation
+
+    found: type[Any] = GELUActivation
+    return found
+
+
+@cache
 def triton_is_here() -> bool:
     """Whether the kernels of `fused.py` can be made; torch for CUDA brings Triton along, but not on every system."""
     return importlib.util.find_spec("triton") is not None
@@ -126,11 +136,7 @@ def lean_form(family: str, layer: Any) -> Lean | None:
         activation = feed.activation
     else:
         return None
-    from transformers.activations import (
-        GELUActivation,
-    )  # loaded already where there is a layer; else it takes seconds
-
-    known = isinstance(activation, GELUActivation) and activation.act is nn.functional.gelu
+    known = isinstance(activation, gelu_class()) and activation.act is nn.functional.gelu
     return form if known and not hooked(layer) and all(map(is_plain, products)) else None
 
 
@@ -179,25 +185,40 @@ class Halves(NamedTuple):
 
 def halves(layers: Sequence[Layer], dtype: torch.dtype) -> list[Halves]:
     """Those of all layers, by one copy."""
-    sources = [_products(layer.weights) for layer in layers]
-    flat = [one for source in sources for one in source]
-    buffer = torch.empty(sum(one.numel() for one in flat), dtype=dtype, device=flat[0].device)
-    parts = buffer.split([one.numel() for one in flat])
-    torch._foreach_copy_([part.view_as(one) for part, one in zip(parts, flat)], flat)
-    found, start = [], 0
-    for weights in (layer.weights for layer in layers):
-        width, wide = weights.up.shape[1], weights.up.shape[0]
-        sizes = [3 * width * width, 3 * width, width * width, wide * width, wide * width]
-        qkv, bias, close, up, down = buffer[start : start + sum(sizes)].split(sizes)
-        shapes = close.view(width, width), up.view(wide, width), down.view(width, wide)
-        found.append(Halves(qkv.view(3 * width, width), bias, *shapes))
-        start += sum(sizes)
+    shapes = [_shapes(layer.weights) for layer in layers]
+    sizes = [prod(shape) for some in shapes for shape in some]
+    parts = iter(torch.empty(sum(sizes), dtype=dtype, device=layers[0].weights.up.device).split(sizes))
+    found = [Halves(*(next(parts).view(shape) for shape in some)) for some in shapes]
+    places = [place for half in found for place in _places(half)]
+    torch._foreach_copy_(places, [source for layer in layers for source in _products(layer.weights)])
     return found
+
+
+def _shapes(w: Weights) -> tuple[tuple[int, ...], ...]:
+    width = w.query.shape[0]
+    return (3 * width, width), (3 * width,), tuple(w.close.shape), tuple(w.up.shape), tuple(w.down.shape)
+
+
+def _places(half: Halves) -> tuple[Tensor, ...]:
+    """Where the weights of a layer go, in the order of `_products`."""
+    return *half.qkv.chunk(3), *half.qkv_bias.chunk(3), half.close, half.up, half.down
 
 
 def _products(w: Weights) -> tuple[Tensor, ...]:
     """What products read, in the order in which it is copied."""
     return w.query, w.key, w.value, w.query_bias, w.key_bias, w.value_bias, w.close, w.up, w.down
+
+
+CHANGED = "weights were changed between the forward pass and its backward pass"
+
+
+def versions(layers: Sequence[Layer]) -> list[int]:
+    """How often those weights were changed in place that the backward pass reads as they are then."""
+    return [
+        weight._version
+        for layer in layers
+        for weight in (layer.weights.close_norm, layer.weights.down_norm, layer.weights.up_bias)
+    ]
 
 
 class Layers(Function):
@@ -214,7 +235,7 @@ class Layers(Function):
         *parameters: Tensor,
     ) -> tuple[Tensor, ...]:
         ctx.saved, ctx.layers, ctx.noise, ctx.wanted = [], layers, noise, wanted
-        ctx.halves = halves(layers, x.dtype)
+        ctx.halves, ctx.versions = halves(layers, x.dtype), versions(layers)
         ctx.set_materialize_grads(False)
         return forward(x, layers, ctx.halves, route, noise, wanted, ctx.saved)
 
@@ -222,8 +243,10 @@ class Layers(Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, ...]:
         assert len(ctx.saved) == len(ctx.layers), "differentiated a second time"
+        assert ctx.versions == versions(ctx.layers), CHANGED
         grads = (grad, *others)
         dx, found = differentiate(grads, ctx.layers, ctx.halves, ctx.saved, ctx.noise, ctx.wanted)
+        ctx.halves = None
         return dx, None, None, None, None, *found
 
 

@@ -3,7 +3,7 @@
 Up to 128 tokens the scores of a sequence fit into registers. Forward reads q, k, v and writes the output and the
 logarithm of each row's sum; backward reads these, makes the probabilities again, 64 keys at a time, and writes the
 three gradients. Nothing is added up in memory, and nothing but the keys of longer sequences is read twice, where a
-kernel for any length pays for its loop. `attention.attend_qkv` sends longer rows elsewhere. Imported only where Triton
+kernel for any length pays for its loop. `lean.attend` sends longer rows elsewhere. Imported only where Triton
 is, that is on CUDA.
 
 T packed tokens, B sequences, H heads, E head width, L slots of a block.
