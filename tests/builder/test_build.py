@@ -480,14 +480,32 @@ def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]
 
 
-def test_a_depth_without_a_reranker_is_refused(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--rerank-depth", "50"], "a rerank depth is used only together with a reranker"),
+        (["--no-rerank-int8"], "the precision of a reranker was given, but no reranker"),
+    ],
+)
+def test_options_of_a_reranker_without_one_are_refused(tmp_path, monkeypatch, capsys, options, sentence):
     source = write_documents(tmp_path / "source", TOPICS)
-    command = ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--rerank-depth", "50"]
-    monkeypatch.setattr("sys.argv", command)
+    monkeypatch.setattr(
+        "sys.argv", ["liebig", "build", str(source), "--out", str(tmp_path / "out"), *options]
+    )
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "a rerank depth is used only together with a reranker" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out" / "work").exists()
+
+
+@pytest.mark.parametrize("option", ["model", "teacher"])
+def test_a_model_without_weights_is_refused_before_the_work_begins(made, small_model, tmp_path, option):
+    shutil.copytree(small_model, tmp_path / "empty")
+    (tmp_path / "empty" / "model.safetensors").unlink()
+    source = write_documents(tmp_path / "source", TOPICS)
+    with pytest.raises(ModelError, match="no weights"):
+        made(source, tmp_path / "out", minutes=0.01, **{option: str(tmp_path / "empty")})
     assert not (tmp_path / "out" / "work").exists()
 
 

@@ -50,7 +50,9 @@ from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.encoder import Encoder
 from liebig.model.folder import encoder_folder
+from liebig.model.loading import check_folder
 from liebig.model.onnx_graph import WRITERS, is_export, needs
+from liebig.model.settings import ModelSettings
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK, RetrieverDescription
@@ -240,12 +242,19 @@ def _refuse(config: BuildConfig, start: Path) -> None:
             "a rerank depth is used only together with a reranker",
             fix="give --reranker, or no --rerank-depth",
         )
+    if not config.rerank_int8 and config.reranker is None:
+        raise RecipeError(
+            "the precision of a reranker was given, but no reranker",
+            fix="give --reranker, or no --no-rerank-int8",
+        )
     if config.questions is not None:
         user_questions.read_file(Path(config.questions))
     if config.texts is not None and not any(user_questions.read_texts(Path(config.texts))):
         raise DataError("there are no texts in it", file=config.texts, fix="write one per line")
-    if config.model is not None:
-        encoder_folder(config.model)
+    for named in filter(None, (config.model, config.teacher)):
+        folder = encoder_folder(named)
+        if not is_export(folder):
+            check_folder(ModelSettings.read(folder).transformer)
     if config.teacher is not None and encoder_folder(config.teacher) == start:
         raise RecipeError(
             "the teacher is the encoder that is to learn from it",
