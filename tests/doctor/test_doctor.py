@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from liebig.base import pipeline, workspace
+from liebig.base import compiled, pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.machine import PRECISION
 from liebig.cli import make_app
@@ -16,7 +16,6 @@ from liebig.commands import STAGES
 from liebig.commands.doctor import encoding, examine, findings, index_alone, machine
 from liebig.commands.index import IndexConfig, run as run_index
 from liebig.model.encoder import Encoder
-from liebig.model.kernels import int8
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.vectors import write_shard, write_summary
 
@@ -87,9 +86,9 @@ def test_what_passages_are_encoded_in_is_said(monkeypatch):
     monkeypatch.setenv(PRECISION, "fp32")
     assert PRECISION in encoding()
     monkeypatch.delenv(PRECISION)
-    monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
+    monkeypatch.setattr(compiled, "byte_products", lambda: "avx512_vnni")
     assert "int8 by the bundled encoder (avx512_vnni)" in encoding()
-    monkeypatch.setattr(int8, "byte_products", lambda: "")
+    monkeypatch.setattr(compiled, "byte_products", lambda: "")
     assert encoding().startswith("in fp32")
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from liebig import encoders
+from liebig.base.compiled import byte_products
 from liebig.base.errors import DataError, RecipeError
 from liebig.evaluation.runs import open_run
 from liebig.evaluation.scoring import read_per_query, read_results
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
-from liebig.model.kernels.int8 import byte_products
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.evaluation import PASSAGES, QUERIES, beir_folder, run_evaluate, write_run
 

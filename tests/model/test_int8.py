@@ -14,11 +14,9 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.registers import POWER, Kind, load, paired, power, store, tile
+from liebig.model.kernels.registers import POWER, WAY, Number, load, paired, power, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
-
-needs_bytes = pytest.mark.skipif(not int8.byte_products(), reason="products of bytes may overflow here")
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -61,7 +59,8 @@ def as_users_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def signed(codes: np.ndarray) -> np.ndarray:
-    return codes.astype(np.int32) - int(int8.ZERO)
+    """The codes of a row, without what was added to them for the instruction."""
+    return (codes - np.uint8(int8.ZERO)).view(np.int8).astype(np.int32)
 
 
 def test_rows_are_rounded_to_the_nearest_code() -> None:
@@ -91,12 +90,12 @@ def test_copies_of_a_large_column_share_its_code_and_leave_the_others_more() -> 
 
 
 def test_a_product_with_copies_is_the_product_of_the_sums() -> None:
-    x, weight = numbers(6, 32), torch.from_numpy(numbers(32, 8, seed=1))
+    x, weight = numbers(12, 32), torch.from_numpy(numbers(32, 8, seed=1))
     x[:, 3] *= 20
     copies = Copies.of(torch.from_numpy(x), 16)
-    codes, scales = np.empty((6, copies.width), np.uint8), np.empty(6, np.float32)
+    codes, scales = np.empty((12, copies.width), np.uint8), np.empty(12, np.float32)
     int8.quantise(x, codes, scales, copies)
-    made, sums = Weight.of(weight, copies), np.empty((6, int8.PANEL), np.int32)
+    made, sums = Weight.of(weight, copies), np.empty((12, int8.PANEL), np.int32)
     int8.multiply(codes.view(np.int32), made, 0, sums)
     back = sums[:, :8] * scales[:, None] * made.scales
     nearest = np.rint(x / scales[:, None]) @ int8.round_weight(weight).numpy().astype(np.float64)
@@ -107,29 +106,47 @@ def test_products_of_the_largest_codes_are_those_of_integers() -> None:
     signs = np.random.default_rng(0)
     codes = signs.choice(np.array([0, 255], np.uint8), (12, 416))
     weight = signs.choice(np.array([-127.0, 127.0], np.float32), (416, 100))
-    sums = np.empty((12, 128), np.int32)
+    sums = np.empty((12, -(-100 // int8.PANEL) * int8.PANEL), np.int32)
     int8.multiply(codes.view(np.int32), Weight.of(torch.from_numpy(weight)), 0, sums)
     np.testing.assert_array_equal(sums[:, :100], signed(codes) @ weight.astype(np.int32))
 
 
-@needs_bytes
-@pytest.mark.parametrize("kind", ["bytes", "signed bytes", "pairs"])
-def test_the_instruction_multiplies_as_plain_integers_do(kind: Kind) -> None:
-    def product(one: object) -> np.ndarray:
-        @numba.njit
-        def run(a: np.ndarray, b: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
-            one(a, 0, 1, b, 2, 16, start, 0, out, 1, 16, 5)
+KINDS: dict[Number, type] = {"u8": np.uint8, "i8": np.int8, "i16": np.int16, "f32": np.float32}
 
-        random = np.random.default_rng(0)
-        a, b = (random.integers(-(2**31), 2**31, shape, dtype=np.int32) for shape in ((6, 6), (7, 80)))
-        out = np.zeros((7, 80), np.int32)
-        run(a, b, random.integers(-9, 9, 64, dtype=np.int32), out)
-        return out
 
-    fast, plain = (product(tile(kind, 6, 4, vnni=vnni)) for vnni in (True, False))
-    np.testing.assert_array_equal(fast, plain)
-    assert fast[1:, 16:].all()
-    assert not fast[0].any()
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("way", sorted({"", WAY}))
+@pytest.mark.parametrize(
+    ("left", "right"), [("u8", "i8"), ("i8", "u8"), ("i8", "i8"), ("i16", "i16"), ("f32", "f32")]
+)
+def test_a_tile_is_a_part_of_a_product(left: Number, right: Number, way: str, steps: int) -> None:
+    one = tile(left, right, 6, 4, steps, way)
+
+    @numba.njit
+    def run(a: np.ndarray, b: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
+        one(a, 0, 1, b, 2, 16, start, 0, out, 1, 16, 8)
+
+    random = np.random.default_rng(0)
+
+    def words(*shape: int) -> np.ndarray:
+        if left == "f32":
+            return random.standard_normal(shape).astype(np.float32)
+        return random.integers(-(2**31), 2**31, shape, dtype=np.int32)
+
+    a, b, start = words(6, 9), words(10, 80), words(64) // 2
+    out = np.zeros((7, 80), start.dtype)
+    run(a, b, start, out)
+    parts_a = a[:, 1:].copy().view(KINDS[left]).reshape(6, 8, -1).astype(np.float64)
+    parts_b = b[2:, 16:].copy().view(KINDS[right]).reshape(8, 64, -1).astype(np.float64)
+    whole = np.einsum("rkp,kcp->rc", parts_a, parts_b) + start
+    if left != "f32":
+        whole = (whole.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)  # sums of 32 bits
+    # float32: eight products in any order
+    np.testing.assert_allclose(
+        out[1:, 16:], whole, rtol=1e-5 if left == "f32" else 0, atol=1e-5 if left == "f32" else 0
+    )
+    assert not out[0].any()
+    assert not out[:, :16].any()
 
 
 def test_powers_of_2() -> None:
@@ -169,7 +186,7 @@ def test_gelu_is_torchs_up_to_half_a_code_and_the_polynomial() -> None:
     codes, scales = np.empty((6, 80), np.uint8), np.full(6, 0.7, np.float32)
     expected = F.gelu(torch.from_numpy(sums * (0.7 * weight) + bias)).numpy()
     int8.gelu(sums, weight, bias, codes, scales, np.empty((int8.STRIP, 80), np.float32))
-    back = codes.astype(np.float32) * scales[:, None] + int8.LOWEST
+    back = (signed(codes) - signed(np.array([int8.BOTTOM % 256], np.uint8))) * scales[:, None] + int8.LOWEST
     assert np.all(
         np.abs(back - expected) <= 0.5001 * scales[:, None] + 6e-4 * np.maximum(1, np.abs(expected))
     )
@@ -221,6 +238,40 @@ def test_attention_is_that_of_rounded_queries_and_keys(length: int) -> None:
         assert np.median(np.abs(seen - expected)) < 1e-4 * np.abs(v).max()
 
 
+@pytest.mark.parametrize("length", [1, 5, 16, 29])
+@pytest.mark.parametrize(
+    ("keep", "mix", "bound"),
+    [(int8._keep_pairs, int8._mix_pairs, 1e-4), (int8._keep_numbers, int8._mix_numbers, 1e-5)],
+    ids=["16 bits", "float32"],
+)
+def test_values_are_mixed_by_shares_in_either_way(keep, mix, bound, length: int) -> None:
+    @numba.njit
+    def run(group: int8.Group, kept: int8.Scratch, scale: np.float32, length: int, rows: int) -> None:
+        unit = keep(group, 2, 2 + length, 16, kept)
+        int8._share_out(kept, rows, scale, length)
+        mix(kept, rows, length, unit, 3, 16)
+
+    nothing = Copies.none(32)
+    layer = int8.Layer.of(read_layers(with_biases(small()))[0], nothing, nothing)
+    kept, random, rows = int8.Scratch.of(40, layer), np.random.default_rng(0), 7
+    sums = random.integers(-9000, 9000, (2 + length, 48), dtype=np.int32)
+    group = int8.Group(sums, np.abs(numbers(2 + length)) / 1000, np.abs(numbers(48)), numbers(48, seed=1))
+    kept.scores[:rows, :length] = random.integers(-900, 900, (rows, length))
+    kept.scores[:rows, length:] = kept.scores[:rows, length - 1 : length]  # as the last key fills up a vector
+    kept.real[:length], kept.real[length:] = 1, 0
+    scores = kept.scores[:rows, :length] * 0.01
+    run(group, kept, np.float32(0.01), length, rows)
+
+    values = (sums * group.scales[:, None] * group.weight + group.bias)[2:, 16:32].astype(np.float64)
+    powers = np.exp2(scores - scores.max(1, keepdims=True))
+    expected = powers / powers.sum(1, keepdims=True) @ values
+    # powers of 2 are off by 8e-5, which shares mostly have in common; 16 bits by a few of 32767 parts
+    np.testing.assert_allclose(
+        kept.seen[3 : 3 + rows, 16:32], expected, atol=(8e-5 + bound) * np.abs(values).max(), rtol=0
+    )
+    assert not kept.seen[:3, 16:32].any()
+
+
 def gelu(x: torch.Tensor) -> torch.Tensor:
     """With the polynomial, whose errors would move far more numbers to the next code than float32 does."""
     near = x.clamp(-float(int8.REACH), float(int8.REACH))
@@ -252,12 +303,14 @@ def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
         return (x / scales).round() * scales
 
     def softmax(scores: torch.Tensor) -> torch.Tensor:
-        """With the polynomial for powers of 2, rounded to 16 bits."""
+        """With the polynomial for powers of 2, rounded to 16 bits where the kernel does it."""
         x = (scores - scores.amax(-1, keepdim=True)) / log(2)
         rest = x - x.round()
         powers = sum(number * rest**k for k, number in enumerate(POWER)) * 2 ** x.round()
-        return (powers / powers.sum(-1, keepdim=True) * 32767).round() / 32767
+        shares = powers / powers.sum(-1, keepdim=True)
+        return (shares * 32767).round() / 32767 if pairs else shares
 
+    pairs = int8.mix is int8._mix_pairs
     x = backbone.embed(packed).double()
     bounds, copies = packed.bounds.tolist(), iter(calibrate(backbone, list))
     for layer in read_layers(backbone):
@@ -265,8 +318,11 @@ def emulated(backbone: Backbone, packed: Packed) -> torch.Tensor:
         seen = []
         for start, end in pairwise(bounds):
             q, k, v = qkv[start:end].view(end - start, 3, layer.heads, -1).permute(1, 2, 0, 3)
-            q, k, v = nearest(q, 1, 2), nearest(k, 1, 2), nearest(v, 1, 2, most=32767)
-            shares = softmax(q @ k.transpose(1, 2) * layer.scale)
+            q, k = nearest(q, 1, 2), nearest(k, 1, 2)
+            shares, v = (
+                softmax(q @ k.transpose(1, 2) * layer.scale),
+                nearest(v, 1, 2, most=32767) if pairs else v,
+            )
             seen.append((shares @ v).transpose(0, 1).flatten(1))
         x = norm(x, product(torch.cat(seen), layer.out), layer.first_norm)
         wide = gelu(product(x, layer.up[:-1], copies=next(copies)) + layer.up[-1].double())

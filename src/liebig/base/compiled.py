@@ -9,10 +9,11 @@ Python of a loop would be a thousand times slower without saying so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from liebig.base.errors import MissingDependency
+from liebig.base.machine import DOT, VNNI, instructions
 
 try:
     import numba
@@ -33,7 +34,25 @@ except ModuleNotFoundError as error:
         return function
 
 
-__all__ = ["Dict", "njit", "overload", "register_jitable", "types"]
+__all__ = ["Dict", "byte_products", "njit", "overload", "register_jitable", "types"]
+
+
+@cache
+def byte_products() -> str:
+    """The instruction by which kernels multiply bytes here; empty where there is none and int8 would be slow."""
+    if numba is None:
+        return ""
+    if VNNI in instructions():
+        return VNNI
+    # numba does not ask the system: it looks up what the processor has by its name, where it knows that
+    return DOT if DOT in instructions() and processor() not in ("", "generic") else ""
+
+
+def processor() -> str:
+    """For what numba compiles."""
+    from llvmlite.binding import get_host_cpu_name
+
+    return str(numba.config.CPU_NAME or get_host_cpu_name())
 
 
 def njit(*, numpy: Callable[..., Any] | None = None, **options: Any) -> Any:

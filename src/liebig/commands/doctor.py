@@ -22,7 +22,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
 from liebig.base.hub import model_folder
 from liebig.base.json_output import print_json
-from liebig.base.machine import PRECISION, VNNI, cores, default_precision
+from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision
 from liebig.base.progress import counted
 from liebig.base.records import Passage, Title
 from liebig.base.rng import permute
@@ -122,14 +122,14 @@ def attention(device: torch.device, dtype: torch.dtype) -> str:
 
 def encoding() -> str:
     """What `liebig encode` computes in on this processor, and why."""
-    from liebig.model.kernels.int8 import byte_products
+    from liebig.base.compiled import byte_products
 
     there, named = byte_products(), default_precision()
     if named != "auto":
         return f"passages in {named}, because {PRECISION} says so"
     if there:
         return f"passages in int8 by the bundled encoder ({there}), in fp32 by other models; queries in fp32"
-    return f"in fp32; int8 is for processors with {VNNI}"
+    return f"in fp32; int8 is for processors with {VNNI} or {DOT}"
 
 
 # A retriever's folder: hashes, counts, vectors against the model, recall of an approximate index.

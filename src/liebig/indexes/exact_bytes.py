@@ -1,13 +1,14 @@
-"""Rough scores in int8 for exact search, on processors with AVX-512 VNNI, and how far off they can be.
+"""Rough scores in int8 for exact search, on processors that multiply bytes, and how far off they can be.
 
 A query q and a vector x are rounded to q' and x', codes of eight bits with one scale each, and q'x' is computed in
 integers, four times as fast as in float32. By Cauchy and Schwarz
 
     |qx - q'x'| <= |q - q'| |x| + |q'| |x - x'|,
 
-and all four norms are known, so the bound is proven and not estimated: whatever could be among the best by it is scored
-again in float64 (`exact_cpu`), and the results are those of a search without rounding. Rounding a vector costs as much
-as its product with some queries, so float32 is as fast for a few.
+and all four norms are known, so the bound is proven and not estimated. A score lies between a lower and an upper bound.
+What has an upper bound below k lower ones cannot be among the k best; the rest is scored again in float64
+(`exact_cpu`), and the results are those of a search without rounding. Rounding a vector costs as much as its product
+with some queries, so float32 is as fast for a few.
 
 Q queries, C vectors of a tile, D width, K words of four codes.
 """
@@ -15,12 +16,19 @@ Q queries, C vectors of a tile, D width, K words of four codes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liebig.model.kernels.registers import (
     LANES,
+    PANEL,
+    ROWS,
+    SHIFTED,
+    STEPS,
+    ZERO,
+    inline,
     kernel,
     larger_size,
     largest_size,
@@ -32,7 +40,6 @@ from liebig.model.kernels.registers import (
     rounded,
     size,
     spread,
-    store,
     store_bytes,
     tile,
     times,
@@ -50,12 +57,12 @@ Doubles = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 F, I = np.float32, np.int32  # noqa: E741
-ROWS, PANEL = 6, 64  # queries and vectors of a tile of the product
-VECTORS = 1024  # of a tile: half a megabyte
+VECTORS = 2048  # of a tile: less than a megabyte
 MORE = 32  # times k: the length of the lists
-ZERO, MOST, TINY = F(128), F(127), F(1e-30)
+MOST, TINY = F(127), F(1e-30)
 MARGIN = 1.001  # for the rounding of the norms themselves
-bytes_tile = tile("bytes", ROWS, PANEL // LANES)
+LAST = 1e-6  # for the last digits of scores and bounds in float32
+bytes_tile = tile(SHIFTED, "i8", ROWS, PANEL // LANES, STEPS)
 
 
 @kernel
@@ -82,95 +89,139 @@ def _round(
 def round_queries(x_QD: Floats, codes_QD: Bytes, scales_Q: Floats, errors_Q: Floats) -> None:
     """Queries as bytes without a sign, their scales, and the norms of what rounding took away."""
     for q in range(len(x_QD)):
-        scale, square, _ = _round(x_QD, q, ZERO, codes_QD, q)
+        scale, square, _ = _round(x_QD, q, F(ZERO), codes_QD, q)
         scales_Q[q], errors_Q[q] = scale, np.sqrt(square)
 
 
+class Tile(NamedTuple):
+    """Some vectors in int8."""
+
+    panels: Ints  # (C/PANEL * K) x PANEL: bytes with a sign, one panel above the other
+    start: Ints  # C: what sums begin with, because queries have ZERO added to them
+    scales: Floats  # C
+    errors: Floats  # C: the norms of what rounding took away
+
+    @classmethod
+    def empty(cls, width: int) -> Tile:
+        """Memory for VECTORS of them."""
+        return cls(
+            _ints(VECTORS // PANEL * width // 4, PANEL), _ints(VECTORS), _floats(VECTORS), _floats(VECTORS)
+        )
+
+
 @kernel
-def round_vectors(
-    x_CD: Floats, codes_1D: Bytes, words_K: Ints, panels_WC: Ints, start_C: Ints, scales_C: Floats
-) -> np.float32:
-    """Vectors as bytes with a sign, in panels; returns the largest norm of what rounding took away."""
-    worst, depth = F(0), len(words_K)
+def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, tile: Tile) -> None:
+    """Put vectors into a tile."""
+    depth = len(words_K)
     for c in range(len(x_CD)):
         scale, square, codes = _round(x_CD, c, F(0), codes_1D, 0)
-        scales_C[c], start_C[c] = scale, I(-ZERO * codes)
-        worst = max(worst, np.sqrt(square))
+        tile.scales[c], tile.start[c], tile.errors[c] = scale, I(-F(ZERO) * codes), np.sqrt(square)
         first, column = c // PANEL * depth, c % PANEL
         for k in range(depth):
-            panels_WC[first + k, column] = words_K[k]
-    return worst
+            tile.panels[first + k, column] = words_K[k]
+
+
+class Lists(NamedTuple):
+    """What may be among the K best of each query so far."""
+
+    limits: Keys  # Q x K: heaps of the best lower bounds
+    sizes: Longs  # Q: of these heaps
+    entries: Keys  # Q x M: upper bounds
+    listed: Longs  # Q: how many of them
+
+    @classmethod
+    def empty(cls, queries: int, k: int) -> Lists:
+        return cls(
+            np.zeros((queries, k), np.uint64), np.zeros(queries, np.int64),
+            np.empty((queries, MORE * k + 1024), np.uint64), np.zeros(queries, np.int64),
+        )  # fmt: skip
 
 
 @kernel
 def scan(
-    words_QK: Ints, scales_Q: Floats, begin: int, end: int, panels_WC: Ints, start_C: Ints, scales_C: Floats,
-    live_C: NDArray[np.bool_], count: int, first: int, slack_Q: Doubles, limits_QK: Keys, sizes_Q: Longs,
-    entries_QM: Keys, listed_Q: Longs,
+    words_QK: Ints, scales_Q: Floats, begin: int, end: int, tile: Tile, live_C: NDArray[np.bool_], count: int,
+    first: int, fixed_Q: Floats, norms_Q: Floats, lists: Lists,
 ) -> bool:  # fmt: skip
     """Take the scores of a tile into the lists of the queries from `begin` to `end`, where `begin` is a whole tile.
 
-    `limits_QK` are heaps of the best rough scores. What is more than twice the slack below the K-th best of them cannot
-    be among the K best, and is not listed. A list that is full is cleared of what the limit excludes by now; False
-    where that does not help.
+    A score is off by `fixed_Q`, plus `norms_Q` times the error of the vector. A list that is full is cleared of what
+    is below its limit by now; False where that does not help.
     """
-    depth, k = words_QK.shape[1], limits_QK.shape[1]
-    sums_RC, row_C, limits_Q = np.empty((ROWS, PANEL), I), np.empty(PANEL, F), np.empty(end, F)
+    depth, room = words_QK.shape[1], lists.entries.shape[1]
+    sums_RC, numbers = np.empty((ROWS, PANEL), I), np.empty((3, end), F)
+    limits_Q, bars_Q, shares_Q = numbers[0], numbers[1], numbers[2]
     for q in range(begin, end):
-        limits_Q[q] = _limit(limits_QK, sizes_Q, q, slack_Q)
+        limits_Q[q] = _limit(lists, q)
+        bars_Q[q] = _bar(limits_Q[q], fixed_Q[q], scales_Q[q])
+        shares_Q[q] = norms_Q[q] / scales_Q[q] * F(1 + LAST)
     for c in range(0, count, PANEL):
         there = -1 if count - c >= PANEL else (1 << (count - c)) - 1
         for q in range(begin, end, ROWS):
-            bytes_tile(words_QK, q, 0, panels_WC, c // PANEL * depth, 0, start_C, c, sums_RC, 0, 0, depth)
+            bytes_tile(
+                words_QK, q, 0, tile.panels, c // PANEL * depth, 0, tile.start, c, sums_RC, 0, 0, depth
+            )
             for r in range(min(ROWS, end - q)):
-                n, hits = q + r, 0
-                scale = spread(scales_Q[n])
+                n, hits, share = q + r, 0, spread(shares_Q[q + r])
                 for v in range(0, PANEL, LANES):
-                    scores = times(load_ints(sums_RC, (r, v)), times(scale, load(scales_C, c + v)))
-                    store(row_C, v, scores)
-                    hits |= reaching(scores, limits_Q[n]) << v
+                    scores = times(load_ints(sums_RC, (r, v)), load(tile.scales, c + v))
+                    bounds = times_plus(load(tile.errors, c + v), share, scores)
+                    hits |= reaching(bounds, bars_Q[n]) << v
                 hits &= there
                 while hits != 0:
                     j = lowest_bit(hits)
                     hits &= hits - 1
-                    if row_C[j] < limits_Q[n] or (len(live_C) > 0 and not live_C[c + j]):
+                    score = F(sums_RC[r, j]) * (scales_Q[n] * tile.scales[c + j])
+                    off = fixed_Q[n] + norms_Q[n] * tile.errors[c + j]
+                    off += F(LAST) * (abs(score) + off)
+                    if score + off < limits_Q[n] or (len(live_C) > 0 and not live_C[c + j]):
                         continue
-                    place = listed_Q[n]
-                    if place == entries_QM.shape[1]:
-                        if not _clear(limits_Q[n], entries_QM, listed_Q, n):
-                            return False
-                        place = listed_Q[n]
-                    entry = heap.key(row_C[j], first + c + j)
-                    entries_QM[n, place], listed_Q[n] = entry, place + 1
-                    if sizes_Q[n] < k:
-                        heap.push(limits_QK[n], sizes_Q[n], entry)
-                        sizes_Q[n] += 1
-                    elif entry > limits_QK[n, 0]:
-                        heap.replace(limits_QK[n], k, entry)
-                    else:
-                        continue
-                    limits_Q[n] = _limit(limits_QK, sizes_Q, n, slack_Q)
+                    if lists.listed[n] == room and not _clear(lists, n, limits_Q[n]):
+                        return False
+                    lists.entries[n, lists.listed[n]] = heap.key(score + off, first + c + j)
+                    lists.listed[n] += 1
+                    if _raise(lists, n, heap.key(score - off, first + c + j)):
+                        limits_Q[n] = _limit(lists, n)
+                        bars_Q[n] = _bar(limits_Q[n], fixed_Q[n], scales_Q[n])
     return True
 
 
-@kernel
-def _limit(limits_QK: Keys, sizes_Q: Longs, q: int, slack_Q: Doubles) -> np.float32:
-    if sizes_Q[q] < limits_QK.shape[1]:
-        return F(-3e38)
-    limit = np.float64(heap.score_of(limits_QK[q, 0])) - 2 * slack_Q[q]
-    return F(limit - 1e-6 * abs(limit))  # as float32 no higher than it is
+@inline
+def _limit(lists: Lists, q: int) -> np.float32:
+    """What an upper bound has to reach."""
+    return heap.score_of(lists.limits[q, 0]) if lists.sizes[q] == lists.limits.shape[1] else F(-3e38)
+
+
+@inline
+def _bar(limit: np.float32, fixed: np.float32, scale: np.float32) -> np.float32:
+    """The limit of bounds without what is fixed for a query, before its scale; a little less, for rounding."""
+    bar = max((np.float64(limit) - fixed) / scale, -3e38)
+    return F(bar - LAST * (abs(bar) + (abs(limit) + fixed) / scale))
+
+
+@inline
+def _raise(lists: Lists, q: int, entry: np.uint64) -> bool:
+    """Take a lower bound into the heap of a query; whether that moved its limit."""
+    k = lists.limits.shape[1]
+    if lists.sizes[q] < k:
+        heap.push(lists.limits[q], lists.sizes[q], entry)
+        lists.sizes[q] += 1
+        return lists.sizes[q] == k
+    if entry > lists.limits[q, 0]:
+        heap.replace(lists.limits[q], k, entry)
+        return True
+    return False
 
 
 @kernel
-def _clear(limit: float, entries_QM: Keys, listed_Q: Longs, q: int) -> bool:
+def _clear(lists: Lists, q: int, limit: np.float32) -> bool:
     """Take what is below the limit off a list; whether a quarter of it is free then."""
-    kept = 0
-    for i in range(listed_Q[q]):
-        if heap.score_of(entries_QM[q, i]) >= limit:
-            entries_QM[q, kept] = entries_QM[q, i]
+    kept, entries_M = 0, lists.entries[q]
+    for i in range(lists.listed[q]):
+        if heap.score_of(entries_M[i]) >= limit:
+            entries_M[kept] = entries_M[i]
             kept += 1
-    listed_Q[q] = kept
-    return kept <= entries_QM.shape[1] // 4 * 3
+    lists.listed[q] = kept
+    return kept <= len(entries_M) // 4 * 3
 
 
 class Search:
@@ -178,17 +229,12 @@ class Search:
 
     def __init__(self, queries: Floats, k: int) -> None:
         count, width = queries.shape
-        rows, depth = -(-count // ROWS) * ROWS, width // 4
-        self._words, self._scales = _ints(rows, depth), _floats(rows)
-        self._errors, self._norms = np.zeros(count, F), np.linalg.norm(queries.astype(np.float64), axis=1)
-        round_queries(read_only(queries), self._words.view(np.uint8), self._scales, self._errors)
-        self._one, self._panels = _ints(1, depth), _ints(VECTORS // PANEL * depth, PANEL)
-        self._start, self._vectors = _ints(VECTORS), _floats(VECTORS)
-        self._slack = np.zeros(count)
-        self._limits, self._sizes = np.zeros((count, k), np.uint64), np.zeros(count, np.int64)
-        room = MORE * k + 1024
-        self._entries = np.empty((count, room), np.uint64)
-        self._listed = np.zeros(count, np.int64)
+        rows = -(-count // ROWS) * ROWS
+        self._words, self._scales, errors = _ints(rows, width // 4), _floats(rows), np.zeros(count, F)
+        round_queries(read_only(queries), self._words.view(np.uint8), self._scales, errors)
+        self._errors = errors * MARGIN
+        self._norms = (MARGIN * (np.linalg.norm(queries.astype(np.float64), axis=1) + errors)).astype(F)
+        self._one, self._tile, self._lists = _ints(1, width // 4), Tile.empty(width), Lists.empty(count, k)
 
     def add(
         self, first: int, values: Floats, largest: float, off: Doubles, live: NDArray[np.bool_],
@@ -199,45 +245,36 @@ class Search:
         `largest` is no less than their largest norm, `off` is the error of exact scores themselves; `each` calls a
         function with the shares of the queries, which begin with whole tiles.
         """
-        error = round_vectors(
-            read_only(values),
-            self._one.view(np.uint8),
-            self._one[0],
-            self._panels,
-            self._start,
-            self._vectors,
-        )
-        bound = self._errors * largest + (self._norms + self._errors) * float(error)
-        self._slack = np.maximum(self._slack, bound * MARGIN + off)  # a limit may stand on the tiles before
+        round_vectors(read_only(values), self._one.view(np.uint8), self._one[0], self._tile)
+        fixed = (self._errors * largest + off).astype(F)
 
         def share(part: slice) -> bool:
             return bool(
                 scan(
-                    self._words, self._scales, part.start, part.stop, self._panels, self._start, self._vectors,
-                    live, len(values), first, self._slack, self._limits, self._sizes, self._entries, self._listed,
+                    self._words, self._scales, part.start, part.stop, self._tile, live, len(values), first, fixed,
+                    self._norms, self._lists,
                 )
             )  # fmt: skip
 
         return all(each(share))
 
     def best(self) -> Longs:
-        """The k best of each query by rough scores, Q x K; -1 where there is none."""
-        k = self._limits.shape[1]
-        self._entries[np.arange(self._entries.shape[1]) >= self._listed[:, None]] = 0
-        self._entries.partition(-k, axis=1)
-        entries = self._entries[:, -k:].copy()
-        self._entries[:, -k:] = 0  # these are done
-        return np.where(entries > 0, heap.numbers_of(entries), -1)
+        """k of each query that are likely to be its best, Q x K; -1 where there is none."""
+        entries, k = self._lists.entries, self._lists.limits.shape[1]
+        entries[np.arange(entries.shape[1]) >= self._lists.listed[:, None]] = 0
+        entries.partition(-k, axis=1)
+        found = entries[:, -k:].copy()
+        entries[:, -k:] = 0  # these are done
+        return np.where(found > 0, heap.numbers_of(found), -1)
 
     def others(self, worst_Q: Floats) -> Longs:
         """What else can be among the best, Q x M, where so many have this exact score at least; after `best`."""
-        floor = np.nextafter((worst_Q.astype(np.float64) - self._slack).astype(F), F(-np.inf))
-        lowest = heap.keys_of(floor, 2**32 - 1)
-        queries, places = np.nonzero((self._entries >= lowest[:, None]) & (self._entries > 0))
-        counts = np.bincount(queries, minlength=len(floor))
-        numbers = np.full((len(floor), int(counts.max(initial=0))), -1, np.int64)
+        entries, lowest = self._lists.entries, heap.keys_of(worst_Q, 2**32 - 1)
+        queries, places = np.nonzero((entries >= lowest[:, None]) & (entries > 0))
+        counts = np.bincount(queries, minlength=len(worst_Q))
+        numbers = np.full((len(worst_Q), int(counts.max(initial=0))), -1, np.int64)
         columns = np.arange(len(queries)) - np.repeat(np.cumsum(counts) - counts, counts)
-        numbers[queries, columns] = heap.numbers_of(self._entries[queries, places])
+        numbers[queries, columns] = heap.numbers_of(entries[queries, places])
         return numbers
 
 

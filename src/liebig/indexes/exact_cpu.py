@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base import compiled
-from liebig.base.compiled import njit, overload, types
+from liebig.base.compiled import byte_products, njit, overload, types
 from liebig.base.errors import DataError
-from liebig.base.machine import VNNI, cores, instructions
+from liebig.base.machine import cores
 from liebig.ragged import read_only
 from liebig.vectors import Shard, ranked as heap, starts
 from liebig.vectors.quantise import Codes, VectorCodes, raw, table
@@ -238,7 +237,7 @@ def search(
 def _in_bytes(queries: Floats, vectors: int) -> bool:
     """Whether rough scores in int8 are possible, and pay: there are many, of queries as wide as whole vectors."""
     pays = len(queries) >= MANY and len(queries) * vectors >= SCORES and queries.shape[1] % 16 == 0
-    return pays and VNNI in instructions() and compiled.numba is not None
+    return pays and bool(byte_products())
 
 
 def _search_bytes(

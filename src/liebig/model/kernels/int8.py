@@ -6,14 +6,15 @@ texts that share a row with it. A few columns of the states are several times as
 these few codes: they go into the product several times (`Copies`), which is exact, unlike moving their size into the
 weights. A product is made of tiles (`kernels/registers.py`), exact in int32; the pass behind it multiplies by both
 scales, does what the layer does there, and rounds for the next product. Queries and keys are rounded likewise before
-their product, with one scale per head and sequence; softmax is in float32, and its shares and the values are rounded
-to 16 bits, of which products are twice as fast as of float32.
+their product, with one scale per head and sequence; softmax is in float32. With AVX-512 its shares and the values are
+rounded to 16 bits, of which products are twice as fast as of float32; on aarch64, where they are half as fast, they are
+not.
 
-Codes of rows have no sign, as the instruction wants them: ZERO is added to them, and what this adds to a product, which
-depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use all 256 codes
-above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes through all
-layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was measured:
-LABNOTES, "int8 encoding with VNNI" and the two sections after it.
+Codes of rows have no sign where the instruction wants them so (AVX-512): ZERO is added to them, and what this adds to a
+product, which depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use
+all 256 codes above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes
+through all layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was
+measured: LABNOTES, "int8 encoding with VNNI", the two sections after it, and "int8 on aarch64".
 
 `choose` is the one place that decides between int8 and float32.
 
@@ -34,11 +35,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from liebig.base.compiled import byte_products
 from liebig.base.errors import RecipeError
-from liebig.base.machine import PRECISION, VNNI, default_precision, instructions
+from liebig.base.machine import DOT, PRECISION, VNNI, default_precision
 from liebig.model.backbone import Backbone
 from liebig.model.kernels.registers import (
     LANES,
+    PANEL,
+    ROWS,
+    SHIFTED,
+    STEPS,
+    WAY,
+    ZERO,
     inline,
     kernel,
     larger,
@@ -78,11 +86,6 @@ Codes = NDArray[np.uint8]
 Sums = NDArray[np.int32]
 
 
-def byte_products() -> str:
-    """The instructions that products in int8 use here; empty where they would be slow, as they are without any."""
-    return VNNI if VNNI in instructions() else ""
-
-
 def fits(backbone: Backbone) -> bool:
     """Whether the backbone is one that the forward in int8 computes: widths have to be those of whole vectors."""
     if not supports(backbone):
@@ -107,7 +110,7 @@ def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
             return "int8" if good else "fp32"
         precision = "int8" if named == "int8" else "fp32"
     if precision == "int8" and not byte_products():
-        raise RecipeError(f"int8 needs a processor with {VNNI}", fix="use precision = fp32")
+        raise RecipeError(f"int8 needs a processor with {VNNI} or {DOT}", fix="use precision = fp32")
     if precision == "int8" and not fits(backbone):
         raise RecipeError(
             f"int8 is for encoders like BERT on a CPU, with heads and layers of {LANES} numbers or a multiple",
@@ -132,9 +135,9 @@ def _scales(weight_KN: Tensor) -> Tensor:
 
 STORED = 0.25  # of a code: half precision moves the largest by an eighth, other weights are up to a half off
 BLOCK = 256  # tokens that go through all layers together: their sums stay in the second cache
-ZERO = I(128)  # what is added to codes, which have no sign in a product
-ROWS, PANEL = 6, 64  # of a tile of a product in int8, whose sums take 24 registers
-STRIP, PAIR = 12, 32  # of a tile of mixed values
+BOTTOM = ZERO - 128  # the lowest code of a row
+STRIP = 12  # rows that take a step together; whole tiles
+PAIR = 32  # columns of a tile of values in 16 bits
 WHOLE = F(32767)  # the largest code of 16 bits: what the shares of a query add up to
 EXTRA = 32  # copies of columns; a product has that many inputs more
 SEQUENCES, DRAWN = 50, 8  # and the tokens of each, to find the large columns with
@@ -154,9 +157,10 @@ P = (
 )
 
 
-bytes_tile = tile("bytes", ROWS, PANEL // LANES, 2)
-scores_tile = tile("signed bytes", ROWS, PANEL // LANES, 2)
-values_tile = tile("pairs", STRIP, PAIR // LANES, 2)
+bytes_tile = tile(SHIFTED, "i8", ROWS, PANEL // LANES, STEPS)
+scores_tile = tile("i8", SHIFTED, ROWS, PANEL // LANES, STEPS)
+pairs_tile = tile("i16", "i16", STRIP, PAIR // LANES, 2)
+floats_tile = tile("f32", "f32", 4, 1, 4)
 
 
 class Copies(NamedTuple):
@@ -205,7 +209,7 @@ class Weight(NamedTuple):
     scales: Floats  # N
 
     @classmethod
-    def of(cls, weight_DN: Tensor, copies: Copies | None = None, zero: int = int(ZERO)) -> Weight:
+    def of(cls, weight_DN: Tensor, copies: Copies | None = None, zero: int = ZERO) -> Weight:
         """Inputs in rows; `zero` is the code of 0."""
         codes_KN = round_weight(weight_DN)
         if copies is not None:
@@ -250,7 +254,11 @@ class Layer(NamedTuple):
         qkv_KN, bias_1N = (
             _by_heads(part, layer.heads, group) for part in (layer.qkv, factors_1N * layer.qkv[-1:])
         )
-        qkv, down, norm = Weight.of(qkv_KN[:-1], copies), Weight.of(layer.down, zero=0), layer.second_norm
+        qkv, down, norm = (
+            Weight.of(qkv_KN[:-1], copies),
+            Weight.of(layer.down, zero=BOTTOM),
+            layer.second_norm,
+        )
         qkv.scales[:] *= _by_heads(factors_1N, layer.heads, group)[0].numpy()
         lowest_D = LOWEST * down.scales * round_weight(layer.down).sum(0).numpy()  # of codes that begin there
         return cls(
@@ -304,13 +312,16 @@ class Scratch(NamedTuple):
     key: Codes  # E: a key of one head
     key_words: Sums
     keys: Sums  # (L/PANEL * E/4) x PANEL, of one head
-    values: Sums  # L/2 x E, of one head, two tokens a word
+    values: Sums  # L x E, of one head, or two tokens a word
+    numbers: Floats
     real: Floats  # L: 1, and 0 behind the last token
     scores: Sums  # STRIP x L
     powers: Floats
     shares: Sums  # STRIP x L/2, two keys a word
     mixed: Sums  # STRIP x E
+    mixed_numbers: Floats
     none: Sums  # PANEL: 0
+    nothing: Floats
     of_rows: Floats  # STRIP: a number of each row
     rows: Floats  # STRIP x M: what is rounded next
 
@@ -330,12 +341,13 @@ class Scratch(NamedTuple):
         words = ints(rows * max(layer.copies.width, layer.up_copies.width, wide) // 4)
         room, even = panels * PANEL, -(-head // PAIR) * PAIR
         queries, key, scores = ints(tokens + STRIP, head // 4), ints(head // 4), ints(STRIP, room + LANES)
+        values, mixed, none = ints(tokens + 4, even), ints(STRIP, even), ints(PANEL)
         parts = (
             words.view(torch.uint8), words, floats(tokens), ints(rows * max(len(layer.qkv.start), len(layer.up.start))),
             floats(tokens, width), queries.view(torch.uint8), queries, key.view(torch.uint8), key,
-            ints(panels * head // 4, PANEL), ints(tokens // 2 + 2, even), floats(room), scores,
-            scores.view(torch.float32), ints(STRIP, room), ints(STRIP, even), ints(PANEL), floats(STRIP),
-            floats(STRIP, max(width, wide)),
+            ints(panels * head // 4, PANEL), values, values.view(torch.float32), floats(room), scores,
+            scores.view(torch.float32), ints(STRIP, room), mixed, mixed.view(torch.float32), none,
+            none.view(torch.float32), floats(STRIP), floats(STRIP, max(width, wide)),
         )  # fmt: skip
         return cls(*(part.numpy() for part in parts))
 
@@ -445,6 +457,26 @@ def _round_keys(group: Group, first: int, end: int, n: int, kept: Scratch) -> np
 
 
 @inline
+def _share_out(kept: Scratch, rows: int, scale: np.float32, length: int) -> None:
+    """Powers of 2 of the scores of some queries, and what makes shares of them (`kept.of_rows`), which add up to 1.
+
+    One step for all rows before the next, so that no row waits for the sum of its own numbers.
+    """
+    for r in range(rows):
+        highest = load(kept.scores, (r, 0))
+        for j in range(LANES, length, LANES):
+            highest = larger_size(highest, load(kept.scores, (r, j)))
+        kept.of_rows[r] = -F(largest_bits(highest)) * scale
+    for r in range(rows):
+        factor, most, sums = spread(scale), spread(kept.of_rows[r]), spread(F(0))
+        for j in range(0, length, LANES):
+            shares = power(times_plus(load_ints(kept.scores, (r, j)), factor, most))
+            store(kept.powers, (r, j), shares)
+            sums = times_plus(shares, load(kept.real, j), sums)
+        kept.of_rows[r] = F(1) / total(sums)
+
+
+@inline
 def _half(length: int) -> int:
     """How many words hold the values of a sequence: each has a token of its first half and one of its second half.
 
@@ -454,7 +486,7 @@ def _half(length: int) -> int:
 
 
 @inline
-def _round_values(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+def _keep_pairs(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Values in 16 bits, and their scale; 0 behind the last token."""
     width = len(kept.key)
     most = _largest(group, first, end, n, width)
@@ -470,29 +502,49 @@ def _round_values(group: Group, first: int, end: int, n: int, kept: Scratch) -> 
 
 
 @inline
-def _share_out(kept: Scratch, rows: int, scale: np.float32, length: int) -> None:
-    """The shares of the keys of some queries, from their scores.
-
-    One step for all rows before the next, so that no row waits for the sum of its own numbers.
-    """
-    for r in range(rows):
-        highest = load(kept.scores, (r, 0))
-        for j in range(LANES, length, LANES):
-            highest = larger_size(highest, load(kept.scores, (r, j)))
-        kept.of_rows[r] = -F(largest_bits(highest)) * scale
-    for r in range(rows):
-        factor, most, sums = spread(scale), spread(kept.of_rows[r]), spread(F(0))
-        for j in range(0, length, LANES):
-            shares = power(times_plus(load_ints(kept.scores, (r, j)), factor, most))
-            store(kept.powers, (r, j), shares)
-            sums = times_plus(shares, load(kept.real, j), sums)
-        kept.of_rows[r] = WHOLE / total(sums)
+def _mix_pairs(kept: Scratch, rows: int, length: int, scale: np.float32, t: int, d: int) -> None:
+    """The values of a head by their shares, for some queries from token t on; they are seen from column d on."""
     half = _half(length)
     for r in range(rows):
-        factor = spread(kept.of_rows[r])
+        factor = spread(WHOLE * kept.of_rows[r])
         for w in range(0, half, LANES):
             low, high = load(kept.powers, (r, w)), load(kept.powers, (r, half + w))
             store(kept.shares, (r, w), paired(times(low, factor), times(high, factor)))
+    for e in range(0, len(kept.key), PAIR):
+        pairs_tile(kept.shares, 0, 0, kept.values, 0, e, kept.none, 0, kept.mixed, 0, e, half)
+    factor = spread(scale / WHOLE)
+    for r in range(rows):
+        for e in range(0, len(kept.key), LANES):
+            store(kept.seen, (t + r, d + e), times(load_ints(kept.mixed, (r, e)), factor))
+
+
+@inline
+def _keep_numbers(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
+    """Values in float32, whose scale is 1; 0 behind the last token, up to as many as the tile wants."""
+    for t in range(first, first + (end - first + 3) // 4 * 4):
+        for e in range(0, len(kept.key), LANES):
+            scale = F(1) if t < end else F(0)
+            store(kept.numbers, (t - first, e), _numbers(group, min(t, end - 1), n + e, scale))
+    return F(1)
+
+
+@inline
+def _mix_numbers(kept: Scratch, rows: int, length: int, scale: np.float32, t: int, d: int) -> None:
+    """As `_mix_pairs`, in float32."""
+    for r in range(0, rows, 4):
+        for e in range(0, len(kept.key), LANES):
+            floats_tile(
+                kept.powers, r, 0, kept.numbers, 0, e, kept.nothing, 0, kept.mixed_numbers, r, e,
+                (length + 3) // 4 * 4,
+            )  # fmt: skip
+    for r in range(rows):
+        factor = spread(scale * kept.of_rows[r])
+        for e in range(0, len(kept.key), LANES):
+            store(kept.seen, (t + r, d + e), times(load(kept.mixed_numbers, (r, e)), factor))
+
+
+# Of 16 bits the instructions of AVX-512 multiply twice as many as of float32, those of aarch64 half as many.
+keep_values, mix = (_keep_pairs, _mix_pairs) if WAY == VNNI else (_keep_numbers, _mix_numbers)
 
 
 @kernel
@@ -513,11 +565,11 @@ def attend(layer: Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None
         group = Group(sums_TN, kept.scales, weight_N, bias_N)
         for b in range(len(bounds_B) - 1):
             first, end = bounds_B[b], bounds_B[b + 1]
-            length, half = end - first, _half(end - first)
+            length = end - first
             kept.real[:length], kept.real[length : length + LANES] = F(1), F(0)
             scale = _round_queries(group, first, end, column, kept)
             scale *= _round_keys(group, first, end, column + all_heads, kept)
-            factor = spread(_round_values(group, first, end, column + 2 * all_heads, kept) / WHOLE)
+            unit = keep_values(group, first, end, column + 2 * all_heads, kept)
             for i in range(0, length, STRIP):
                 rows = min(STRIP, length - i)
                 for j in range(0, length, PANEL):
@@ -527,12 +579,7 @@ def attend(layer: Layer, words_TK: Sums, bounds_B: Longs, kept: Scratch) -> None
                             kept.scores, r, j, words,
                         )  # fmt: skip
                 _share_out(kept, rows, scale, length)
-                for e in range(0, head, PAIR):
-                    values_tile(kept.shares, 0, 0, kept.values, 0, e, kept.none, 0, kept.mixed, 0, e, half)
-                for r in range(rows):
-                    for e in range(0, head, LANES):
-                        seen = times(load_ints(kept.mixed, (r, e)), factor)
-                        store(kept.seen, (first + i + r, h * head + e), seen)
+                mix(kept, rows, length, unit, first + i, h * head)
 
 
 @inline
@@ -599,7 +646,7 @@ def embed(tokens_T: Longs, bounds_B: Longs, table: Embedding, x_TD: Floats) -> N
 def gelu(
     sums_TN: Sums, weight_M: Floats, bias_M: Floats, codes_TM: Codes, scales_T: Floats, rows_RM: Floats
 ) -> None:
-    """GELU of a product, rounded with LOWEST as the code 0; scales and steps as in `add_and_normalise`."""
+    """GELU of a product, rounded with LOWEST as the lowest code; scales and steps as in `add_and_normalise`."""
     for first in range(0, len(scales_T), STRIP):
         rows = min(STRIP, len(scales_T) - first)
         for r in range(rows):
@@ -622,8 +669,8 @@ def gelu(
         for r in range(rows):
             factor = F(1) / scales_T[first + r]
             for m in range(0, len(weight_M), LANES):
-                code = times_plus(load(rows_RM, (r, m)), spread(factor), spread(-LOWEST * factor))
-                store_bytes(codes_TM, (first + r, m), larger(code, spread(F(0))))
+                code = times_plus(load(rows_RM, (r, m)), spread(factor), spread(F(BOTTOM) - LOWEST * factor))
+                store_bytes(codes_TM, (first + r, m), larger(code, spread(F(BOTTOM))))
 
 
 @kernel

@@ -2,17 +2,12 @@
 
 LLVM turns plain loops into vector instructions, but not well where a loop is short, a sum is kept over a product, or a
 number has other bits to show; nor does it keep the sums of a product in registers. Here a kernel says itself what is in
-a register. A vector is one of AVX-512; on other processors LLVM makes it of several smaller ones.
+a register. A vector is one of AVX-512; on other processors LLVM makes it of several smaller ones, on aarch64 of four.
 
-`tile` makes a part of a matrix product, so small that its sums stay in registers. Its numbers stand beside each other
-in an int32 and are added up in int32, exactly. Three kinds:
-
-- "bytes": four numbers of 8 bits, without a sign in the rows and with a sign in the columns.
-- "signed bytes": with a sign in the rows, without one in the columns.
-- "pairs": two numbers of 16 bits with signs.
-
-With AVX-512 VNNI that is one instruction for 64 products of bytes or 32 of pairs, elsewhere plain products of integers,
-which are right and slow.
+`tile` makes a part of a matrix product, so small that its sums stay in registers. Its rows and columns have numbers of
+a kind each: "u8" and "i8", four of them in an int32, "i16", two of them, which are added up in int32, exactly, and
+"f32". The processor decides (WAY) what an instruction does: with AVX-512 VNNI 64 products of "u8" and "i8" or 32 of
+"i16", on aarch64 with `asimddp` 16 of "i8" and "i8". Elsewhere they are plain products of integers, right and slow.
 """
 
 from __future__ import annotations
@@ -27,9 +22,20 @@ from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
-from liebig.base.machine import VNNI, instructions
+from liebig.base.compiled import byte_products
+from liebig.base.machine import DOT, VNNI
 
 LANES = 16  # numbers of a vector
+NARROW = 4  # numbers of a register of aarch64
+WAY = byte_products()
+Number = Literal["u8", "i8", "i16", "f32"]
+
+# A tile of a product in int8, whose sums take 24 registers of 32 with AVX-512, else 16: its rows, its columns, and the
+# words of its rows that are loaded together.
+ROWS, PANEL, STEPS = (6, 64, 2) if WAY == VNNI else (4, 16, 4)
+# AVX-512 multiplies bytes with a sign by bytes without one: ZERO is added to the codes of one side, the SHIFTED ones.
+ZERO: int = 128 if WAY == VNNI else 0
+SHIFTED: Number = "u8" if WAY == VNNI else "i8"
 
 Function = Callable[..., Any]
 # without `fastmath`, which would be that of the instructions below as well: (a + b) - b is not a here
@@ -104,7 +110,7 @@ def splat(builder: Any, value: Any, vector: Any = FLOATS) -> Any:
     """A vector of one number."""
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(INTS, None))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(I32, vector.count), None))
 
 
 def constant(number: float) -> Any:
@@ -246,8 +252,11 @@ def largest_bits(builder: Any, a: Any) -> Any:
 @operation(types.int64, VECTOR, types.float32)
 def reaching(builder: Any, a: Any, number: Any) -> Any:
     """A bit for each of a vector that is no less than a number, the first one lowest."""
-    bits = builder.bitcast(builder.fcmp_ordered(">=", a, splat(builder, number)), ir.IntType(LANES))
-    return builder.zext(bits, I64)
+    there = builder.fcmp_ordered(">=", a, splat(builder, number))
+    if WAY == VNNI:  # whose comparisons give bits
+        return builder.zext(builder.bitcast(there, ir.IntType(LANES)), I64)
+    bits = builder.and_(builder.sext(there, INTS), ir.Constant(INTS, [1 << place for place in range(LANES)]))
+    return builder.zext(called(builder, "llvm.vector.reduce.add.v16i32", I32, bits), I64)
 
 
 @operation(types.int64, types.int64)
@@ -285,31 +294,42 @@ def power(builder: Any, a: Any) -> Any:
     return builder.bitcast(builder.add(builder.bitcast(result, INTS), exponent), FLOATS)
 
 
-Kind = Literal["bytes", "signed bytes", "pairs"]
+BITS = {"u8": 8, "i8": 8, "i16": 16}
+OF_AVX512 = {("u8", "i8"): "vpdpbusd", ("i8", "u8"): "vpdpbusd", ("i16", "i16"): "vpdpwssd"}
 
 
-def tile(kind: Kind, rows: int, vectors: int, steps: int = 1, vnni: bool | None = None) -> Function:
+def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, way: str = WAY) -> Function:
     """out[o + r, p + c] = start[s + c] + the sum over k < depth of a[i + r, h + k] * b[j + k, q + c], for all c.
 
-    Called as tile(a, i, h, b, j, q, start, s, out, o, p, depth), with arrays of int32 whose last axis has no gaps.
-    `steps` of k are taken at once, so that fewer instructions go into counting; `depth` is a multiple of them.
-    `vnni` is for tests; otherwise the processor decides.
+    Called as tile(a, i, h, b, j, q, start, s, out, o, p, depth), with arrays of int32, of float32 for "f32", whose last
+    axis has no gaps. `steps` of k are taken at once, so that fewer instructions go into counting; `depth` is a multiple
+    of them. `way` is another one than the processor's in tests only.
     """
-    fast = VNNI in instructions() if vnni is None else vnni
-    bits = 16 if kind == "pairs" else 8
+    lanes = LANES if way == VNNI else NARROW
+    number = F32 if left == "f32" else I32
+    vector, columns = ir.VectorType(number, lanes), vectors * LANES // lanes
 
     def multiply(builder: Any, sums: Any, a: Any, b: Any) -> Any:
-        if kind == "signed bytes":
-            a, b = b, a
-        if fast:  # newer versions of LLVM take vectors of bytes, and these as well
-            name = "vpdpwssd" if kind == "pairs" else "vpdpbusd"
-            return called(builder, f"llvm.x86.avx512.{name}.512", INTS, sums, a, b)
-        first = builder.ashr if kind == "pairs" else builder.lshr
-        for end in range(bits, 33, bits):
-            up, down = whole(32 - end), whole(32 - bits)
-            left, right = first(builder.shl(a, up), down), builder.ashr(builder.shl(b, up), down)
-            sums = builder.add(sums, builder.mul(left, right))
+        if left == "f32":
+            return builder.fadd(builder.fmul(a, b, flags=FUSED), sums, flags=FUSED)
+        if (
+            way == VNNI and (left, right) in OF_AVX512
+        ):  # newer versions of LLVM take vectors of bytes, and these too
+            name = f"llvm.x86.avx512.{OF_AVX512[left, right]}.512"
+            return called(builder, name, vector, sums, *((b, a) if right == "u8" else (a, b)))
+        if way == DOT and left == right == "i8":
+            codes = (builder.bitcast(words, ir.VectorType(I8, 4 * lanes)) for words in (b, a))
+            return called(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", vector, sums, *codes)
+        for place in range(0, 32, BITS[left]):
+            sums = builder.add(
+                sums, builder.mul(part(builder, a, left, place), part(builder, b, right, place))
+            )
         return sums
+
+    def part(builder: Any, words: Any, kind: Number, place: int) -> Any:
+        """The number of each word that begins at a bit."""
+        up, down = (ir.Constant(vector, [n - BITS[kind]] * lanes) for n in (32 - place, 32))
+        return (builder.lshr if kind == "u8" else builder.ashr)(builder.shl(words, up), down)
 
     @intrinsic
     def made(
@@ -332,32 +352,42 @@ def tile(kind: Kind, rows: int, vectors: int, steps: int = 1, vnni: bool | None 
                 place = builder.gep(start, [builder.mul(column, ir.Constant(I64, 4))])
                 return builder.bitcast(place, type_.as_pointer())
 
+            def words_of(line: Any, k: Any) -> list[Any]:
+                """A row's words of all steps from k on, each in a whole vector."""
+                if steps % lanes:
+                    places = (at(line, further(k, step), number) for step in range(steps))
+                    return [splat(builder, builder.load(place, align=4), vector) for place in places]
+                # one load for several words, which instructions of aarch64 take from there one by one
+                places = (at(line, further(k, step), vector) for step in range(0, steps, lanes))
+                loaded = [builder.load(place, align=4) for place in places]
+                indices = [ir.Constant(ir.VectorType(I32, lanes), [lane] * lanes) for lane in range(lanes)]
+                return [builder.shuffle_vector(one, one, index) for one in loaded for index in indices]
+
             _, first, before, _, above, skipped, _, begun, _, target, column, depth = values
-            left = [at(row(0, further(first, r)), before, I8) for r in range(rows)]
-            sums = [[cgutils.alloca_once(builder, INTS) for _ in range(vectors)] for _ in range(rows)]
-            for v in range(vectors):
-                begin = builder.load(at(row(6, None), further(begun, v * LANES), INTS), align=4)
+            lefts = [at(row(0, further(first, r)), before, I8) for r in range(rows)]
+            sums = [[cgutils.alloca_once(builder, vector) for _ in range(columns)] for _ in range(rows)]
+            for v in range(columns):
+                begin = builder.load(at(row(6, None), further(begun, v * lanes), vector), align=4)
                 for r in range(rows):
                     builder.store(begin, sums[r][v])
             with cgutils.for_range_slice(
                 builder, ir.Constant(I64, 0), depth, ir.Constant(I64, steps), inc=True
             ) as (start, _):
+                words = [words_of(line, start) for line in lefts]
                 for step in range(steps):
-                    k = further(start, step)
-                    below = row(3, builder.add(above, k))
-                    right = [
-                        builder.load(at(below, further(skipped, v * LANES), INTS), align=4)
-                        for v in range(vectors)
+                    below = row(3, builder.add(above, further(start, step)))
+                    rights = [
+                        builder.load(at(below, further(skipped, v * lanes), vector), align=4)
+                        for v in range(columns)
                     ]
                     for r in range(rows):
-                        one = splat(builder, builder.load(at(left[r], k, I32), align=4), INTS)
-                        for v in range(vectors):
-                            added = multiply(builder, builder.load(sums[r][v]), one, right[v])
+                        for v in range(columns):
+                            added = multiply(builder, builder.load(sums[r][v]), words[r][step], rights[v])
                             builder.store(added, sums[r][v])
             for r in range(rows):
                 line = row(8, further(target, r))
-                for v in range(vectors):
-                    place = at(line, further(column, v * LANES), INTS)
+                for v in range(columns):
+                    place = at(line, further(column, v * lanes), vector)
                     builder.store(builder.load(sums[r][v]), place, align=4)
             return context.get_dummy_value()
 
