@@ -4,8 +4,8 @@
 
 Each benchmark is a process of its own that ends with `ratio: X`, ours over the peer's; what it prints is printed as it
 comes. A row shows that ratio, the goal and the peer with its version and settings; one that misses its goal says what
-bounds it. A benchmark that cannot run here keeps the row of its last run, and the reason is printed. The exit code is 1
-if a benchmark that ran failed.
+bounds it. A run replaces the rows of machines of its kind, x86_64, aarch64 or a GPU; a benchmark that cannot run here
+keeps the row of its last run, and the reason is printed. The exit code is 1 if a benchmark that ran failed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -231,7 +232,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20, help="after which a benchmark is stopped")
     args = parser.parse_args()
     places = {"DATA": args.data, "MODEL": args.model}
-    rows, failed = {}, False
+    rows, failed = [], False
     for benchmark in BENCHMARKS:
         if benchmark.gpu != args.gpu or (args.only and benchmark.name not in args.only):
             continue
@@ -244,7 +245,7 @@ def main() -> None:
             print(f"{benchmark.command}: {error}", flush=True)
             failed = True
             continue
-        rows[benchmark.command] = row(benchmark, ratio)
+        rows.append(row(benchmark, ratio))
         print(f"{benchmark.command}: ratio {ratio:.2f}, goal {benchmark.goal:g}", flush=True)
     write_table(README, "bench/all.py", with_rows(read_table(README, "bench/all.py"), rows))
     sys.exit(failed)
@@ -312,10 +313,16 @@ def machine(gpu: bool) -> str:
     return " ".join((platform.machine(), *instructions()))
 
 
-def with_rows(table: str, rows: dict[str, str]) -> str:
-    """The table with these rows in it; other rows stay, in the order of `BENCHMARKS`."""
-    lines = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | rows
-    return HEAD + "\n".join(lines[b.command] for b in BENCHMARKS if b.command in lines)
+def with_rows(table: str, rows: Sequence[str]) -> str:
+    """The table with these rows in place of those of the same command and kind of machine, in order."""
+    order = {benchmark.command: place for place, benchmark in enumerate(BENCHMARKS)}
+    lines = {}
+    for line in (*table.splitlines(), *rows):
+        cells = line.split(" | ")
+        command = cells[0].strip("| `")
+        if command in order:
+            lines[order[command], cells[4].split()[0]] = line
+    return HEAD + "\n".join(lines[key] for key in sorted(lines))
 
 
 if __name__ == "__main__":

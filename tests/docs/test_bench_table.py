@@ -21,10 +21,19 @@ def test_every_benchmark_of_the_table_is_there_and_ends_with_a_ratio(benchmarks)
 
 def test_rows_of_a_run_replace_older_ones_and_others_stay(benchmarks):
     first, second = benchmarks.BENCHMARKS[:2]
-    table = benchmarks.with_rows("", {b.command: benchmarks.row(b, 1.5) for b in (second, first)})
-    again = benchmarks.with_rows(table, {second.command: benchmarks.row(second, 9.25)})
+    table = benchmarks.with_rows("", [benchmarks.row(b, 1.5) for b in (second, first)])
+    again = benchmarks.with_rows(table, [benchmarks.row(second, 9.25)])
     rows = [line for line in again.splitlines() if line.startswith("| `")]
     assert rows == [benchmarks.row(first, 1.5), benchmarks.row(second, 9.25)]
+
+
+def test_a_run_keeps_the_rows_of_machines_of_another_kind(benchmarks, monkeypatch):
+    first = benchmarks.BENCHMARKS[0]
+    monkeypatch.setattr(benchmarks, "machine", lambda gpu: "x86_64 avx2")
+    intel = benchmarks.row(first, 1.5)
+    monkeypatch.setattr(benchmarks, "machine", lambda gpu: "aarch64 asimddp")
+    both = benchmarks.with_rows(benchmarks.with_rows("", [intel]), [benchmarks.row(first, 2.5)])
+    assert both.splitlines()[2:] == [benchmarks.row(first, 2.5), intel]
 
 
 def test_a_table_takes_the_place_of_the_last_one_on_its_page(benchmarks, tmp_path):
