@@ -101,7 +101,9 @@ def test_the_run_of_a_model_is_not_read_again(
     tmp_path: Path, model: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("liebig.evaluation.runs.open_run")
-    run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+    out = run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+    assert (out / "runs" / "cities-test.trec").is_file()
+    assert len((out / "queries" / "cities-test.jsonl").read_text().splitlines()) == 4
 
 
 def test_a_passage_that_comes_twice_is_refused_with_the_run(

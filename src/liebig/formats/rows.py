@@ -136,9 +136,8 @@ CHUNK = 1 << 20
 MAX_ELEMENT = 1 << 30
 HALF = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 DECODER = json.JSONDecoder()
-INEXACT = frozenset(
-    (float, list, dict)
-)  # in which orjson may have rounded a whole number of more than 64 bits
+# In these orjson may have rounded a whole number of more than 64 bits.
+INEXACT = frozenset((float, list, dict))
 SPACE = re.compile(r"[ \t\n\r]*")
 NUMBER_GOES_ON = re.compile(r"[0-9.eE+-]*")
 

@@ -32,6 +32,7 @@ from liebig.model.kernels.lean import (
     Layer,
     Saved,
     Weights,
+    all_weights,
     differentiate,
     forward,
     halves,
@@ -53,15 +54,15 @@ KEPT = 34
 """Bytes that a layer keeps per token and unit of width, about."""
 
 
-Key = tuple["Size", torch.dtype, bool, tuple[int, ...], tuple[tuple[float, float], ...]]
-
-
 class Size(NamedTuple):
     """To what a row is padded."""
 
     tokens: int
     sequences: int
     longest: int
+
+
+Key = tuple[Size, torch.dtype, bool, tuple[int, ...], tuple[tuple[float, float], ...]]
 
 
 def padded_size(tokens: int, sequences: int, longest: int) -> Size:
@@ -122,13 +123,13 @@ class Captures:
         graph = stack.graph(layers, size, x_TD, noise is not None, tuple(wanted))
         if graph is None:
             return run_lean(layers, x_TD, route, noise, wanted)
-        parameters = _weights(layers)
-        found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *parameters)
+        weights = all_weights(layers)
+        found: tuple[Tensor, ...] = Replayed.apply(x_TD, graph, stack.wait(), offsets, noise, *weights)
         return found
 
     def _stack(self, layers: Sequence[Layer]) -> Stack:
         """By where the weights lie: graphs read them there."""
-        places = tuple(weight.data_ptr() for weight in _weights(layers))
+        places = tuple(weight.data_ptr() for weight in all_weights(layers))
         if places not in self._stacks:
             while len(self._stacks) >= MOST_STACKS:
                 del self._stacks[next(iter(self._stacks))]
@@ -182,7 +183,7 @@ class Stack:
     def _recorded(self, key: Key, layers: Sequence[Layer], x: Tensor) -> Graph | None:
         size, _, drops, wanted, _ = key
         kept = KEPT * size.tokens * x.shape[1] * len(layers)
-        weights = sum(weight.nbytes for weight in _weights(layers))
+        weights = sum(weight.nbytes for weight in all_weights(layers))
         if not make_room(x.device, kept + 2 * weights):
             return None
         while len(self._graphs) >= MOST_GRAPHS:
@@ -191,16 +192,12 @@ class Stack:
             self._pool = new_pool()  # a pool goes with the last of its graphs
         try:
             if self._flat is None:
-                self._flat = layers[0].weights.up.new_empty(sum(w.numel() for w in _weights(layers)))
+                self._flat = layers[0].weights.up.new_empty(sum(w.numel() for w in all_weights(layers)))
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
                 return Graph(layers, size, x, drops, wanted, self._flat, self._pool)
         except torch.OutOfMemoryError:
             self._too_large.add(key)
             return None
-
-
-def _weights(layers: Sequence[Layer]) -> list[Tensor]:
-    return [weight for layer in layers for weight in layer.weights]
 
 
 class Waiting:
@@ -248,7 +245,7 @@ class Graph:
 
     def backward(self, grads: Sequence[Tensor | None]) -> tuple[Tensor | None, list[Tensor | None]]:
         """Gradients of the row and of all parameters; none for layers behind the last state that has one."""
-        weights = _weights(self.layers)
+        weights = all_weights(self.layers)
         if all(grad is None for grad in grads):
             return None, [None] * len(weights)
         for place, grad in zip(self.grads, grads, strict=True):

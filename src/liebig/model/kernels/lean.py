@@ -166,11 +166,16 @@ def run_lean(
 
     `noise` is what dropouts are a function of, layers x 2 x 2; None for no dropout.
     """
-    parameters = [parameter for layer in layers for parameter in layer.weights]
     if torch.is_grad_enabled():
-        found: tuple[Tensor, ...] = Layers.apply(x_TD, layers, route, noise, tuple(wanted), *parameters)
+        weights = all_weights(layers)
+        found: tuple[Tensor, ...] = Layers.apply(x_TD, layers, route, noise, tuple(wanted), *weights)
         return found
     return forward(x_TD, layers, halves(layers, x_TD.dtype), route, noise, wanted, None)
+
+
+def all_weights(layers: Sequence[Layer]) -> list[Tensor]:
+    """The parameters of layers, one after the other."""
+    return [weight for layer in layers for weight in layer.weights]
 
 
 class Halves(NamedTuple):
