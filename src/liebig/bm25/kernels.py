@@ -176,7 +176,6 @@ def search(
     """
     start, k = 0, scores.shape[1]
     keys, block = np.empty(k, np.uint64), _block_size(len(sums_D), k)
-    best = np.empty((len(sums_D) + block - 1) // block, np.float32)
     for q in range(len(ends)):
         for i in range(start, ends[q]):
             if terms[i] < 0:
@@ -195,7 +194,7 @@ def search(
         for d in range(len(live_D)):
             if not live_D[d]:
                 sums_D[d] = 0
-        size = _take_best(sums_D, bits_D, ZERO, block, best, keys, ZERO)
+        size = _take_best(sums_D, bits_D, ZERO, block, keys, ZERO)
         heap.unpack(keys, size, scores[q], numbers[q])
 
 
@@ -212,7 +211,6 @@ def search_windows(
     start, k = 0, scores.shape[1]
     keys, heads = np.empty(k, np.uint64), np.empty(len(terms), np.int64)
     block = _block_size(len(sums_W), k)
-    best = np.empty((len(sums_W) + block - 1) // block, np.float32)
     for i in range(len(terms)):
         heads[i] = starts_V[terms[i]] if terms[i] >= 0 else 0
     for q in range(len(ends)):
@@ -231,7 +229,7 @@ def search_windows(
             for d in range(first, min(last, len(live_D))):
                 if not live_D[d]:
                     sums_W[d - first] = 0
-            size = _take_best(sums_W[: last - first], bits_W[: last - first], first, block, best, keys, size)
+            size = _take_best(sums_W[: last - first], bits_W[: last - first], first, block, keys, size)
         heap.unpack(keys, size, scores[q], numbers[q])
         start = ends[q]
 
@@ -281,9 +279,7 @@ def _seek(docs_P: Int32s, place: int, end: int, document: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _take_best(
-    sums_W: Floats, bits_W: Int32s, first: int, block: int, best: Floats, keys: Keys, size: int
-) -> int:
+def _take_best(sums_W: Floats, bits_W: Int32s, first: int, block: int, keys: Keys, size: int) -> int:
     """Keep the k best documents in the heap, whose size is returned; the sums are cleared on the way.
 
     A floor spares most blocks the heap: the k-th best of all windows before or, in the first one, the k-th best of the
@@ -291,31 +287,41 @@ def _take_best(
     """
     k, floor = len(keys), np.float32(0)
     blocks = (len(sums_W) + block - 1) // block
-    for i in range(blocks):
-        best[i] = heap.highest(bits_W[i * block : (i + 1) * block])
     if size == k:
         floor = heap.score_of(keys[0])
     elif size == 0 and blocks > k:  # the heap finds the k-th best; np.partition would take seconds to compile
         for i in range(blocks):
-            entry = heap.key(best[i], i)
+            entry = heap.key(_highest(bits_W[i * block : (i + 1) * block]), i)
             if i < k:
                 heap.push(keys, i, entry)
             elif entry > keys[0]:
                 heap.replace(keys, k, entry)
         floor = heap.score_of(keys[0])
-    for i in range(blocks):
-        if best[i] <= 0:
+    for start in range(0, len(sums_W), block):
+        end = min(start + block, len(sums_W))
+        highest = _highest(bits_W[start:end])
+        if highest <= 0:
             continue
-        for d in range(i * block, min((i + 1) * block, len(sums_W))):
-            if best[i] >= floor and sums_W[d] >= floor and sums_W[d] > 0:
-                entry = heap.key(sums_W[d], first + d)
-                if size < k:
-                    heap.push(keys, size, entry)
-                    size += 1
-                elif entry > keys[0]:
-                    heap.replace(keys, k, entry)
-        sums_W[i * block : (i + 1) * block] = 0
+        if highest >= floor:
+            for d in range(start, end):
+                if sums_W[d] >= floor and sums_W[d] > 0:
+                    entry = heap.key(sums_W[d], first + d)
+                    if size < k:
+                        heap.push(keys, size, entry)
+                        size += 1
+                    elif entry > keys[0]:
+                        heap.replace(keys, k, entry)
+        sums_W[start:end] = 0
     return size
+
+
+@njit(cache=True, nogil=True)
+def _highest(bits: Int32s) -> np.float32:
+    """The highest of some sums, given as their bits, which have the order of the sums: none is negative."""
+    highest = np.int32(0)
+    for i in range(len(bits)):
+        highest = max(highest, bits[i])
+    return np.int32(highest).view(np.float32)
 
 
 @njit(cache=True, nogil=True)
