@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import captured, lean, plain
-from liebig.model.kernels.captured import Captures, Graph, padded_size, pays
+from liebig.model.kernels.captured import Captures, Graph, make_room as room, padded_size, pays
 from liebig.model.kernels.lean import Layer, bert, run_lean
 
 WIDTH, LAYERS = 32, 3
@@ -143,20 +143,60 @@ def test_a_second_backward_pass_is_refused() -> None:
         states.sum().backward()
 
 
-def test_without_room_layers_run_as_they_are_until_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, captures, small = layers_of(), Captures(), row((20, 4))
-    monkeypatch.setattr(captured, "make_room", lambda *_: False)
-    assert {kind(captures.run(layers, *small, None, ())[0]) for _ in range(3)} == {"LayersBackward"}
+def test_without_room_layers_run_as_they_are_and_it_is_asked_for_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers, captures, small, asked = layers_of(), Captures(), row((20, 4)), []
+
+    def kinds(count: int) -> list[str]:
+        return [kind(captures.run(layers, *small, None, ())[0]) for _ in range(count)]
+
+    monkeypatch.setattr(captured, "PATIENCE", 5)
+    monkeypatch.setattr(captured, "make_room", lambda *given: bool(asked.append(given)))
+    assert set(kinds(8)) == {"LayersBackward"}
+    assert len(asked) == 1
     monkeypatch.setattr(captured, "make_room", lambda *_: True)
-    assert kind(captures.run(layers, *small, None, ())[0]) == "ReplayedBackward"
+    assert kinds(2) == ["ReplayedBackward"] * 2
+
+
+@pytest.mark.parametrize(
+    ("free", "reserved", "allocated", "fits", "emptied"),
+    [(400, 0, 0, True, 0), (90, 400, 90, True, 1), (300, 50, 50, False, 0), (0, 500, 90, True, 1)],
+)
+def test_a_graph_takes_a_quarter_of_what_is_free_at_most(
+    monkeypatch: pytest.MonkeyPatch, free: int, reserved: int, allocated: int, fits: bool, emptied: int
+) -> None:
+    calls: list[int] = []
+    for name, given in (
+        ("mem_get_info", (free, 1000)),
+        ("memory_reserved", reserved),
+        ("memory_allocated", allocated),
+    ):
+        monkeypatch.setattr(torch.cuda, name, lambda device, given=given: given)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append(1))
+    assert room(torch.device("cuda"), 100) is fits
+    assert len(calls) == emptied
 
 
 def test_of_many_sizes_those_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, captures, recorded = layers_of(), Captures(), []
     monkeypatch.setattr(captured, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(captured, "PATIENCE", 1)
     monkeypatch.setattr(captured, "Graph", lambda *given: recorded.append(given[1].tokens) or Graph(*given))
     a, b, c = row((20, 4)), row((60, 60)), row((40, 40))
-    for one in (a, a, b, b, a, c, c, a, b):  # c takes the place of b, then b that of c
+    for one in (
+        a,
+        a,
+        b,
+        b,
+        a,
+        c,
+        c,
+        a,
+        b,
+        b,
+        b,
+    ):  # c takes the place of b; later b, when it came often, that of c
         captures.run(layers, *one, None, ())
     assert recorded == [24, 120, 80, 120]
 

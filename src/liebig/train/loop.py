@@ -30,6 +30,7 @@ from liebig.base.config import Config
 from liebig.base.errors import TrainingError
 from liebig.base.rng import key
 from liebig.base.workspace import atomic_write
+from liebig.model.kernels.captured import forget
 from liebig.train.batch import Batch, Batches, Feed
 from liebig.train.checkpoint import (
     Checkpoints,
@@ -456,6 +457,7 @@ class _Training:
         self.watch.settle()
         self.objective.eval()
         averaged = nullcontext() if self.ema is None else self.ema.swapped()
+        forget()  # an evaluation may need the memory of graphs
         with torch.no_grad(), forked(self.world.device), averaged:
             measured = self.world.told(evaluate(self.objective))
         self.objective.train()

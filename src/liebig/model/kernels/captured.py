@@ -1,12 +1,13 @@
-"""Layers as two CUDA graphs, one a pass, so that the host launches two things instead of hundreds.
+"""Layers as two CUDA graphs, one for each pass, so that the host launches two things instead of hundreds.
 
 The kernels of a narrow model on few tokens take less time than the host needs to launch them. Here the passes of
 `lean.py` are recorded once per size and replayed. Sizes differ from batch to batch, so a row is padded to the next of
 few sizes by sequences of zeros; nothing reads them but their own attention, and their gradients are zero, so the
 results are those of the row alone. A size is recorded when it comes for the second time.
 
-All graphs of some layers share one pool of memory: what a forward pass keeps lies there until its backward pass. While
-one is waiting for it, and where rows are long or large enough to keep the device busy, layers run as they are.
+All graphs of one stack of layers share one pool of memory: what a forward pass keeps lies there until its backward
+pass. While one is waiting for it, and where rows are long or large enough to keep the device busy, layers run without
+a graph.
 
 T packed tokens, B sequences, D width.
 """
@@ -45,7 +46,9 @@ MOST_WORK = 16_000_000_000
 FINE = 16_384
 """Tokens from which on padding would be felt, so that sizes lie closer to each other."""
 MOST_GRAPHS = 16
-"""Of some layers; of more sizes those that were used last are kept."""
+"""Kept of one stack of layers; the least recently used go first."""
+PATIENCE = 100
+"""How often a size has to come again after there was no room for its graph, or another one took its place."""
 MOST_STACKS = 4
 """Sets of layers whose graphs are kept; the oldest go first."""
 FREE_SHARE = 0.25
@@ -66,7 +69,7 @@ Key = tuple[Size, torch.dtype, bool, tuple[int, ...], tuple[tuple[float, float],
 
 
 def padded_size(tokens: int, sequences: int, longest: int) -> Size:
-    """At most an eighth more tokens, of many a 32nd; as many more sequences as hold them, at least."""
+    """Pads tokens by at most an eighth (a 32nd from FINE on), and adds enough sequences to hold the padding."""
     step = _step(tokens)
     most = sequences + -(-step // longest)
     return Size(_up(tokens, step), _up(most, _step(most)), longest)
@@ -185,9 +188,12 @@ class Stack:
         kept = KEPT * size.tokens * x.shape[1] * len(layers)
         weights = sum(weight.nbytes for weight in all_weights(layers))
         if not make_room(x.device, kept + 2 * weights):
+            self._times[key] = -PATIENCE
             return None
         while len(self._graphs) >= MOST_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
+            oldest = next(iter(self._graphs))
+            del self._graphs[oldest]
+            self._times[oldest] = -PATIENCE
         if not self._graphs:
             self._pool = new_pool()  # a pool goes with the last of its graphs
         try:
@@ -333,8 +339,8 @@ def new_pool() -> Any:
 
 @cache
 def recording_stream(device: int) -> torch.cuda.Stream:
-    """The stream on which graphs are recorded."""
-    return torch.cuda.Stream(device)
+    """The stream on which graphs are recorded; of a priority that no other of ours has, so that none is the same."""
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def record(
@@ -343,11 +349,13 @@ def record(
     """A function's results, and what computes them again in their place.
 
     It runs once before, so that its kernels are compiled. Another thread may use the device meanwhile, to copy batches
-    for instance.
+    for instance. cuBLAS keeps its scratch memory for a stream: it is cleared before and after, so that it lies in the
+    pool of this graph, and no graph reads or frees that of another.
     """
     function()
     graph, stream = torch.cuda.CUDAGraph(), recording_stream(torch.cuda.current_device())
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.stream(stream):
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
@@ -357,5 +365,6 @@ def record(
                 graph.capture_end()
             raise
         graph.capture_end()
+    torch._C._cuda_clearCublasWorkspaces()
     graph.replay()
     return results, graph.replay
