@@ -6,6 +6,7 @@ import pytest
 from liebig import ragged
 from liebig.base import compiled
 from liebig.base.errors import MissingDependency
+from liebig.base.machine import DOT, VNNI
 from liebig.bm25 import kernels, search
 from liebig.collection import lookup
 from liebig.indexes import exact_cpu
@@ -111,3 +112,40 @@ def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
     assert compiled.njit(cache=True, numpy=len)(sum)([7, 8]) == 2
     with pytest.raises(MissingDependency, match=r"pip install 'liebig\[train\]'"):
         compiled.njit(cache=True)(sum)([7, 8])
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "told", "found"),
+    [
+        (("avx2", VNNI), "icelake-server", None, VNNI),
+        (("avx2",), "haswell", None, ""),
+        ((DOT,), "neoverse-n1", None, DOT),
+        ((DOT,), "generic", None, ""),
+        ((DOT,), "neoverse-n1", "cortex-a72", ""),
+        ((DOT,), "neoverse-n1", "", ""),
+        ((VNNI,), "icelake-server", "generic", ""),
+    ],
+)
+def test_int8_dot_products_are_used_where_numba_compiles_for_them(monkeypatch, flags, name, told, found):
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(compiled, "instructions", lambda: flags)
+    monkeypatch.setattr(compiled, "processor", lambda: name)
+    monkeypatch.setattr(numba.config, "CPU_NAME", told)
+    assert compiled.byte_products.__wrapped__() == found
+
+
+def test_without_numba_there_are_no_int8_dot_products(monkeypatch):
+    monkeypatch.setattr(compiled, "numba", None)
+    assert compiled.byte_products.__wrapped__() == ""
+
+
+def test_kernels_are_compiled_again_where_the_vectors_they_are_made_of_change(monkeypatch):
+    registers = pytest.importorskip("liebig.model.kernels.registers")
+
+    def stamp():
+        return registers.kernel(lambda x: x)._cache._cache_file._source_stamp
+
+    before = stamp()
+    assert stamp() == before
+    monkeypatch.setattr(registers, "__file__", __file__)
+    assert stamp() != before

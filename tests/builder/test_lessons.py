@@ -273,9 +273,10 @@ def test_a_stage_that_was_interrupted_after_its_vectors_is_run_again(world, kind
     assert len(Vectors.open(home / f"again-{kind}")) > 0
 
 
-def test_a_teacher_that_is_the_encoder_to_be_trained_is_refused(world, tmp_path):
+def test_a_teacher_that_is_the_encoder_to_be_trained_is_refused(world, tmp_path, monkeypatch):
     home, _ = world
-    config = BuildConfig(sources=(str(home),), model=str(home / "start"), teacher=str(home / "start"))
+    monkeypatch.chdir(home)
+    config = BuildConfig(sources=(str(home),), model=str(home / "start"), teacher="start")
     with pytest.raises(RecipeError, match="the teacher is the encoder that is to learn from it"):
         build(STAGES, config, tmp_path / "out", print)
     assert not (tmp_path / "out" / "work").exists()

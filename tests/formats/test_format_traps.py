@@ -146,6 +146,8 @@ def test_trec_scores_that_do_not_decrease_are_lowered_by_the_smallest_step():
     below = np.nextafter(np.float32([1.0, 0.0, np.inf]), np.float32(-np.inf)).astype(np.float64)
     assert trec.decreasing(np.array([1.0, 1.0, 0.0, -0.0])).tolist() == [1.0, below[0], 0.0, below[1]]
     assert trec.decreasing(np.array([np.inf, 2.0])).tolist() == [below[2], 2.0]
+    for nan in (np.nan, -np.nan):  # one processor makes the first, another the second
+        assert trec.decreasing(np.array([1.0, nan, 0.5])).tolist() == [1.0, below[0], 0.5]
 
 
 @given(st.lists(st.floats(allow_nan=False) | st.sampled_from([1e-5, 0.25, 1e6, 1e16, -0.0, 1e-3, 2.5e-4])))

@@ -104,7 +104,9 @@ def test_a_product_with_copies_is_the_product_of_the_sums() -> None:
 
 def test_products_of_the_largest_codes_are_those_of_integers() -> None:
     signs = np.random.default_rng(0)
-    codes = signs.choice(np.array([0, 255], np.uint8), (12, 416))
+    codes = (signs.choice(np.array([-128, 127], np.int8), (12, 416)).view(np.uint8) + int8.ZERO).astype(
+        np.uint8
+    )
     weight = signs.choice(np.array([-127.0, 127.0], np.float32), (416, 100))
     sums = np.empty((12, -(-100 // int8.PANEL) * int8.PANEL), np.int32)
     int8.multiply(codes.view(np.int32), Weight.of(torch.from_numpy(weight)), 0, sums)

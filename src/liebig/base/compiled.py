@@ -39,20 +39,24 @@ __all__ = ["Dict", "byte_products", "njit", "overload", "register_jitable", "typ
 
 @cache
 def byte_products() -> str:
-    """The instruction by which kernels multiply bytes here; empty where there is none and int8 would be slow."""
-    if numba is None:
+    """The int8 dot-product instruction that kernels use here; empty where there is none and int8 would be slow.
+
+    None either where numba was told to compile for another processor: an instruction that it does not know of ends
+    the process.
+    """
+    if numba is None or numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
         return ""
     if VNNI in instructions():
         return VNNI
-    # numba does not ask the system: it looks up what the processor has by its name, where it knows that
+    # on aarch64 numba looks up what a processor has by its name, where it knows that
     return DOT if DOT in instructions() and processor() not in ("", "generic") else ""
 
 
 def processor() -> str:
-    """For what numba compiles."""
+    """What numba takes this processor for."""
     from llvmlite.binding import get_host_cpu_name
 
-    return str(numba.config.CPU_NAME or get_host_cpu_name())
+    return str(get_host_cpu_name())
 
 
 def njit(*, numpy: Callable[..., Any] | None = None, **options: Any) -> Any:

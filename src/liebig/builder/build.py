@@ -255,7 +255,7 @@ def _refuse(config: BuildConfig, start: Path) -> None:
         folder = encoder_folder(named)
         if not is_export(folder):
             check_folder(ModelSettings.read(folder).transformer)
-    if config.teacher is not None and encoder_folder(config.teacher) == start:
+    if config.teacher is not None and encoder_folder(config.teacher).resolve() == start.resolve():
         raise RecipeError(
             "the teacher is the encoder that is to learn from it",
             fix="name a larger --teacher, or another --model",

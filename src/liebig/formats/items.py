@@ -68,7 +68,7 @@ class Options:
     """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
 
     `columns` names the columns of a table that hold the id, title and text of documents; `format` that of the files
-    of a data set that is only named. Without `passages`, a folder's file of passages is not read.
+    of a data set that is only named. Without `passages`, a reader may leave passages out; BEIR's does.
     """
 
     split: str | None = None

@@ -158,7 +158,7 @@ def _written(scores: Doubles) -> list[str]:
 def decreasing(scores: Doubles) -> Doubles:
     """The scores, lowered by the smallest steps where they do not decrease strictly in 32 bits."""
     with np.errstate(over="ignore"):
-        short = np.concatenate([[np.inf], scores]).astype(np.float32)
+        short = np.concatenate([[np.inf], np.where(np.isnan(scores), np.inf, scores)]).astype(np.float32)
     if np.all(short[1:] < short[:-1]):
         return scores
     bits = short.view(np.int32).astype(np.int64)

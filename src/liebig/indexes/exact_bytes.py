@@ -1,4 +1,4 @@
-"""Rough scores in int8 for exact search, on processors that multiply bytes, and how far off they can be.
+"""Rough scores in int8 for exact search, on processors with int8 dot products, and how far off they can be.
 
 A query q and a vector x are rounded to q' and x', codes of eight bits with one scale each, and q'x' is computed in
 integers, four times as fast as in float32. By Cauchy and Schwarz
@@ -6,11 +6,11 @@ integers, four times as fast as in float32. By Cauchy and Schwarz
     |qx - q'x'| <= |q - q'| |x| + |q'| |x - x'|,
 
 and all four norms are known, so the bound is proven and not estimated. A score lies between a lower and an upper bound.
-What has an upper bound below k lower ones cannot be among the k best; the rest is scored again in float64
-(`exact_cpu`), and the results are those of a search without rounding. Rounding a vector costs as much as its product
-with some queries, so float32 is as fast for a few.
+A vector whose upper bound is below the k-th best lower bound cannot be among the k best; the rest is scored again in
+float64 (`exact_cpu`), and the results are those of a search without rounding. Rounding a vector costs as much as its
+product with some queries, so float32 is as fast for a few.
 
-Q queries, C vectors of a tile, D width, K words of four codes.
+Q queries, C vectors of a block, D width, K words of four codes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from liebig.model.kernels.registers import (
     LANES,
     PANEL,
     ROWS,
-    SHIFTED,
-    STEPS,
     ZERO,
+    bytes_tile,
     inline,
     kernel,
     larger_size,
@@ -41,7 +40,6 @@ from liebig.model.kernels.registers import (
     size,
     spread,
     store_bytes,
-    tile,
     times,
     times_plus,
     total,
@@ -57,12 +55,11 @@ Doubles = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 F, I = np.float32, np.int32  # noqa: E741
-VECTORS = 2048  # of a tile: less than a megabyte
+VECTORS = 2048  # that are rounded at once: .8 MB of width 384
 MORE = 32  # times k: the length of the lists
 MOST, TINY = F(127), F(1e-30)
 MARGIN = 1.001  # for the rounding of the norms themselves
 LAST = 1e-6  # for the last digits of scores and bounds in float32
-bytes_tile = tile(SHIFTED, "i8", ROWS, PANEL // LANES, STEPS)
 
 
 @kernel
@@ -87,13 +84,13 @@ def _round(
 
 @kernel
 def round_queries(x_QD: Floats, codes_QD: Bytes, scales_Q: Floats, errors_Q: Floats) -> None:
-    """Queries as bytes without a sign, their scales, and the norms of what rounding took away."""
+    """Queries as bytes, ZERO added to them, their scales, and the norms of what rounding took away."""
     for q in range(len(x_QD)):
         scale, square, _ = _round(x_QD, q, F(ZERO), codes_QD, q)
         scales_Q[q], errors_Q[q] = scale, np.sqrt(square)
 
 
-class Tile(NamedTuple):
+class Block(NamedTuple):
     """Some vectors in int8."""
 
     panels: Ints  # (C/PANEL * K) x PANEL: bytes with a sign, one panel above the other
@@ -102,7 +99,7 @@ class Tile(NamedTuple):
     errors: Floats  # C: the norms of what rounding took away
 
     @classmethod
-    def empty(cls, width: int) -> Tile:
+    def empty(cls, width: int) -> Block:
         """Memory for VECTORS of them."""
         return cls(
             _ints(VECTORS // PANEL * width // 4, PANEL), _ints(VECTORS), _floats(VECTORS), _floats(VECTORS)
@@ -110,15 +107,15 @@ class Tile(NamedTuple):
 
 
 @kernel
-def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, tile: Tile) -> None:
-    """Put vectors into a tile."""
+def round_vectors(x_CD: Floats, codes_1D: Bytes, words_K: Ints, block: Block) -> None:
+    """Put vectors into a block."""
     depth = len(words_K)
     for c in range(len(x_CD)):
         scale, square, codes = _round(x_CD, c, F(0), codes_1D, 0)
-        tile.scales[c], tile.start[c], tile.errors[c] = scale, I(-F(ZERO) * codes), np.sqrt(square)
+        block.scales[c], block.start[c], block.errors[c] = scale, I(-F(ZERO) * codes), np.sqrt(square)
         first, column = c // PANEL * depth, c % PANEL
         for k in range(depth):
-            tile.panels[first + k, column] = words_K[k]
+            block.panels[first + k, column] = words_K[k]
 
 
 class Lists(NamedTuple):
@@ -139,10 +136,10 @@ class Lists(NamedTuple):
 
 @kernel
 def scan(
-    words_QK: Ints, scales_Q: Floats, begin: int, end: int, tile: Tile, live_C: NDArray[np.bool_], count: int,
+    words_QK: Ints, scales_Q: Floats, begin: int, end: int, block: Block, live_C: NDArray[np.bool_], count: int,
     first: int, fixed_Q: Floats, norms_Q: Floats, lists: Lists,
 ) -> bool:  # fmt: skip
-    """Take the scores of a tile into the lists of the queries from `begin` to `end`, where `begin` is a whole tile.
+    """Take the scores of a block into the lists of the queries from `begin` to `end`; `begin` is a multiple of ROWS.
 
     A score is off by `fixed_Q`, plus `norms_Q` times the error of the vector. A list that is full is cleared of what
     is below its limit by now; False where that does not help.
@@ -158,20 +155,20 @@ def scan(
         there = -1 if count - c >= PANEL else (1 << (count - c)) - 1
         for q in range(begin, end, ROWS):
             bytes_tile(
-                words_QK, q, 0, tile.panels, c // PANEL * depth, 0, tile.start, c, sums_RC, 0, 0, depth
+                words_QK, q, 0, block.panels, c // PANEL * depth, 0, block.start, c, sums_RC, 0, 0, depth
             )
             for r in range(min(ROWS, end - q)):
                 n, hits, share = q + r, 0, spread(shares_Q[q + r])
                 for v in range(0, PANEL, LANES):
-                    scores = times(load_ints(sums_RC, (r, v)), load(tile.scales, c + v))
-                    bounds = times_plus(load(tile.errors, c + v), share, scores)
+                    scores = times(load_ints(sums_RC, (r, v)), load(block.scales, c + v))
+                    bounds = times_plus(load(block.errors, c + v), share, scores)
                     hits |= reaching(bounds, bars_Q[n]) << v
                 hits &= there
                 while hits != 0:
                     j = lowest_bit(hits)
                     hits &= hits - 1
-                    score = F(sums_RC[r, j]) * (scales_Q[n] * tile.scales[c + j])
-                    off = fixed_Q[n] + norms_Q[n] * tile.errors[c + j]
+                    score = F(sums_RC[r, j]) * (scales_Q[n] * block.scales[c + j])
+                    off = fixed_Q[n] + norms_Q[n] * block.errors[c + j]
                     off += F(LAST) * (abs(score) + off)
                     if score + off < limits_Q[n] or (len(live_C) > 0 and not live_C[c + j]):
                         continue
@@ -225,7 +222,7 @@ def _clear(lists: Lists, q: int, limit: np.float32) -> bool:
 
 
 class Search:
-    """The numbers of all vectors that can be among the k best of some queries, found tile by tile."""
+    """The numbers of all vectors that can be among the k best of some queries, found block by block."""
 
     def __init__(self, queries: Floats, k: int) -> None:
         count, width = queries.shape
@@ -234,24 +231,24 @@ class Search:
         round_queries(read_only(queries), self._words.view(np.uint8), self._scales, errors)
         self._errors = errors * MARGIN
         self._norms = (MARGIN * (np.linalg.norm(queries.astype(np.float64), axis=1) + errors)).astype(F)
-        self._one, self._tile, self._lists = _ints(1, width // 4), Tile.empty(width), Lists.empty(count, k)
+        self._one, self._block, self._lists = _ints(1, width // 4), Block.empty(width), Lists.empty(count, k)
 
     def add(
         self, first: int, values: Floats, largest: float, off: Doubles, live: NDArray[np.bool_],
         each: Callable[[Callable[[slice], bool]], Iterable[bool]],
     ) -> bool:  # fmt: skip
-        """Take in a tile of at most VECTORS vectors; False where so many could be among the best that int8 is no gain.
+        """Take in a block of at most VECTORS vectors; False where so many could be among the best that int8 is no gain.
 
         `largest` is no less than their largest norm, `off` is the error of exact scores themselves; `each` calls a
         function with the shares of the queries, which begin with whole tiles.
         """
-        round_vectors(read_only(values), self._one.view(np.uint8), self._one[0], self._tile)
+        round_vectors(read_only(values), self._one.view(np.uint8), self._one[0], self._block)
         fixed = (self._errors * largest + off).astype(F)
 
         def share(part: slice) -> bool:
             return bool(
                 scan(
-                    self._words, self._scales, part.start, part.stop, self._tile, live, len(values), first, fixed,
+                    self._words, self._scales, part.start, part.stop, self._block, live, len(values), first, fixed,
                     self._norms, self._lists,
                 )
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """Exact search on a CPU: every vector is scored, in tiles of a matrix product over the mapped shards.
 
 The BLAS gives rough scores in float32, whose last digits depend on where a vector stands in its tile; for many queries,
-on a processor that multiplies bytes, they come from int8 with a proven bound of their error (`exact_bytes`). Whatever
+on a processor with int8 dot products, they come from int8 with a proven bound of their error (`exact_bytes`). Whatever
 can be among the k best by them is scored again in float64, number by number and always in the same order. So a score
 depends on query and vector alone: shards, tiles, threads and processes cannot change a result, and equal vectors tie.
 Memory: one tile of scores, the best of every query, and of vectors that are not fp32 one tile, or all where that is

@@ -1,4 +1,4 @@
-"""The lean forward in int8, for processors that multiply bytes: products in int8, the rest in float32.
+"""The lean forward in int8, for processors with int8 dot products: products in int8, the rest in float32.
 
 Weights are rounded to int8 with one scale per output, as the bundled encoder stores them, so rounding loses nothing of
 those. Inputs of a product are rounded to int8 with one scale per token, as they come: a vector does not depend on the
@@ -47,6 +47,7 @@ from liebig.model.kernels.registers import (
     STEPS,
     WAY,
     ZERO,
+    bytes_tile,
     inline,
     kernel,
     larger,
@@ -98,8 +99,8 @@ def fits(backbone: Backbone) -> bool:
 def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
     """How to compute: as named; `auto` is as LIEBIG_PRECISION says, else int8 where it is fast and known to be good.
 
-    It is fast where the processor multiplies bytes. What it loses was measured for the bundled encoder, whose weights
-    are rounded to int8 already; of other models nothing is known.
+    It is fast where the processor has int8 dot products. What it loses was measured for the bundled encoder, whose
+    weights are rounded to int8 already; of other models nothing is known.
     """
     if precision == "auto":
         named = default_precision()
@@ -157,7 +158,6 @@ P = (
 )
 
 
-bytes_tile = tile(SHIFTED, "i8", ROWS, PANEL // LANES, STEPS)
 scores_tile = tile("i8", SHIFTED, ROWS, PANEL // LANES, STEPS)
 pairs_tile = tile("i16", "i16", STRIP, PAIR // LANES, 2)
 floats_tile = tile("f32", "f32", 4, 1, 4)

@@ -4,15 +4,21 @@ LLVM turns plain loops into vector instructions, but not well where a loop is sh
 number has other bits to show; nor does it keep the sums of a product in registers. Here a kernel says itself what is in
 a register. A vector is one of AVX-512; on other processors LLVM makes it of several smaller ones, on aarch64 of four.
 
-`tile` makes a part of a matrix product, so small that its sums stay in registers. Its rows and columns have numbers of
-a kind each: "u8" and "i8", four of them in an int32, "i16", two of them, which are added up in int32, exactly, and
-"f32". The processor decides (WAY) what an instruction does: with AVX-512 VNNI 64 products of "u8" and "i8" or 32 of
-"i16", on aarch64 with `asimddp` 16 of "i8" and "i8". Elsewhere they are plain products of integers, right and slow.
+`tile` makes a part of a matrix product, so small that its sums stay in registers. The numbers of its rows and those of
+its columns are of these kinds:
+
+- "u8" and "i8": bytes without and with a sign, four in an int32, added up in int32, exactly.
+- "i16": two in an int32, likewise.
+- "f32": float32.
+
+What one instruction does depends on the processor (WAY): with AVX-512 VNNI 64 products of "u8" and "i8" or 32 of "i16",
+on aarch64 with `asimddp` 16 of "i8" and "i8". Elsewhere they are plain products of integers, right and slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import numba
@@ -26,7 +32,7 @@ from liebig.base.compiled import byte_products
 from liebig.base.machine import DOT, VNNI
 
 LANES = 16  # numbers of a vector
-NARROW = 4  # numbers of a register of aarch64
+NARROW = 4  # numbers of a register of aarch64, and of what other processors without VNNI are given
 WAY = byte_products()
 Number = Literal["u8", "i8", "i16", "f32"]
 
@@ -38,8 +44,20 @@ ZERO: int = 128 if WAY == VNNI else 0
 SHIFTED: Number = "u8" if WAY == VNNI else "i8"
 
 Function = Callable[..., Any]
-# without `fastmath`, which would be that of the instructions below as well: (a + b) - b is not a here
-kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+
+
+def kernel(function: Function) -> Any:
+    """Compile a function for use without Python's lock, and keep it for the next process.
+
+    numba compiles it again where the function's own file has changed; what is in this file is a part of it, too.
+    There is no `fastmath`, which would be that of the instructions below as well: (a + b) - b is not a here.
+    """
+    made = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    stored, here = made._cache._cache_file, Path(__file__).stat()
+    stored._source_stamp = (stored._source_stamp, here.st_mtime, here.st_size)
+    return made
+
+
 inline: Any = numba.njit(inline="always", error_model="numpy")
 FUSED = ("contract",)  # a product and a sum may be rounded once
 ANY_ORDER = ("reassoc", "nsz")
@@ -395,3 +413,6 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
         return types.void(a, n, n, b, n, n, start, n, out, n, n, n), generate
 
     return made  # type: ignore[no-any-return]
+
+
+bytes_tile = tile(SHIFTED, "i8", ROWS, PANEL // LANES, STEPS)
