@@ -186,7 +186,7 @@ BENCHMARKS = (
         1.2,
         (),
         "the same steps on pairs of spans, 12 x 384 and BERT-base, 256 and 1,024 pairs; the lowest of eight",
-        "what is not layers costs the host more than these do on the GPU",
+        "outside of the layers the host takes longer than the GPU does for the layers",
         gpu=True,
     ),
     Benchmark(

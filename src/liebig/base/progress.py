@@ -224,7 +224,7 @@ class Whole:
         self._expected = self._seconds(name)
 
     def repeat(self, more: int) -> None:
-        """A part of this phase begins, and so many like it come after it."""
+        """A part of this phase begins, and that many like it come after it."""
         self._more, self._part_began = more, time.monotonic()
 
     def works(self) -> None:

@@ -265,7 +265,7 @@ class Search:
         return np.where(found > 0, heap.numbers_of(found), -1)
 
     def others(self, worst_Q: Floats) -> Longs:
-        """What else can be among the best, Q x M, where so many have this exact score at least; after `best`."""
+        """What else can be among the best, Q x M, where k of them have this exact score at least; after `best`."""
         entries, lowest = self._lists.entries, heap.keys_of(worst_Q, 2**32 - 1)
         queries, places = np.nonzero((entries >= lowest[:, None]) & (entries > 0))
         counts = np.bincount(queries, minlength=len(worst_Q))
@@ -284,7 +284,7 @@ def _floats(*shape: int) -> Floats:
 
 
 def _aligned(count: int) -> Bytes:
-    """Memory for so many numbers, that begins with a cache line."""
+    """Memory for that many numbers, which begins with a cache line."""
     made = np.zeros(4 * count + 64, np.uint8)
     first = -made.ctypes.data % 64
     return made[first : first + 4 * count]

@@ -391,7 +391,7 @@ class Backbone(nn.Module):
 
     def _fuses_loss(self, device: torch.device) -> bool:
         """Whether `cross_entropy.py` computes the loss: on CUDA, in half precision, of a plain decoder."""
-        half = attention.compute_dtype(device, self.dtype) in (torch.float16, torch.bfloat16)
+        half = attention.compute_dtype(device, self.dtype) in attention.HALF
         if device.type != "cuda" or not half or isinstance(self.kind, Whole) or not triton_is_here():
             return False
         decoder = self.kind.decoder(self.model)

@@ -336,7 +336,7 @@ def encode(
 
 
 def window_sizes(first: int) -> Iterator[int]:
-    """Texts of each window: half as many again as in the one before, so that its model need not wait, up to WINDOW."""
+    """Texts of each window, up to WINDOW: half as many again as in the one before, during which they are tokenised."""
     return accumulate(repeat(WINDOW), lambda size, most: min(size * 3 // 2, most), initial=min(first, WINDOW))
 
 

@@ -322,7 +322,7 @@ class Replayed(Function):
 
 
 def make_room(device: torch.device, wanted: int) -> bool:
-    """Whether a graph of about so many bytes leaves enough memory to others; if so, there is room for it then."""
+    """Whether a graph of about that many bytes leaves enough memory to others; if so, there is room for it then."""
     free, _ = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if wanted > FREE_SHARE * (free + unused):

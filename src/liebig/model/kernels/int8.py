@@ -181,7 +181,7 @@ class Copies(NamedTuple):
 
     @classmethod
     def of(cls, states_TD: Tensor, extra: int) -> Copies:
-        """So many further copies, one by one to the column that makes the scales of these states largest."""
+        """That many further copies, one by one to the column that makes the scales of these states largest."""
         sizes_TD = states_TD.abs().numpy()
         tokens, width = sizes_TD.shape
         parts_TD, numbers_D = sizes_TD.copy(), np.ones(width, I)
@@ -327,7 +327,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def of(cls, tokens: int, layer: Layer) -> Scratch:
-        """For a block of so many tokens."""
+        """For a block of that many tokens."""
         width, wide = len(layer.out.scales), len(layer.up.scales)
         head, panels = width // layer.heads, -(-tokens // PANEL)
         rows = -(-tokens // ROWS) * ROWS
@@ -824,7 +824,7 @@ class _Scratches(local):
         self._held: Scratch | None = None
 
     def get(self, tokens: int, layer: Layer) -> Scratch:
-        """For a block of so many tokens."""
+        """For a block of that many tokens."""
         if self._held is None or tokens > self._tokens:
             self._tokens, self._held = tokens, Scratch.of(tokens, layer)
         return self._held

@@ -78,7 +78,7 @@ PART = 64
 
 
 def blocks(each: int, offsets: Tensor) -> tuple[int]:
-    """So many blocks a sequence; on one axis, because the others end at 65,535 blocks."""
+    """That many blocks for each sequence; on one axis, because the others end at 65,535 blocks."""
     return (each * (offsets.shape[0] - 1),)
 
 
