@@ -131,6 +131,7 @@ def test_int8_dot_products_are_used_where_numba_compiles_for_them(monkeypatch, f
     monkeypatch.setattr(compiled, "instructions", lambda: flags)
     monkeypatch.setattr(compiled, "processor", lambda: name)
     monkeypatch.setattr(numba.config, "CPU_NAME", told)
+    monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
     assert compiled.byte_products.__wrapped__() == found
 
 
