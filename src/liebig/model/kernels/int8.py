@@ -139,6 +139,7 @@ BLOCK = 256  # tokens that go through all layers together: their sums stay in th
 BOTTOM = ZERO - 128  # the lowest code of a row
 STRIP = 12  # rows that take a step together; whole tiles
 PAIR = 32  # columns of a tile of values in 16 bits
+FOUR = 4  # rows and tokens of a tile of values in float32; a part of STRIP
 WHOLE = F(32767)  # the largest code of 16 bits: what the shares of a query add up to
 EXTRA = 32  # copies of columns; a product has that many inputs more
 SEQUENCES, DRAWN = 50, 8  # and the tokens of each, to find the large columns with
@@ -160,7 +161,7 @@ P = (
 
 scores_tile = tile("i8", SHIFTED, ROWS, PANEL // LANES, STEPS)
 pairs_tile = tile("i16", "i16", STRIP, PAIR // LANES, 2)
-floats_tile = tile("f32", "f32", 4, 1, 4)
+floats_tile = tile("f32", "f32", FOUR, 1, FOUR)
 
 
 class Copies(NamedTuple):
@@ -341,7 +342,7 @@ class Scratch(NamedTuple):
         words = ints(rows * max(layer.copies.width, layer.up_copies.width, wide) // 4)
         room, even = panels * PANEL, -(-head // PAIR) * PAIR
         queries, key, scores = ints(tokens + STRIP, head // 4), ints(head // 4), ints(STRIP, room + LANES)
-        values, mixed, none = ints(tokens + 4, even), ints(STRIP, even), ints(PANEL)
+        values, mixed, none = ints(tokens + FOUR, even), ints(STRIP, even), ints(PANEL)
         parts = (
             words.view(torch.uint8), words, floats(tokens), ints(rows * max(len(layer.qkv.start), len(layer.up.start))),
             floats(tokens, width), queries.view(torch.uint8), queries, key.view(torch.uint8), key,
@@ -519,9 +520,15 @@ def _mix_pairs(kept: Scratch, rows: int, length: int, scale: np.float32, t: int,
 
 
 @inline
+def _fours(length: int) -> int:
+    """A number of tokens as the tile wants it."""
+    return (length + FOUR - 1) // FOUR * FOUR
+
+
+@inline
 def _keep_numbers(group: Group, first: int, end: int, n: int, kept: Scratch) -> np.float32:
     """Values in float32, whose scale is 1; 0 behind the last token, up to as many as the tile wants."""
-    for t in range(first, first + (end - first + 3) // 4 * 4):
+    for t in range(first, first + _fours(end - first)):
         for e in range(0, len(kept.key), LANES):
             scale = F(1) if t < end else F(0)
             store(kept.numbers, (t - first, e), _numbers(group, min(t, end - 1), n + e, scale))
@@ -531,12 +538,22 @@ def _keep_numbers(group: Group, first: int, end: int, n: int, kept: Scratch) -> 
 @inline
 def _mix_numbers(kept: Scratch, rows: int, length: int, scale: np.float32, t: int, d: int) -> None:
     """As `_mix_pairs`, in float32."""
-    for r in range(0, rows, 4):
+    for r in range(0, rows, FOUR):
         for e in range(0, len(kept.key), LANES):
             floats_tile(
-                kept.powers, r, 0, kept.numbers, 0, e, kept.nothing, 0, kept.mixed_numbers, r, e,
-                (length + 3) // 4 * 4,
-            )  # fmt: skip
+                kept.powers,
+                r,
+                0,
+                kept.numbers,
+                0,
+                e,
+                kept.nothing,
+                0,
+                kept.mixed_numbers,
+                r,
+                e,
+                _fours(length),
+            )
     for r in range(rows):
         factor = spread(scale * kept.of_rows[r])
         for e in range(0, len(kept.key), LANES):

@@ -53,8 +53,10 @@ def kernel(function: Function) -> Any:
     There is no `fastmath`, which would be that of the instructions below as well: (a + b) - b is not a here.
     """
     made = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    stored, here = made._cache._cache_file, Path(__file__).stat()
-    stored._source_stamp = (stored._source_stamp, here.st_mtime, here.st_size)
+    stored = getattr(getattr(made, "_cache", None), "_cache_file", None)  # none with NUMBA_DISABLE_JIT
+    if stored is not None:
+        here = Path(__file__).stat()
+        stored._source_stamp = (stored._source_stamp, here.st_mtime, here.st_size)
     return made
 
 
@@ -316,6 +318,29 @@ BITS = {"u8": 8, "i8": 8, "i16": 16}
 OF_AVX512 = {("u8", "i8"): "vpdpbusd", ("i8", "u8"): "vpdpbusd", ("i16", "i16"): "vpdpwssd"}
 
 
+def add_products(builder: Any, sums: Any, a: Any, b: Any, kinds: tuple[Number, Number], way: str) -> Any:
+    """sums + a * b, number by number of each word; `kinds` are those of a and b."""
+    if kinds == ("f32", "f32"):
+        return builder.fadd(builder.fmul(a, b, flags=FUSED), sums, flags=FUSED)
+    if way == VNNI and kinds in OF_AVX512:
+        # newer versions of LLVM take vectors of bytes, and these too
+        name = f"llvm.x86.avx512.{OF_AVX512[kinds]}.512"
+        return called(builder, name, sums.type, sums, *((b, a) if kinds[1] == "u8" else (a, b)))
+    if way == DOT and kinds == ("i8", "i8"):
+        codes = (builder.bitcast(words, ir.VectorType(I8, 4 * NARROW)) for words in (b, a))
+        return called(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums.type, sums, *codes)
+    for place in range(0, 32, BITS[kinds[0]]):
+        left, right = (part(builder, words, kind, place) for words, kind in zip((a, b), kinds))
+        sums = builder.add(sums, builder.mul(left, right))
+    return sums
+
+
+def part(builder: Any, words: Any, kind: Number, place: int) -> Any:
+    """The number of each word that begins at a bit."""
+    up, down = (ir.Constant(words.type, [n - BITS[kind]] * words.type.count) for n in (32 - place, 32))
+    return (builder.lshr if kind == "u8" else builder.ashr)(builder.shl(words, up), down)
+
+
 def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, way: str = WAY) -> Function:
     """out[o + r, p + c] = start[s + c] + the sum over k < depth of a[i + r, h + k] * b[j + k, q + c], for all c.
 
@@ -326,28 +351,6 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
     lanes = LANES if way == VNNI else NARROW
     number = F32 if left == "f32" else I32
     vector, columns = ir.VectorType(number, lanes), vectors * LANES // lanes
-
-    def multiply(builder: Any, sums: Any, a: Any, b: Any) -> Any:
-        if left == "f32":
-            return builder.fadd(builder.fmul(a, b, flags=FUSED), sums, flags=FUSED)
-        if (
-            way == VNNI and (left, right) in OF_AVX512
-        ):  # newer versions of LLVM take vectors of bytes, and these too
-            name = f"llvm.x86.avx512.{OF_AVX512[left, right]}.512"
-            return called(builder, name, vector, sums, *((b, a) if right == "u8" else (a, b)))
-        if way == DOT and left == right == "i8":
-            codes = (builder.bitcast(words, ir.VectorType(I8, 4 * lanes)) for words in (b, a))
-            return called(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", vector, sums, *codes)
-        for place in range(0, 32, BITS[left]):
-            sums = builder.add(
-                sums, builder.mul(part(builder, a, left, place), part(builder, b, right, place))
-            )
-        return sums
-
-    def part(builder: Any, words: Any, kind: Number, place: int) -> Any:
-        """The number of each word that begins at a bit."""
-        up, down = (ir.Constant(vector, [n - BITS[kind]] * lanes) for n in (32 - place, 32))
-        return (builder.lshr if kind == "u8" else builder.ashr)(builder.shl(words, up), down)
 
     @intrinsic
     def made(
@@ -381,13 +384,13 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
                 indices = [ir.Constant(ir.VectorType(I32, lanes), [lane] * lanes) for lane in range(lanes)]
                 return [builder.shuffle_vector(one, one, index) for one in loaded for index in indices]
 
-            _, first, before, _, above, skipped, _, begun, _, target, column, depth = values
-            lefts = [at(row(0, further(first, r)), before, I8) for r in range(rows)]
+            _, first, begin, _, above, skipped, _, begun, _, target, column, depth = values
+            lefts = [at(row(0, further(first, r)), begin, I8) for r in range(rows)]
             sums = [[cgutils.alloca_once(builder, vector) for _ in range(columns)] for _ in range(rows)]
             for v in range(columns):
-                begin = builder.load(at(row(6, None), further(begun, v * lanes), vector), align=4)
+                one = builder.load(at(row(6, None), further(begun, v * lanes), vector), align=4)
                 for r in range(rows):
-                    builder.store(begin, sums[r][v])
+                    builder.store(one, sums[r][v])
             with cgutils.for_range_slice(
                 builder, ir.Constant(I64, 0), depth, ir.Constant(I64, steps), inc=True
             ) as (start, _):
@@ -400,7 +403,10 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
                     ]
                     for r in range(rows):
                         for v in range(columns):
-                            added = multiply(builder, builder.load(sums[r][v]), words[r][step], rights[v])
+                            before = builder.load(sums[r][v])
+                            added = add_products(
+                                builder, before, words[r][step], rights[v], (left, right), way
+                            )
                             builder.store(added, sums[r][v])
             for r in range(rows):
                 line = row(8, further(target, r))
