@@ -376,8 +376,8 @@ def test_many_free_cores_tokenise_by_the_librarys_threads(tmp_path, most, told, 
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     if told is not None:
         monkeypatch.setenv("TOKENIZERS_PARALLELISM", told)
-    tokenizer = Tokenizer.train(["stone river bread, and [SEP] stones!"], "wordpiece", 100, True)
-    texts = [f"river {'stone ' * (i % 7)}[SEP] breaded\u00a0{i}" for i in range(23)]
+    tokenizer = Tokenizer.train(["stone river bread, and </s> stones!"], "bpe", 300, True)
+    texts = [f"river {'stone ' * (i % 7)}</s> breaded\u00a0{i}" for i in range(23)]
     used, real = [], Tokenizer.encode_packed
     monkeypatch.setattr(
         Tokenizer, "encode_packed", lambda self, texts: used.append(self) or real(self, texts)
@@ -386,6 +386,7 @@ def test_many_free_cores_tokenise_by_the_librarys_threads(tmp_path, most, told, 
     with Workers(tokenizer, tmp_path, most=most) as workers:
         found = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
     assert used == [tokenizer.threaded if threads else tokenizer] * 3
+    assert tokenizer.threaded is not tokenizer
     assert [row.tolist() for batch in found for row in batch.window] == tokenizer.encode_batch(texts)
     assert {batch.window.values.dtype for batch in found} == {np.dtype(np.int32)}
 

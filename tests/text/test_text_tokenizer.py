@@ -204,18 +204,6 @@ def test_looking_words_up_gives_the_ids_of_the_library(kind, lowercase, text):
     assert tokenizer.encode(clean) == tokenizer.core.encode(clean, add_special_tokens=False).ids
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_plain_words_are_cut_into_pieces_without_the_library(lowercase, monkeypatch):
-    tokenizer = trained("wordpiece", lowercase)
-    words = ["river", "rivers", "RiverBed7", "12345", "q", "zzzzz", "a" * 39, "b" * 100, "b" * 101]
-    expected = [tokenizer.core.encode(word, add_special_tokens=False).ids for word in words]
-    table = memo.Memo(tokenizer.core, memo.scheme_of(tokenizer.core)).table
-    called, plain = [], memo._ids
-    monkeypatch.setattr(memo, "_ids", lambda encoding: called.append(encoding.ids) or plain(encoding))
-    assert [np.frombuffer(table[word], np.int32).tolist() for word in words] == expected
-    assert called == [ids for ids in expected if ids == [tokenizer.unk]]
-
-
 def test_a_full_table_of_words_changes_nothing():
     tokenizer = trained("wordpiece")
     small = memo.Memo(tokenizer.core, memo.scheme_of(tokenizer.core), kept=3)

@@ -34,7 +34,9 @@ except ModuleNotFoundError as error:
         return function
 
 
-__all__ = ["Dict", "byte_products", "njit", "overload", "register_jitable", "types"]
+__all__ = ["HAS_NUMBA", "Dict", "byte_products", "njit", "overload", "register_jitable", "types"]
+
+HAS_NUMBA = numba is not None
 
 
 @cache

@@ -6,7 +6,7 @@ does (read off once, by encoding a probe), so that token stores hold bare text a
 A text cannot name a special token: "[MASK]" in a document is a bracket, a word and a bracket. What `save` writes,
 `AutoTokenizer.from_pretrained` loads with the same ids (for such texts, with `split_special_tokens=True`).
 Cost: the library's own, about half a million tokens a second and core; three times that for BERT's and RoBERTa's
-tokenizers (`word_cache.py`).
+tokenizers (`word_cache.py`), and for much text and BERT's twenty times that (`wordpiece.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Core, normalizers
 from tokenizers.models import Unigram, WordLevel, WordPiece
 
+from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import DataError, ModelError
 from liebig.ragged import Ragged, offsets_of
 from liebig.text import train_tokenizer as training
 from liebig.text.word_cache import Memo, described, scheme_of
+from liebig.text.wordpiece import Words
+
+MANY = 200_000  # characters at a time from which a kernel pays that takes a tenth of a second to set up
 
 # Which pieces continue a word. WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark
 # the space before a word ("Ġthe", "▁the"), so there an unmarked piece continues. In scripts without spaces (Han, kana,
@@ -343,22 +347,24 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without special tokens; never truncated."""
-        return [np.frombuffer(row, dtype=np.int32).tolist() for row in self._rows(texts)]
+        return self.encode_packed(texts).to_lists()
 
     def encode_packed(self, texts: Sequence[str]) -> Ragged:
         """The same in one flat array: the fastest way to many ids."""
+        try:
+            return self._encode(texts)
+        except (UnicodeEncodeError, TypeError):  # which of them the library raises depends on its version
+            return self._encode([training.well_formed(text) for text in texts])
+
+    def _encode(self, texts: Sequence[str]) -> Ragged:
+        if self.compiles and sum(map(len, texts)) >= MANY:
+            return self._words.encode(texts)
         rows = self._rows(texts)
         offsets = offsets_of([len(row) // 4 for row in rows])
         return Ragged(np.frombuffer(b"".join(rows), dtype=np.int32), offsets)
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as int32."""
-        try:
-            return self._encode(texts)
-        except (UnicodeEncodeError, TypeError):  # which of them the library raises depends on its version
-            return self._encode([training.well_formed(text) for text in texts])
-
-    def _encode(self, texts: Sequence[str]) -> list[bytes]:
         if self._memo is not None:
             return self._memo.encode(texts)
         found = self.core.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -368,10 +374,22 @@ class Tokenizer:
         return rows
 
     @cached_property
+    def compiles(self) -> bool:
+        """Whether much text is cut into pieces by a compiled kernel, faster on one core than the library on many."""
+        return HAS_NUMBA and self._memo is not None and isinstance(self.core.model, WordPiece)
+
+    @cached_property
+    def _words(self) -> Words:
+        assert self._memo is not None, "what compiles has a table of words"
+        return Words(self.core, self._memo)
+
+    @cached_property
     def threaded(self) -> Tokenizer:
         """The same without a table of words: the library's threads share the texts of a batch, which takes more of the
         processor than the table and, with many cores, less time.
         """
+        if self.compiles:
+            return self
         made = copy.copy(self)
         made.__dict__["_memo"] = None
         return made

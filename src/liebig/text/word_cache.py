@@ -1,10 +1,10 @@
 """Tokenising by looking words up: the ids of a text are those of what its spaces part, each worked out once.
 
 That holds exactly for BERT's tokenizer and for byte-level BPE with its own pattern (`scheme_of` says how far), and
-words repeat: most of a text is found in a table of the words met so far; a new plain word is first looked up
-without its punctuation, then cut into WordPiece's pieces here, and what is left goes to the library. Cost: 0.3 µs a
-word, 3 µs a new one; three times the library's speed on one core; 80 MB when the table is full, after which it stays
-as it is.
+words repeat: most of a text is found in a table of the words met so far; a new one is looked up without its
+punctuation, and what is left goes to the library. Cost: 0.3 µs a word, 12 µs a new one; three times the library's speed
+on one core; 80 MB when the table is full, after which it stays as it is. Where there is much text at a time, WordPiece
+has a faster way (`wordpiece.py`), which asks here for what is not plain.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Memo:
     """A table of words and their ids in front of a tokenizer. Threads may share it."""
 
     def __init__(self, core: Core, scheme: Scheme, kept: int = KEPT) -> None:
-        self._core = core
-        self._chunks = scheme.chunks
+        self.scheme, self._core = scheme, core
         self.table = _Table(core, scheme, kept)
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
@@ -82,11 +81,17 @@ class Memo:
         found = iter(self._core.encode_batch_fast(unspaced, add_special_tokens=False))
         look_up = self.table.__getitem__
         return [
-            b"".join(map(look_up, self._chunks(text)))
+            b"".join(map(look_up, self.scheme.chunks(text)))
             if len(text) <= _LONGEST * (text.count(" ") + 1)
             else _ids(next(found))
             for text in texts
         ]
+
+    def of_chunks(self, chunks: Sequence[str]) -> list[bytes]:
+        """The same for what stands between spaces."""
+        long = [chunk for chunk in chunks if len(chunk) > _LONGEST]
+        found = map(_ids, self._core.encode_batch_fast(long, add_special_tokens=False))
+        return [self.table[chunk] if len(chunk) <= _LONGEST else next(found) for chunk in chunks]
 
 
 class _Table(dict[str, bytes]):
@@ -95,64 +100,22 @@ class _Table(dict[str, bytes]):
     def __init__(self, core: Core, scheme: Scheme, kept: int) -> None:
         super().__init__()
         self._core, self._scheme, self._kept = core, scheme, kept
-        self._pieces = _WordPieces(core) if isinstance(core.model, WordPiece) else None
 
     def __missing__(self, chunk: str) -> bytes:
         parts = self._parts(chunk)
         if len(parts) == 1 and parts[0] == chunk:
-            ids = self._whole(chunk)
+            ids = _ids(self._core.encode(chunk, add_special_tokens=False))
         else:
             ids = b"".join(map(self.__getitem__, parts))
         if len(self) < self._kept and len(chunk) <= _LONGEST:
             self[chunk] = ids
         return ids
 
-    def _whole(self, chunk: str) -> bytes:
-        if (
-            self._pieces is not None
-            and chunk.isascii()
-            and chunk.isalnum()
-            and (ids := self._pieces.of(chunk))
-        ):
-            return ids
-        return _ids(self._core.encode(chunk, add_special_tokens=False))
-
     def _parts(self, chunk: str) -> list[str]:
         scheme = self._scheme
         if not (chunk.isascii() and chunk.isprintable()) or not scheme.whole.isdisjoint(chunk):
             return [chunk]
         return scheme.parts.findall(chunk.lower() if scheme.lowercase else chunk)
-
-
-class _WordPieces:
-    """WordPiece for a word of ASCII letters and digits: the longest piece that fits, then the longest of the rest.
-
-    The library does the same, but a call of it takes four times as long.
-    """
-
-    def __init__(self, core: Core) -> None:
-        model = core.model
-        self._first: dict[str, int] = core.get_vocab(with_added_tokens=False)
-        prefix = model.continuing_subword_prefix
-        self._later = {
-            piece.removeprefix(prefix): number
-            for piece, number in self._first.items()
-            if piece.startswith(prefix)
-        }
-        self._most = model.max_input_chars_per_word
-
-    def of(self, word: str) -> bytes | None:
-        """The ids of a word; None where it is unknown or too long."""
-        found, vocabulary, rest = array("i"), self._first, word if len(word) <= self._most else ""
-        while rest:
-            end = len(rest)
-            while end and rest[:end] not in vocabulary:
-                end -= 1
-            if not end:
-                return None
-            found.append(vocabulary[rest[:end]])
-            vocabulary, rest = self._later, rest[end:]
-        return found.tobytes() or None
 
 
 def _ids(encoding: Any) -> bytes:
