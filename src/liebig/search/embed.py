@@ -171,11 +171,12 @@ class Batch:
 
 
 class Workers:
-    """What tokenises ahead of the model: a thread, and where they pay processes with the tokenizer of a folder.
+    """What tokenises ahead of the model: threads, and where they pay processes with the tokenizer of a folder.
 
-    The thread looks words up in a table, on one core; where the model leaves many of them free, as many as `most`, it
-    uses the library's threads instead. A process sends back one array of tokens. May serve several runs, of `texts`
-    texts in all where that is known.
+    A thread looks words up in a table, on one core; where the model leaves many of them free, as many as `most`, it
+    uses the library's threads instead. A tokenizer that is compiled lets several threads run, one for each window that
+    is under way. A process sends back one array of tokens. May serve several runs, of `texts` texts in all where that
+    is known.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class Workers:
     ) -> None:
         """`told` processes are started with the second window; without a number at most `most`, once they pay."""
         self._tokenizer = tokenizer.threaded if most >= MANY_CORES and tokenizer_threads() else tokenizer
+        self._threads = AHEAD + 1 if most > AHEAD and tokenizer.compiles else 1
         self._folder = folder
         self._told, self._most = (told, most) if folder is not None else (0, 0)
         self._pace = Pace(texts)
@@ -197,8 +199,8 @@ class Workers:
         self._count = 0  # processes that were started
 
     def __enter__(self) -> Workers:
-        self._thread = ThreadPoolExecutor(1)
-        self._open.callback(self._thread.shutdown, cancel_futures=True)
+        self._pool_here = ThreadPoolExecutor(self._threads)
+        self._open.callback(self._pool_here.shutdown, cancel_futures=True)
         return self
 
     def __exit__(
@@ -227,7 +229,7 @@ class Workers:
             told = self._told if several else 0
             self._count = self._pace.helpers(self._most) if told is None else told
             if self._count == 0:
-                return self._thread, self._here
+                return self._pool_here, self._here
             self._processes = self._open.enter_context(helpers(self._count, set_up_worker, str(self._folder)))
         return self._processes, worker_tokens
 
