@@ -55,10 +55,10 @@ def main() -> None:
     model = model_folder(args.model or "liebig:mini-v2")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Enough of the wiki for rows of short passages, which have kernels of their own on a GPU.
-        few = argparse.Namespace(
-            **{**vars(args), "passages": 20, "queries": 2, "wiki": min(args.wiki, 2000) if args.gpu else 0}
-        )
+        fewer = {"passages": 20, "queries": 2, "wiki": 0}
+        if args.gpu:  # rows of every length, which have kernels of their own that are compiled for each
+            fewer = {"passages": 1000, "queries": args.queries, "wiki": min(args.wiki, 8000)}
+        few = argparse.Namespace(**{**vars(args), **fewer})
         for part, options in (("few", few), ("all", args)):
             count = write(folder / part, options)
         print(f"{args.set}: {count[0]:,} passages, {count[1]:,} queries; {'GPU' if args.gpu else 'CPU'}")

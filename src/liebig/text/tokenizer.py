@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -303,6 +304,8 @@ class Tokenizer:
         self.core.encode_special_tokens = True  # "[MASK]" written in a document is text, not a command
         self._config = dict(loaded.config)
         self._roles = dict(loaded.roles)
+        self._words: Words | None = None
+        self._making = Lock()
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
@@ -358,7 +361,7 @@ class Tokenizer:
 
     def _encode(self, texts: Sequence[str]) -> Ragged:
         if self.compiles and sum(map(len, texts)) >= MANY:
-            return self._words.encode(texts)
+            return self._kernel().encode(texts)
         rows = self._rows(texts)
         offsets = offsets_of([len(row) // 4 for row in rows])
         return Ragged(np.frombuffer(b"".join(rows), dtype=np.int32), offsets)
@@ -378,10 +381,12 @@ class Tokenizer:
         """Whether much text is cut into pieces by a compiled kernel, faster on one core than the library on many."""
         return HAS_NUMBA and self._memo is not None and isinstance(self.core.model, WordPiece)
 
-    @cached_property
-    def _words(self) -> Words:
+    def _kernel(self) -> Words:
+        """Made once, whichever thread needs it first."""
         assert self._memo is not None, "what compiles has a table of words"
-        return Words(self.core, self._memo)
+        with self._making:
+            self._words = self._words or Words(self.core, self._memo)
+        return self._words
 
     @cached_property
     def threaded(self) -> Tokenizer:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer as Core
@@ -88,10 +89,12 @@ class Memo:
         ]
 
     def of_chunks(self, chunks: Sequence[str]) -> list[bytes]:
-        """The same for what stands between spaces."""
-        long = [chunk for chunk in chunks if len(chunk) > _LONGEST]
-        found = map(_ids, self._core.encode_batch_fast(long, add_special_tokens=False))
-        return [self.table[chunk] if len(chunk) <= _LONGEST else next(found) for chunk in chunks]
+        """The same for what stands between spaces: what is new goes to the library in one call."""
+        new = list({chunk for chunk in chunks if chunk not in self.table})
+        found = map(_ids, self._core.encode_batch_fast(new, add_special_tokens=False))
+        ids = dict(zip(new, found))
+        self.table.keep(ids)
+        return [ids[chunk] if chunk in ids else self.table[chunk] for chunk in chunks]
 
 
 class _Table(dict[str, bytes]):
@@ -107,9 +110,13 @@ class _Table(dict[str, bytes]):
             ids = _ids(self._core.encode(chunk, add_special_tokens=False))
         else:
             ids = b"".join(map(self.__getitem__, parts))
-        if len(self) < self._kept and len(chunk) <= _LONGEST:
-            self[chunk] = ids
+        self.keep({chunk: ids})
         return ids
+
+    def keep(self, found: Mapping[str, bytes]) -> None:
+        """Add what is short, as far as there is room."""
+        short = ((chunk, ids) for chunk, ids in found.items() if len(chunk) <= _LONGEST)
+        self.update(islice(short, max(0, self._kept - len(self))))
 
     def _parts(self, chunk: str) -> list[str]:
         scheme = self._scheme
