@@ -108,6 +108,7 @@ BENCHMARKS = (
     ),
     Benchmark("measures", "", 1.0, ("ranx",), "the faster of ranx and plain Python"),
     Benchmark("sentences", "", 1.0, ("pysbd", "syntok"), "the faster of the two"),
+    Benchmark("tokenise", "--data DATA", 10.0, ("tokenizers",), "`encode_batch_fast`, one thread; CPU time"),
     Benchmark(
         "prepare",
         "--data DATA/wiki --parts 1",
