@@ -260,9 +260,10 @@ def best_groups(best_QG: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     queries, count = best_QG.shape
     if count < 8 * groups * GROUP:
         return best_QG.topk(groups, dim=1)
-    whole = count - count % GROUP
-    above = best_QG[:, :whole].view(queries, -1, GROUP).amax(2).topk(groups, dim=1).indices
-    inside = (above[:, :, None] * GROUP + torch.arange(GROUP, device=best_QG.device)).flatten(1)
+    whole, step = count - count % GROUP, count // GROUP
+    # Groups that lie a step apart make a group of groups: neighbours would be read with gaps, ten times as slowly.
+    above = best_QG[:, :whole].view(queries, GROUP, step).amax(1).topk(groups, dim=1).indices
+    inside = (above[:, :, None] + step * torch.arange(GROUP, device=best_QG.device)).flatten(1)
     rest = torch.arange(whole, count, device=best_QG.device).expand(queries, -1)
     places = torch.cat([inside, rest], 1)
     highest, order = best_QG.gather(1, places).topk(groups, dim=1)
