@@ -102,6 +102,15 @@ def test_helpers_are_started_where_the_rest_takes_longer_than_their_start(total,
     assert pace.helpers(most) == count
 
 
+def test_threads_that_share_the_work_need_fewer_helpers():
+    counts = []
+    for threads in (1, 3):
+        pace = Pace(100, threads)
+        pace.count(1, 1.0)
+        counts.append(pace.helpers(16))
+    assert counts == [6, 2]
+
+
 def test_little_work_is_done_by_this_process_alone(monkeypatch):
     monkeypatch.setattr(machine, "helpers", lambda *_: pytest.fail("a process was started"))
     monkeypatch.setattr(machine, "free_cores", lambda: 16)

@@ -70,7 +70,7 @@ def test_the_best_groups_of_groups_hold_the_best_groups():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("queries", [1, 2, 40, 300])
+@pytest.mark.parametrize("queries", [1, 2, 20, 40, 300])
 def test_deleted_vectors_are_not_found_on_a_gpu(queries):
     shards = without(
         [Shard.in_memory([str(i) for i in range(9001)], vectors(9001, 96), "fp16")], np.arange(0, 9001, 2)

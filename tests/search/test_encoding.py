@@ -391,6 +391,23 @@ def test_many_free_cores_tokenise_by_the_librarys_threads(tmp_path, most, told, 
     assert {batch.window.values.dtype for batch in found} == {np.dtype(np.int32)}
 
 
+def test_a_compiled_tokenizer_takes_several_windows_at_once(tmp_path, monkeypatch):
+    tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
+    together, real = threading.Barrier(3, timeout=60), Tokenizer.encode_packed
+
+    def wait_for_the_others(self, texts):
+        together.wait()
+        return real(self, texts)
+
+    monkeypatch.setattr(Tokenizer, "encode_packed", wait_for_the_others)
+    groups = [[Item(str(i), "stone " * i)] for i in range(1, 4)]
+    with Workers(tokenizer, tmp_path, most=3) as workers:
+        batches = list(workers.windows(groups, RoleLayout(tokenizer, 512)))
+    expected = [real(tokenizer, [group[0].record]).to_lists() for group in groups]
+    assert [batch.ids for batch in batches] == [["1"], ["2"], ["3"]]
+    assert [batch.window.to_lists() for batch in batches] == expected
+
+
 def test_a_window_is_tokenised_while_the_next_is_read(tmp_path, monkeypatch):
     tokenizer = Tokenizer.train(["stone river bread"], "wordpiece", 100, True)
     began, real = threading.Event(), Tokenizer.encode_packed

@@ -15,11 +15,11 @@ LETTERS = " aAbZrivestn.,'’-09\n\r\t\x0b\u00a0\u2028[]<>MASK#/éßİ天の\u03
 texts = st.lists(st.text(st.sampled_from(LETTERS), max_size=40) | st.text(), max_size=4)
 
 
-def bert(vocabulary, **options):
+def bert(vocabulary, normalizer=None, **options):
     """A tokenizer of these pieces."""
     known = {piece: number for number, piece in enumerate(["[UNK]", *vocabulary])}
     core = Core(models.WordPiece(known, unk_token="[UNK]", **options))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.normalizer = normalizer or normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return core
 
@@ -62,6 +62,7 @@ def test_texts_of_every_kind_side_by_side(lowercase):
         bert(["un", "able", "una"], continuing_subword_prefix=""),
         bert(["a", "##a", "b"], max_input_chars_per_word=4),
         bert(["a", "b"], continuing_subword_prefix="a"),
+        bert(["a", "##a", "b"], max_input_chars_per_word=2**64 - 1),
         bert([]),
     ],
 )
@@ -87,6 +88,54 @@ def test_unusual_vocabularies(core):
     assert compiled(core).encode(several).to_lists() == expected(core, several)
 
 
+@pytest.mark.parametrize("option", ["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"])
+@settings(max_examples=100)
+@given(texts=texts)
+def test_every_way_to_normalise(option, texts):
+    core = bert(
+        [*"abrivestAZé天,.'", "##a", "##é", "##天", "river"], normalizers.BertNormalizer(**{option: False})
+    )
+    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    assert compiled(core).encode(texts).to_lists() == expected(core, texts)
+
+
+@pytest.mark.parametrize("token", ["Élan", "\x00ab", "\u200bab", "\u037ea", "É-a", "天a"])
+def test_an_added_token_is_looked_for_in_normalised_text(token):
+    core = bert([*"abeln;-", "##a", "##b", "##e", "##l", "##n"])
+    core.add_tokens([AddedToken(token, normalized=True)])
+    tokenizer = Tokenizer(TokenizerParts(core, {}, {}))
+    for text in (token, "elan a", "belan", "ab", ";a", "e-a b", f"a{token}b"):
+        assert tokenizer.encode(text) == core.encode(text, add_special_tokens=False).ids
+        if tokenizer.compiles:
+            assert compiled(core).encode([text]).to_lists() == expected(core, [text])
+
+
+@pytest.mark.parametrize("kept", [0, 3, 1000])
+def test_what_is_left_open_whatever_the_table_holds(kept):
+    core = trained("wordpiece").core
+    words = Words(core, Memo(core, scheme_of(core), kept))
+    several = [
+        "river é river",
+        "é " * 3 + "é" * 50,
+        "stone [MASK] ß ß é",
+        "天" * 41 + " bread",
+        "río, río! " * 5,
+    ]
+    for _ in range(2):
+        assert words.encode(several).to_lists() == expected(core, several)
+
+
+@pytest.mark.parametrize("share", [1, 20])
+def test_texts_of_other_scripts_are_looked_up(share, monkeypatch):
+    core, asked = trained("wordpiece").core, []
+    words = compiled(core)
+    real = Memo.encode
+    monkeypatch.setattr(Memo, "encode", lambda self, texts: asked.append(len(texts)) or real(self, texts))
+    several = ["река и камень", "river stone bread " * share]
+    assert words.encode(several).to_lists() == expected(core, several)
+    assert asked == ([2] if share == 1 else [])
+
+
 def test_added_tokens_are_left_to_the_library():
     core = bert(["a", "##b", "<", ">", "x"])
     core.add_tokens([AddedToken("<x>", normalized=False)])
@@ -102,12 +151,16 @@ def test_much_text_is_cut_by_the_kernel(kind, monkeypatch):
     plain, used = tokenizer.encode_packed(TEXTS), []
     real = Words.encode
     monkeypatch.setattr(Words, "encode", lambda self, texts: used.append(len(texts)) or real(self, texts))
+    some = sum(map(len, TEXTS[1:]))
     monkeypatch.setattr(tokenizers, "MANY", sum(map(len, TEXTS)))
+    monkeypatch.setattr(tokenizers, "SOME", some)  # once the kernel is there, less text is enough
+    assert tokenizer.encode_batch(TEXTS[1:]) == plain.to_lists()[1:]
     assert tokenizer.encode_packed(TEXTS).to_lists() == plain.to_lists()
     assert tokenizer.encode_batch([*TEXTS, "a\ud800b"]) == [*plain.to_lists(), tokenizer.encode("a\ud800b")]
     assert tokenizer.encode_batch(TEXTS[1:]) == plain.to_lists()[1:]
+    assert tokenizer.encode_batch(TEXTS[:1]) == plain.to_lists()[:1]
     twice = [len(TEXTS) + 1] * 2  # half a surrogate pair is found when it is encoded
-    assert used == ([len(TEXTS), *twice] if kind == "wordpiece" else [])
+    assert used == ([len(TEXTS), *twice, len(TEXTS) - 1] if kind == "wordpiece" else [])
     assert (tokenizer.threaded is tokenizer) == (kind == "wordpiece")
 
 

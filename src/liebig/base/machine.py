@@ -227,9 +227,10 @@ class Pace:
     work there is, as much again is expected as was done.
     """
 
-    def __init__(self, total: int | None) -> None:
-        """`total` is the size of the whole work, in any unit."""
+    def __init__(self, total: int | None, threads: int = 1) -> None:
+        """`total` is the size of the whole work, in any unit; `threads` do it side by side."""
         self._total, self._done, self._spent, self._fastest = total, 0, 0.0, inf
+        self._threads, self._counting = threads, threading.Lock()
 
     def run(self, size: int, work: Callable[..., R], *args: Any) -> R:
         """Do a part of the work here, and count it."""
@@ -240,16 +241,17 @@ class Pace:
 
     def count(self, size: int, seconds: float) -> None:
         """A part of this size took this process so long."""
-        self._done += size
-        self._spent += seconds
-        self._fastest = min(self._fastest, seconds / max(size, 1))
+        with self._counting:
+            self._done += size
+            self._spent += seconds
+            self._fastest = min(self._fastest, seconds / max(size, 1))
 
     def helpers(self, most: int) -> int:
         """How many helpers to start for the rest, at most `most`; 0 where it is done sooner without."""
         if self._done == 0:
             return 0
         rest = self._spent if self._total is None else self._fastest * (self._total - self._done)
-        count = min(most, int(rest / START))
+        count = min(most, int(rest / self._threads / START))
         return count if count > 1 else 0
 
 
@@ -273,7 +275,6 @@ _work: list[Callable[[Any], Any]] = []  # of this process, where it is a helper
 
 
 def _take(work: Callable[[Any], Any]) -> None:
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
     _work.append(work)
 
 
@@ -315,6 +316,7 @@ def in_order(
 
 def _begin(set_up: Callable[..., None] | None, args: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # one thread here: there is a process for every core
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if set_up is not None:
         set_up(*args)

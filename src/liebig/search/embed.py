@@ -159,7 +159,9 @@ class Item:
 
 
 AHEAD = 2  # windows under way besides one for each worker
-MANY_CORES = 7  # of which the library's threads make more than the table of words makes of one
+MANY_CORES = (
+    7  # of which the library's threads make more than the table of words makes of one, if nothing is compiled
+)
 
 
 @dataclass(frozen=True)
@@ -173,10 +175,10 @@ class Batch:
 class Workers:
     """What tokenises ahead of the model: threads, and where they pay processes with the tokenizer of a folder.
 
-    A thread looks words up in a table, on one core; where the model leaves many of them free, as many as `most`, it
-    uses the library's threads instead. A tokenizer that is compiled lets several threads run, one for each window that
-    is under way. A process sends back one array of tokens. May serve several runs, of `texts` texts in all where that
-    is known.
+    A tokenizer that is compiled lets several threads run, where the model leaves cores free: one for each window that
+    is under way. Another one looks words up in a table, on one core, or uses the library's threads where many are free,
+    as many as `most`. A process sends back one array of tokens. May serve several runs, of `texts` texts in all where
+    that is known.
     """
 
     def __init__(
@@ -193,14 +195,14 @@ class Workers:
         self._threads = AHEAD + 1 if most > AHEAD and tokenizer.compiles else 1
         self._folder = folder
         self._told, self._most = (told, most) if folder is not None else (0, 0)
-        self._pace = Pace(texts)
+        self._pace = Pace(texts, self._threads)
         self._open = ExitStack()
         self._processes: Executor | None = None
         self._count = 0  # processes that were started
 
     def __enter__(self) -> Workers:
-        self._pool_here = ThreadPoolExecutor(self._threads)
-        self._open.callback(self._pool_here.shutdown, cancel_futures=True)
+        self._thread_pool = ThreadPoolExecutor(self._threads)
+        self._open.callback(self._thread_pool.shutdown, cancel_futures=True)
         return self
 
     def __exit__(
@@ -229,7 +231,7 @@ class Workers:
             told = self._told if several else 0
             self._count = self._pace.helpers(self._most) if told is None else told
             if self._count == 0:
-                return self._pool_here, self._here
+                return self._thread_pool, self._here
             self._processes = self._open.enter_context(helpers(self._count, set_up_worker, str(self._folder)))
         return self._processes, worker_tokens
 

@@ -191,7 +191,8 @@ def _sentences(text: Text, language: str | None) -> list[str]:
 
 
 def _lengths(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    return [len(ids) for ids in tokenizer.encode_batch(texts)]
+    lengths: list[int] = tokenizer.encode_packed(texts).lengths.tolist()
+    return lengths
 
 
 def _pieces(

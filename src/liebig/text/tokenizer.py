@@ -6,7 +6,7 @@ does (read off once, by encoding a probe), so that token stores hold bare text a
 A text cannot name a special token: "[MASK]" in a document is a bracket, a word and a bracket. What `save` writes,
 `AutoTokenizer.from_pretrained` loads with the same ids (for such texts, with `split_special_tokens=True`).
 Cost: the library's own, about half a million tokens a second and core; three times that for BERT's and RoBERTa's
-tokenizers (`word_cache.py`), and for much text and BERT's twenty times that (`wordpiece.py`).
+tokenizers (`word_cache.py`), and ten million for much text in ASCII and BERT's (`wordpiece.py`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from tokenizers.models import Unigram, WordLevel, WordPiece
 
 from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import DataError, ModelError
-from liebig.ragged import Ragged, offsets_of
+from liebig.ragged import Ragged
 from liebig.text import train_tokenizer as training
 from liebig.text.word_cache import Memo, described, scheme_of
-from liebig.text.wordpiece import Words
+from liebig.text.wordpiece import Words, packed
 
-MANY = 200_000  # characters at a time from which a kernel pays that takes a tenth of a second to set up
+MANY = 200_000  # characters at a time for which setting up the kernel pays: that takes a tenth of a second
+SOME = 4_000  # and for which calling it pays, once it is there
 
 # Which pieces continue a word. WordPiece marks a piece inside a word ("##ing"); byte-level BPE and SentencePiece mark
 # the space before a word ("Ġthe", "▁the"), so there an unmarked piece continues. In scripts without spaces (Han, kana,
@@ -360,11 +361,9 @@ class Tokenizer:
             return self._encode([training.well_formed(text) for text in texts])
 
     def _encode(self, texts: Sequence[str]) -> Ragged:
-        if self.compiles and sum(map(len, texts)) >= MANY:
+        if self.compiles and sum(map(len, texts)) >= (MANY if self._words is None else SOME):
             return self._kernel().encode(texts)
-        rows = self._rows(texts)
-        offsets = offsets_of([len(row) // 4 for row in rows])
-        return Ragged(np.frombuffer(b"".join(rows), dtype=np.int32), offsets)
+        return packed(self._rows(texts))
 
     def _rows(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text as int32."""

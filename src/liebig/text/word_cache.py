@@ -47,7 +47,7 @@ def scheme_of(core: Core) -> Scheme | None:
     one, unless more space is beside it. Special tokens and contractions are left whole.
     """
     normalizer, pre = described(core.normalizer), described(core.pre_tokenizer)
-    added = [token.content for token in core.get_added_tokens_decoder().values()]
+    added = _added(core)
     if any(re.search(r"\s|^[A-Za-z0-9]|^$", token) for token in added):
         return None
     marks = frozenset(token[0] for token in added)
@@ -56,6 +56,15 @@ def scheme_of(core: Core) -> Scheme | None:
     if isinstance(core.model, BPE) and not core.model.dropout and _is_byte_level(normalizer, pre):
         return Scheme(_before_spaces, _BYTE_LEVEL_PARTS, marks | {"'"}, normalizer is not None)
     return None
+
+
+def _added(core: Core) -> list[str]:
+    """Added tokens as they are written, and as they are looked for in normalised text where they are."""
+    tokens = core.get_added_tokens_decoder().values()
+    written = [token.content for token in tokens]
+    if core.normalizer is None:
+        return written
+    return written + [core.normalizer.normalize_str(token.content) for token in tokens if token.normalized]
 
 
 def _is_bert(normalizer: Any, pre: Any) -> bool:
@@ -91,8 +100,8 @@ class Memo:
     def of_chunks(self, chunks: Sequence[str]) -> list[bytes]:
         """The same for what stands between spaces: what is new goes to the library in one call."""
         new = list({chunk for chunk in chunks if chunk not in self.table})
-        found = map(_ids, self._core.encode_batch_fast(new, add_special_tokens=False))
-        ids = dict(zip(new, found))
+        encodings = self._core.encode_batch_fast(new, add_special_tokens=False)
+        ids = dict(zip(new, map(_ids, encodings)))
         self.table.keep(ids)
         return [ids[chunk] if chunk in ids else self.table[chunk] for chunk in chunks]
 
@@ -113,9 +122,9 @@ class _Table(dict[str, bytes]):
         self.keep({chunk: ids})
         return ids
 
-    def keep(self, found: Mapping[str, bytes]) -> None:
+    def keep(self, new: Mapping[str, bytes]) -> None:
         """Add what is short, as far as there is room."""
-        short = ((chunk, ids) for chunk, ids in found.items() if len(chunk) <= _LONGEST)
+        short = ((chunk, ids) for chunk, ids in new.items() if len(chunk) <= _LONGEST)
         self.update(islice(short, max(0, self._kept - len(self))))
 
     def _parts(self, chunk: str) -> list[str]:
