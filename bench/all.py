@@ -157,7 +157,7 @@ BENCHMARKS = (
         ("transformers",),
         "SDPA, bf16 autocast, padded; the better of eager and compiled",
         "our step has .575 of the matrix rate that the same run measures; three times the compiled peer would be .60; "
-        "kernels between products run near the memory's rate, attention at half of it (LABNOTES)",
+        "kernels between products run near the memory's rate, attention takes about twice its traffic (LABNOTES)",
         gpu=True,
     ),
     Benchmark(

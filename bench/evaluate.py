@@ -7,7 +7,8 @@ Both sides get the same model folder and the same BEIR folder: reading files, lo
 measuring are part of both; ours also computes intervals and writes the values of every query. The peer runs at its best
 batch size of those tried, on a GPU also at its best dtype. The sides take turns. On a CPU the lowest CPU time counts,
 because other work on the machine only ever adds time; on a GPU it is wall time. What is imported or compiled is so
-before the clock starts, by evaluating a few passages. The last line is `ratio: X`, the peer's time over ours.
+before the clock starts, by evaluating a few passages, on a GPU thousands. The last line is `ratio: X`, the peer's time
+over ours.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fewer = {"passages": 20, "queries": 2, "wiki": 0}
-        if args.gpu:  # rows of every length, which have kernels of their own that are compiled for each
+        if args.gpu:  # kernels are compiled for each length of rows, so all of them have to come
             fewer = {"passages": 1000, "queries": args.queries, "wiki": min(args.wiki, 8000)}
         few = argparse.Namespace(**{**vars(args), **fewer})
         for part, options in (("few", few), ("all", args)):
