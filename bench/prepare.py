@@ -98,7 +98,7 @@ def report_share(found: dict[str, Any], prepare: dict[str, Any]) -> None:
     print(
         f"the tokenizers library alone: {tokens / library / MEGA:.3f} M tokens/s and core; in shares of its time:"
     )
-    parts = {"tokenizing, words looked up": found["encoding"], **found["parts"]}
+    parts = {"tokenizing": found["encoding"], **found["parts"]}
     print("  " + ", ".join(f"{name} {seconds / library:.1%}" for name, seconds in parts.items()))
     whole = prepare["cpu"] / prepare["tokens"] / (library / tokens)
     print(f"  prepare as a whole {whole:.1%}")
