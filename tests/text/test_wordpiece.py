@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tokenizers import AddedToken, Tokenizer as Core, models, normalizers, pre_tokenizers
 
-from liebig.text import tokenizer as tokenizers
+from liebig.text import tokenizer as tokenizers, wordpiece
 from liebig.text.tokenizer import Tokenizer, TokenizerParts
 from liebig.text.word_cache import Memo, scheme_of
 from liebig.text.wordpiece import Words
@@ -123,6 +123,17 @@ def test_what_is_left_open_whatever_the_table_holds(kept):
     ]
     for _ in range(2):
         assert words.encode(several).to_lists() == expected(core, several)
+
+
+@pytest.mark.parametrize("part", [1, 20, 1000])
+def test_texts_go_through_it_in_parts(part, monkeypatch):
+    core, sizes = trained("wordpiece").core, []
+    real = Words._encode
+    monkeypatch.setattr(wordpiece, "PART", part)
+    monkeypatch.setattr(Words, "_encode", lambda self, texts: sizes.append(len(texts)) or real(self, texts))
+    several = ["river", "", "stone é bread", "x" * 50, "", "a"]
+    assert compiled(core).encode(several).to_lists() == expected(core, several)
+    assert sizes == {1: [2, 1, 2, 1], 20: [3, 3], 1000: [6]}[part]
 
 
 @pytest.mark.parametrize("share", [1, 20])

@@ -4,13 +4,14 @@ Words of ASCII letters and digits walk a trie of the vocabulary, in which the la
 that fits; a punctuation mark is a word of its own. What stands between two spaces and has anything else in it (letters
 of other scripts, control characters, what may spell a special token, a word without pieces) is left open, and the table
 of words fills it in (`word_cache.py`); it takes texts that are mostly of other scripts, too. Needs numba. Memory: 4
-bytes for each letter of each node of the trie, 9 MB for BERT's vocabulary; while it runs, twice the bytes of the texts
-and 4 bytes for each id twice, and a Python object for each chunk that is left open.
+bytes for each letter of each node of the trie, 9 MB for BERT's vocabulary; while it runs, some 10 bytes for each
+character of a PART, and a Python object for each chunk that is left open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ Longs = NDArray[np.int64]
 SPACE, LETTER, MARK, OTHER = range(4)  # what a byte is
 FIRST, LATER = 0, 1  # nodes of the trie where a word begins, and where it goes on
 NONE = -1
+PART = 1 << 24  # characters at a time, so that memory does not grow with the texts
 ANY = 1 << 62  # the longest word of a vocabulary that does not limit it
 WIDE = 1.3  # bytes a character from which on most words are left open, so that the table alone is faster
 
@@ -112,6 +114,12 @@ class Words:
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """The ids of each text, without special tokens."""
+        place = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts))) // PART
+        starts = (np.flatnonzero(np.diff(place)) + 1).tolist()
+        parts = [self._encode(texts[start:end]) for start, end in pairwise([0, *starts, len(texts)])]
+        return parts[0] if len(parts) == 1 else Ragged.concatenate(parts, np.int32)
+
+    def _encode(self, texts: Sequence[str]) -> Ragged:
         encoded = [text.encode() for text in texts]
         data = b"".join(encoded)
         if len(data) > WIDE * sum(map(len, texts)):
