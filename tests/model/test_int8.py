@@ -13,7 +13,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
-from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
+from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_near
 from liebig.model.kernels.registers import POWER, WAY, Number, load, paired, power, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
@@ -363,16 +363,48 @@ def test_kernels_are_compiled_once_for_any_number_of_layers() -> None:
     assert len(int8.run_layers.signatures) == 1
 
 
-def test_only_weights_that_are_int8_already_count_as_rounded() -> None:
-    backbone = small()
-    assert not is_rounded(backbone)
-    assert is_rounded(rounded(backbone))
+def moved(backbone: Backbone, codes: float) -> Backbone:
+    """With weights of all linear layers as far from where they were as a training takes them."""
+    random = torch.Generator().manual_seed(1)
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.Linear):
+            step = codes * module.weight.detach().abs().amax(1, keepdim=True) / 127
+            module.weight.data += step * torch.randn(module.weight.shape, generator=random)
+    return backbone
+
+
+def test_only_weights_that_were_int8_are_near_to_it() -> None:
+    assert not is_near(small())
+    assert is_near(rounded(small()))
+    assert is_near(moved(rounded(small()), 0.05))
+    assert not is_near(moved(rounded(small()), 0.5))
+
+
+def test_weights_that_are_int8_already_are_not_left_to_chance() -> None:
+    weight = torch.randn(64, 48, generator=torch.Generator().manual_seed(0))
+    codes = int8.round_weight(weight)
+    assert (codes - weight / (weight.abs().amax(0) / 127)).abs().max() < 0.51  # half a code: the nearest
+    stored = (codes * (weight.abs().amax(0) / 127)).half().float()
+    assert torch.equal(int8.round_weight(stored), codes)
+
+
+def test_small_moves_of_weights_are_kept_in_the_mean() -> None:
+    random = torch.Generator().manual_seed(0)
+    before = torch.randint(-127, 128, (4000, 16), generator=random).float()
+    before[0] = 127
+    codes = int8.round_weight(before + 0.04) - before
+    codes[0] = 0
+    assert set(codes.unique().tolist()) == {0, 1}
+    assert torch.equal(int8.round_weight(before + 0.04) - before, int8.round_weight(before + 0.04) - before)
+    # 16 means of 4,000 draws of a chance of .04, whose deviation is .003
+    torch.testing.assert_close(codes.float().mean(0), torch.full((16,), 0.04), atol=0.015, rtol=0)
 
 
 def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(monkeypatch) -> None:
     plain, bundled = small(), rounded(small())
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     assert choose("auto", bundled) == "int8"
+    assert choose("auto", moved(rounded(small()), 0.05)) == "int8"
     assert choose("auto", plain) == "fp32"
     assert choose("int8", plain) == "int8"
     monkeypatch.setenv(PRECISION, "fp32")

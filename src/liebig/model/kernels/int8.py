@@ -100,14 +100,14 @@ def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
     """How to compute: as named; `auto` is as LIEBIG_PRECISION says, else int8 where it is fast and known to be good.
 
     It is fast where the processor has int8 dot products. What it loses was measured for the bundled encoder, whose
-    weights are rounded to int8 already; of other models nothing is known.
+    weights are rounded to int8 already, and for one that was trained from it; of other models nothing is known.
     """
     if precision == "auto":
         named = default_precision()
         if named not in get_args(Precision):
             raise RecipeError(f"{PRECISION} is {named!r}", fix="set it to fp32, int8 or auto")
         if named == "auto":
-            good = bool(byte_products()) and fits(backbone) and is_rounded(backbone)
+            good = bool(byte_products()) and fits(backbone) and is_near(backbone)
             return "int8" if good else "fp32"
         precision = "int8" if named == "int8" else "fp32"
     if precision == "int8" and not byte_products():
@@ -120,21 +120,27 @@ def choose(precision: Precision, backbone: Backbone) -> Literal["fp32", "int8"]:
     return precision
 
 
-def is_rounded(backbone: Backbone) -> bool:
-    """Whether the weights are int8 with one scale per output already, up to their storage in half precision."""
-    for layer in read_layers(backbone):
-        for weight_KN in (layer.qkv[:-1], layer.out, layer.up[:-1], layer.down):
-            codes_KN = weight_KN / _scales(weight_KN)
-            if float((codes_KN - codes_KN.round()).abs().max()) > STORED:
-                return False
-    return True
+def is_near(backbone: Backbone) -> bool:
+    """Whether the weights were int8 with one scale per output, and have moved little since, if they were trained."""
+    return all(
+        _distances(weight_KN / _scales(weight_KN)).mean() < NEAR
+        for layer in read_layers(backbone)
+        for weight_KN in (layer.qkv[:-1], layer.out, layer.up[:-1], layer.down)
+    )
+
+
+def _distances(codes: Tensor) -> Tensor:
+    return (codes - codes.round()).abs()
 
 
 def _scales(weight_KN: Tensor) -> Tensor:
     return (weight_KN.abs().amax(0) / float(MOST)).clamp_min(float(TINY))
 
 
-STORED = 0.25  # of a code: half precision moves the largest by an eighth, other weights are up to a half off
+NEAR = 0.1  # of a code, the mean distance to whole ones: that of weights that were never rounded is a quarter
+STORED = (
+    2.0**-10
+)  # of a code: what storage in half precision moves it by, and the largest, which makes the scale
 BLOCK = 256  # tokens that go through all layers together: their sums stay in the second cache
 BOTTOM = ZERO - 128  # the lowest code of a row
 STRIP = 12  # rows that take a step together; whole tiles
@@ -224,8 +230,18 @@ class Weight(NamedTuple):
 
 
 def round_weight(weight_KN: Tensor) -> Tensor:
-    """The codes of a weight, by the scale of each output."""
-    return (weight_KN / _scales(weight_KN)).round().to(torch.int8)
+    """The codes of a weight, by the scale of each output.
+
+    A short training moves weights that were rounded by less than half a code: the nearest codes would undo it. These
+    go up or down by chance, the likelier the nearer, so that moves are kept in the mean.
+    """
+    codes_KN = weight_KN / _scales(weight_KN)
+    distances_KN = _distances(codes_KN)
+    moved = bool((distances_KN > STORED * codes_KN.abs() + 1e-3).any())
+    if moved and distances_KN.mean() < NEAR:
+        chance_KN = torch.rand(codes_KN.shape, generator=torch.Generator().manual_seed(0))
+        codes_KN = (codes_KN + chance_KN).floor().clamp(-MOST, MOST)
+    return codes_KN.round().to(torch.int8)
 
 
 class Layer(NamedTuple):
