@@ -87,7 +87,7 @@ def test_what_passages_are_encoded_in_is_said(monkeypatch):
     assert PRECISION in encoding()
     monkeypatch.delenv(PRECISION)
     monkeypatch.setattr(compiled, "byte_products", lambda: "avx512_vnni")
-    assert "int8 (avx512_vnni) by the bundled encoder" in encoding()
+    assert "int8 by the bundled encoder (avx512_vnni)" in encoding()
     monkeypatch.setattr(compiled, "byte_products", lambda: "")
     assert encoding().startswith("in fp32")
 

@@ -13,7 +13,7 @@ from liebig.base.errors import RecipeError
 from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
-from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_near
+from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
 from liebig.model.kernels.registers import POWER, WAY, Number, load, paired, power, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
@@ -373,11 +373,10 @@ def moved(backbone: Backbone, codes: float) -> Backbone:
     return backbone
 
 
-def test_only_weights_that_were_int8_are_near_to_it() -> None:
-    assert not is_near(small())
-    assert is_near(rounded(small()))
-    assert is_near(moved(rounded(small()), 0.05))
-    assert not is_near(moved(rounded(small()), 0.5))
+def test_only_weights_that_are_int8_already_count_as_rounded() -> None:
+    assert not is_rounded(small())
+    assert is_rounded(rounded(small()))
+    assert not is_rounded(moved(rounded(small()), 0.2))
 
 
 def test_weights_that_are_int8_already_are_not_left_to_chance() -> None:
@@ -404,7 +403,7 @@ def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(mon
     plain, bundled = small(), rounded(small())
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     assert choose("auto", bundled) == "int8"
-    assert choose("auto", moved(rounded(small()), 0.05)) == "int8"
+    assert choose("auto", moved(rounded(small()), 0.2)) == "fp32"
     assert choose("auto", plain) == "fp32"
     assert choose("int8", plain) == "int8"
     monkeypatch.setenv(PRECISION, "fp32")

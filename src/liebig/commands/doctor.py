@@ -128,8 +128,7 @@ def encoding() -> str:
     if named != "auto":
         return f"passages in {named}, because {PRECISION} says so"
     if there:
-        ours = "the bundled encoder and what was trained from it for a short time"
-        return f"passages in int8 ({there}) by {ours}, in fp32 by other models; queries in fp32"
+        return f"passages in int8 by the bundled encoder ({there}), in fp32 by other models; queries in fp32"
     return f"in fp32; int8 is for processors with {VNNI} or {DOT}"
 
 

@@ -114,8 +114,7 @@ class EncodeConfig(Config):
     precision: Precision = Field(
         "auto",
         description="Numbers that the model computes with on a CPU; auto is int8 for a thousand passages and more by "
-        "the bundled encoder, or one trained from it for a short time, on a processor with int8 dot products "
-        "(AVX-512 VNNI; asimddp on aarch64), else fp32.",
+        "the bundled encoder on a processor with int8 dot products (AVX-512 VNNI; asimddp on aarch64), else fp32.",
     )
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
 
