@@ -41,9 +41,7 @@ class Vocabulary(NamedTuple):
     kinds: Bytes  # of each of 256 bytes
     letters: Bytes  # the letter of each byte, upper case as lower case where the tokenizer says so; 0 is none
     marks: Ints  # the id of each byte as a word of its own
-    children: (
-        Ints  # nodes x letters: twice the next node, plus 1 if a piece ends there; 0 where there is none
-    )
+    children: Ints  # nodes x letters: twice the next node, plus 1 if a piece ends there; 0 is none
     pieces: Ints  # the id of the piece that ends at each node
     longest: int  # word, in characters
 

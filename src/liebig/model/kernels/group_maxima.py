@@ -45,7 +45,7 @@ def group_maxima(queries_QD: Tensor, vectors_ND: Tensor, alive_N: Tensor | None,
 
 
 def shape(queries: int) -> tuple[int, int, int, int]:
-    """Queries and vectors of a tile, warps, stages of loading; within 100 KB of shared memory, which every GPU has."""
+    """Queries and vectors of a tile, warps, stages of loading, within 100 KB of shared memory (Ampere has it)."""
     if queries <= 32:
         return 16 if queries <= 16 else 32, 128, 4, 4
     if queries <= 64:

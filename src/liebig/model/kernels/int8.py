@@ -140,9 +140,7 @@ def _scales(weight_KN: Tensor) -> Tensor:
 
 ROUNDED = 0.25  # of a code: half precision moves the largest by an eighth, other weights are up to a half off
 NEAR = 0.1  # of a code, the mean distance to whole ones: that of weights that were never rounded is a quarter
-STORED = (
-    2.0**-10
-)  # of a code: what storage in half precision moves it by, and the largest, which makes the scale
+STORED = 2.0**-10  # of a code: what half precision moves it by, with what it moves the scale by
 BLOCK = 256  # tokens that go through all layers together: their sums stay in the second cache
 BOTTOM = ZERO - 128  # the lowest code of a row
 STRIP = 12  # rows that take a step together; whole tiles
