@@ -118,8 +118,8 @@ def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
 def cpu(args: argparse.Namespace) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from liebig.export.models import export
     from liebig.model.onnx_graph import OnnxModel
+    from liebig.stages.onnx import export
 
     texts = passages(args.data, args.texts or 128)
     model = model_folder(args.model or "liebig:mini-v2")

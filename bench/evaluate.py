@@ -31,7 +31,7 @@ import torch
 from bm25 import cut, part
 from liebig.base.hub import model_folder
 from liebig.base.pipeline import Stage, run_stage
-from liebig.commands.evaluate import EvaluateConfig, run
+from liebig.stages.evaluate import EvaluateConfig, run
 
 MEASURE = "nDCG@10"
 

@@ -355,7 +355,7 @@ def stage(folder: Path, make: Callable[[str], Any], kind: str, run: Callable[...
 
 
 def bm25_index(size: int, folder: Path, data: Path) -> Work:
-    from liebig.commands.bm25 import BM25Config, run
+    from liebig.stages.bm25 import BM25Config, run
 
     return stage(folder, lambda name: BM25Config(collection=folder / name), "bm25", run)
 
@@ -379,7 +379,7 @@ def bm25_query(size: int, folder: Path, data: Path) -> Work:
 
 def store(size: int, folder: Path, data: Path) -> Work:
     from liebig import encoders
-    from liebig.commands.prepare import PrepareConfig, run
+    from liebig.stages.prepare import PrepareConfig, run
 
     def make(name: str) -> PrepareConfig:
         return PrepareConfig(collection=folder / name, tokenizer=encoders.folder(), processes=1)
@@ -458,7 +458,7 @@ def search(size: int, folder: Path, data: Path) -> Work:
 
 def encoding(size: int, folder: Path, data: Path) -> Work:
     from liebig import encoders
-    from liebig.commands.encode import EncodeConfig, run
+    from liebig.stages.encode import EncodeConfig, run
 
     def make(name: str) -> EncodeConfig:
         return EncodeConfig(source=folder / name, model=encoders.folder(), threads=1, device="cpu")
@@ -483,7 +483,7 @@ def run(size: int, folder: Path, data: Path) -> Work:
 def evaluation(size: int, folder: Path, data: Path) -> Work:
     """`liebig evaluate`: from the files to measures, intervals, and the values of every query."""
     from liebig.base.pipeline import Stage, run_stage
-    from liebig.commands.evaluate import EvaluateConfig, run
+    from liebig.stages.evaluate import EvaluateConfig, run
 
     def at(name: str) -> None:
         out = folder / f"{name}-results"

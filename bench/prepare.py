@@ -173,14 +173,14 @@ def processor() -> float:
 
 
 def child_init(paths: list[str], out: str) -> dict[str, Any]:
-    from liebig.commands.init import InitConfig, run
+    from liebig.stages.init import InitConfig, run
 
     taken = run_stage(out, "init", InitConfig(paths=tuple(paths)), run)
     return {**taken, "bytes": (Path(out) / "documents.jsonl").stat().st_size}
 
 
 def child_learn(collection: str, out: str) -> dict[str, Any]:
-    from liebig.commands.tokenizer import TokenizerConfig, run
+    from liebig.stages.tokenizer import TokenizerConfig, run
 
     every = max(1, (Path(collection) / "documents.jsonl").stat().st_size // (16 << 20))
     config = TokenizerConfig(collections=(Path(collection),), every=every)
@@ -188,7 +188,7 @@ def child_learn(collection: str, out: str) -> dict[str, Any]:
 
 
 def child_prepare(collection: str, tokenizer: str, out: str, processes: int) -> dict[str, Any]:
-    from liebig.commands.prepare import PrepareConfig, run
+    from liebig.stages.prepare import PrepareConfig, run
 
     config = PrepareConfig(collection=Path(collection), tokenizer=Path(tokenizer), processes=processes)
     taken = run_stage(out, "prepare", config, run)

@@ -81,8 +81,8 @@ def plain_server(model: Path, how: str, port: int) -> None:
 def retriever_folder(out: Path, model: Path, texts: list[str]) -> None:
     """A small retriever around the model: what `liebig serve` needs."""
     from liebig.base import pipeline
-    from liebig.commands import STAGES
     from liebig.search.retriever_folder import RetrieverDescription, write
+    from liebig.stages import STAGES
 
     (out / "collection").mkdir(parents=True)
     rows = (json.dumps({"id": str(i), "title": "", "text": text, "doc": ""}) for i, text in enumerate(texts))

@@ -16,10 +16,11 @@ from typer.core import TyperGroup
 
 from liebig.base import config
 from liebig.cli import make_app
-from liebig.commands import BUILT_IN as COMMANDS, STAGES
+from liebig.commands import BUILT_IN as COMMANDS
 from liebig.formats import BUILT_IN, formats
 from liebig.formats.base import Format
 from liebig.stage_command import FORMS, Form
+from liebig.stages import STAGES
 
 HERE = Path(__file__).parent
 HEAD = """# The command line

@@ -11,7 +11,7 @@ import pytest
 import liebig
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Section
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from tests.worlds.models import small_encoder
 
 TOPICS = {

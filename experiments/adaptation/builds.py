@@ -36,9 +36,9 @@ from liebig.builder.check import EncodedOnce
 from liebig.builder.judge import BASELINE, Choice, Judge
 from liebig.builder.questions import OWN, Question
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
-from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
 from liebig.search.systems import SENTENCES, open_system
+from liebig.stages import STAGES
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]

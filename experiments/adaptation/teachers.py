@@ -29,9 +29,9 @@ from liebig.builder.judge import LEANED, PLAIN, Judge, unit_of
 from liebig.builder.questions import Question, read as read_questions
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.collection import Collection
-from liebig.commands import STAGES
 from liebig.model.encoder import Encoder
 from liebig.search.systems import DEPTH, SENTENCE_SHARE, SENTENCES, Hits, open_system, weighted_by
+from liebig.stages import STAGES
 from liebig.vectors import Vectors
 
 DEV_MOST = 800  # development questions of a set

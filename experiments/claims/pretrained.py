@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
 from liebig.methods import sources
 from liebig.methods.pretraining import PretrainConfig, resolve
+from liebig.stages import STAGES
 from liebig.store import TokenStore
 
 Tree = dict[str, Any]

@@ -110,7 +110,7 @@ def is_number(word: str) -> bool:
 def planned(given: argparse.Namespace) -> dict[str, Any]:
     """The stages of start.toml."""
     from liebig.base import pipeline
-    from liebig.commands import STAGES
+    from liebig.stages import STAGES
 
     paths = [
         f"stages.wiki.paths=[{given.data}/wiki]",

@@ -40,8 +40,6 @@ from safetensors.torch import load_file
 from stopwatch import Stopwatch
 from teacher import teach
 
-from liebig.commands.analyse_attention import cls_entropy
-from liebig.commands.analyse_neighbours import nb_recall
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
 from liebig.methods.samplers import random_batches
 from liebig.methods.text_similarity import (
@@ -55,6 +53,8 @@ from liebig.methods.text_similarity import (
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, offsets_of
+from liebig.stages.analyse_attention import cls_entropy
+from liebig.stages.analyse_neighbours import nb_recall
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train
 from liebig.train.optim import AdamWConfig, ScheduleConfig

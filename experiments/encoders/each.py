@@ -17,7 +17,7 @@ from typing import Any
 import beside
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROWS = (
     ("condenser", "cocondenser", "tuned-condenser", "tuned-cocondenser"),

@@ -34,7 +34,6 @@ from liebig.base.statistics import bootstrap
 from liebig.base.workspace import atomic_write
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
-from liebig.commands import STAGES
 from liebig.measures import parse
 from liebig.measures.evaluator import (
     Judgements,
@@ -43,6 +42,7 @@ from liebig.measures.evaluator import (
     judgements_from_records as from_records,
 )
 from liebig.search.systems import Hits, ranks_by, weighted_by
+from liebig.stages import STAGES
 
 SETS = ("medquad", "scifact", "cranfield", "squad")
 HELD_OUT = ("medquad", "scifact", "cranfield")  # what an encoder of the package never saw

@@ -26,8 +26,8 @@ import splits
 
 from liebig.base import pipeline
 from liebig.bm25.search import BM25
-from liebig.commands import STAGES
 from liebig.measures.answers import join, token_matcher
+from liebig.stages import STAGES
 
 WORDS, LEAST, DEPTH, BATCH = 100, 20, 100, 1024
 Row = Mapping[str, str]

@@ -17,7 +17,7 @@ from pathlib import Path
 import beside
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 
 def row(

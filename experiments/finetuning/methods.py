@@ -23,7 +23,6 @@ from stopwatch import Stopwatch
 from torch import Tensor
 
 from liebig.base import rng
-from liebig.commands.average import mean
 from liebig.methods.abs.hardness import Similarity, Vectors, from_run
 from liebig.methods.abs.sampler import Adaptive, AdaptiveBatching, twins
 from liebig.methods.contrastive import InfoNCE
@@ -33,6 +32,7 @@ from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
 from liebig.methods.samplers import Sampler, random_batches, sequential_batches
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
+from liebig.stages.average import mean
 from liebig.train.distributed import World
 from liebig.train.loop import Epochs, LoopConfig, train
 from liebig.train.optim import AdamWConfig, ASAMConfig, ScheduleConfig

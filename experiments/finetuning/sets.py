@@ -30,8 +30,8 @@ from liebig.base import pipeline
 from liebig.base.records import Passage, Query
 from liebig.bm25.search import BM25
 from liebig.collection import Collection
-from liebig.commands import STAGES
 from liebig.measures.answers import join, token_matcher, tokens
+from liebig.stages import STAGES
 
 Longs = NDArray[np.int64]
 SPLITS = ("train", "dev", "test")

@@ -49,7 +49,7 @@ def prepare(given: argparse.Namespace) -> None:
     from liebig.base import pipeline
     from liebig.bm25.search import BM25
     from liebig.collection import Collection
-    from liebig.commands import STAGES
+    from liebig.stages import STAGES
     from liebig.text.tokenizer import Tokenizer
 
     out, data, made = given.prepared, given.data, given.prepared / "made"

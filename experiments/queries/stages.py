@@ -8,7 +8,7 @@ from pathlib import Path
 
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 
 def main() -> None:

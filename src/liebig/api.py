@@ -28,11 +28,11 @@ from liebig.base.progress import announce
 from liebig.base.records import Document
 from liebig.builder.build import BuildResult, build as build_folder, kept_documents
 from liebig.builder.build_config import BuildConfig
-from liebig.commands import STAGES
 from liebig.evaluation.scoring import Results, TaskResult, read_results
 from liebig.evaluation.tables import results_markdown, task_rows
 from liebig.formats.documents import IDS, document
 from liebig.formats.items import Where
+from liebig.stages import STAGES
 from liebig.train.log import read_log, warnings_of
 
 if TYPE_CHECKING:

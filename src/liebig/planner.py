@@ -19,12 +19,9 @@ from liebig.base.progress import counted, duration
 from liebig.base.records import Document, Passage
 from liebig.builder.build import BY_SENTENCES, passage_fields
 from liebig.builder.build_config import BuildConfig
-from liebig.builder.cutting import cut
 from liebig.builder.questions import QuestionsConfig
 from liebig.builder.training import LONGEST, batch_size
 from liebig.collection import Collection, is_collection
-from liebig.commands.bm25 import BM25Config
-from liebig.commands.encode import EncodeConfig
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
@@ -46,6 +43,9 @@ from liebig.methods.machines import (
 )
 from liebig.methods.pretraining import PretrainConfig, resolve
 from liebig.model.loading import FolderBackbone, NewBackbone
+from liebig.stages.bm25 import BM25Config
+from liebig.stages.encode import EncodeConfig
+from liebig.stages.passages import cut
 from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
 

@@ -19,7 +19,7 @@ from liebig.bm25.analysis import Analyzer, language_name, stop_words
 from liebig.bm25.index import GeneratedQueries, plain
 from liebig.bm25.search import BM25, Settings
 from liebig.bm25.update import write_index
-from liebig.commands.bm25 import BM25Config, run
+from liebig.stages.bm25 import BM25Config, run
 
 WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
 WORDS = WORDS.split(" ")

@@ -3,7 +3,7 @@
 import pytest
 
 from liebig.builder.build import BuildConfig, build
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 
 @pytest.fixture(scope="session")

@@ -21,13 +21,13 @@ from liebig.builder.runner import Builder
 from liebig.builder.spread import measure_spread
 from liebig.builder.update import built_with, update
 from liebig.cli import main
-from liebig.commands import STAGES
 from liebig.model import onnx_graph
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.search.systems import SPREAD_TIMES
+from liebig.stages import STAGES
 from liebig.train.log import read_log
 from liebig.train.stopping import FEW
 from tests.worlds import books

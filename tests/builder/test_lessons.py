@@ -17,7 +17,6 @@ from liebig.builder.questions import Question
 from liebig.builder.update import update
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
-from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder, Normalize
 from liebig.search.embed import Embedder, TextRequest
@@ -25,6 +24,7 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
+from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
 from tests.worlds.models import tiny

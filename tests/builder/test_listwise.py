@@ -14,11 +14,11 @@ from liebig.builder.build import STAGES as OWN, BuildConfig, build, phases
 from liebig.builder.pseudo_queries import cut_queries
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
-from liebig.commands import STAGES
 from liebig.formats.items import Item, Where
 from liebig.model.encoder import Encoder
 from liebig.search.mine import shared, triples
 from liebig.search.retriever import Retriever
+from liebig.stages import STAGES
 from tests.builder.test_lessons import model, passages
 
 TABLE = {**STAGES, **{stage.name: stage for stage in OWN}}

@@ -11,12 +11,12 @@ from liebig.base.records import Passage, Query
 from liebig.builder import check, judge as judging
 from liebig.builder.judge import Choice
 from liebig.builder.update import update
-from liebig.commands import STAGES
 from liebig.commands.doctor import examine
-from liebig.commands.encode import EncodeConfig, Item, sentence_items
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
 from liebig.search.systems import SENTENCE_SHARE, open_system, weighted_by
+from liebig.stages import STAGES
+from liebig.stages.encode import EncodeConfig, Item, sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
 CHOICE = Choice(weight=judging.LEANED, sentences=True)

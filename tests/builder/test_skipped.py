@@ -5,7 +5,7 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.builder.build import BuildConfig, read_collection
 from liebig.builder.runner import Builder
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 
 def test_bad_files_are_counted_and_listed_until_they_are_mended(small_model, tmp_path):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from liebig import __version__
 from liebig.cli import make_app
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,7 +184,7 @@ def test_two_runs_of_a_recipe_are_compared(tmp_path, monkeypatch, same):
     if not same:
         words = iter("ab")
         stage = replace(STAGES["bm25"], run=lambda config, folder: folder.write_text("x", next(words)))
-        monkeypatch.setattr("liebig.commands.bm25.STAGE", stage)
+        monkeypatch.setattr("liebig.stages.bm25.STAGE", stage)
     result = invoke("run", str(recipe), "--out", str(out), "--twice")
     assert (result.exit_code, (tmp_path / "out.first").exists()) == ((0, False) if same else (2, True))
     said = "Both runs gave the same bytes" if same else "differ in 1 of"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from liebig.base import pipeline
 from liebig.cli import make_app
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (

@@ -1,4 +1,4 @@
-"""The static table of commands is held to the modules behind it, and a default is written in one place."""
+"""The static tables of stages and commands are held to the modules behind it, and a default is written in one place."""
 
 from __future__ import annotations
 
@@ -19,24 +19,18 @@ import liebig
 from liebig.base.config import Config
 from liebig.base.pipeline import Stage
 from liebig.cli import make_app
-from liebig.commands import BUILT_IN, GROUPS
+from liebig.commands import BUILT_IN, GROUPS, PANELS
 
 ROOT = Path(liebig.__file__).parent
-PANELS = ("Start here", "Data", "Train", "Search", "Evaluate", "Operate")
-CONFIGURED = ("builder", "commands", "evaluation", "indexes", "methods", "queries", "train")
+CONFIGURED = ("builder", "commands", "evaluation", "indexes", "methods", "queries", "stages", "train")
 FREE = {"say", "name", "seed", "k"}  # words that mean another thing in every signature
 
 
-def module_name(command: str) -> str:
-    """`queries train` is in commands/queries_train.py; a word that Python keeps for itself gets an underscore."""
-    name = command.replace(" ", "_")
-    return f"liebig.commands.{name}_" if name == "import" else f"liebig.commands.{name}"
-
-
-def test_every_module_of_the_folder_is_one_command_of_the_table():
-    modules = sorted(f"liebig.commands.{path.stem}" for path in (ROOT / "commands").glob("[a-z]*.py"))
-    assert sorted(command.module for command in BUILT_IN) == modules
-    assert [c.name for c in BUILT_IN if c.module != module_name(c.name)] == []
+@pytest.mark.parametrize("folder", ["commands", "stages"])
+def test_every_module_of_the_folder_is_one_line_of_its_table(folder):
+    modules = sorted(f"liebig.{folder}.{path.stem}" for path in (ROOT / folder).glob("[a-z]*.py"))
+    assert sorted(c.module for c in BUILT_IN if c.module.split(".")[1] == folder) == modules
+    assert {c.stage for c in BUILT_IN if c.module.split(".")[1] == folder} == {folder == "stages"}
 
 
 @pytest.mark.parametrize("command", BUILT_IN, ids=lambda command: command.name)
@@ -83,7 +77,7 @@ def loaded(*commands: str) -> list[set[str]]:
     return [set(line.split()) for line in done.stderr.splitlines()]
 
 
-def test_a_list_of_commands_needs_only_the_table():
+def test_a_list_of_commands_needs_only_the_tables():
     table, group = loaded("--help", "queries --help")
     assert table & HEAVY == set()
     assert group & HEAVY <= {"pydantic"}  # typer reads the word `queries` with it

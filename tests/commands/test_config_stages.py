@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from liebig.base import config
 from liebig.base.config import Config
 from liebig.base.errors import RecipeError
-from liebig.commands import STAGES
-from liebig.commands.prepare import PrepareConfig
+from liebig.stages import STAGES
+from liebig.stages.prepare import PrepareConfig
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 

@@ -12,11 +12,11 @@ from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query,
 from liebig.base.workspace import stage
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
-from liebig.commands import convert, init
-from liebig.commands.convert import ConvertConfig
-from liebig.commands.init import InitConfig
 from liebig.formats import detect, formats
 from liebig.formats.items import Item, Options, Where
+from liebig.stages import convert, init
+from liebig.stages.convert import ConvertConfig
+from liebig.stages.init import InitConfig
 
 RUNS = {name: format.run.name for name, format in formats().items() if format.run}
 TARGETS = [name for name, format in formats().items() if format.write]

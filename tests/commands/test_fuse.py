@@ -5,7 +5,7 @@ import pytest
 from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
-from liebig.commands.fuse import FuseConfig, fused, read, run
+from liebig.stages.fuse import FuseConfig, fused, read, run
 
 ONE = {"q1": [("a", 3.0), ("b", 2.0), ("c", 1.0)], "q2": [("a", 1.0)]}
 TWO = {"q1": [("b", 9.0), ("d", 1.0)], "q3": [("z", 5.0)]}

@@ -15,7 +15,7 @@ from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import stage, verify
 from liebig.collection import Collection
 from liebig.collection.summary import bar, show
-from liebig.commands.init import InitConfig, run
+from liebig.stages.init import InitConfig, run
 
 
 def init(out, *paths, **values):
@@ -311,8 +311,8 @@ def test_memory_stays_small_however_long_the_corpus(tmp_path):
         for n in range(40_000):
             file.write(f"{n}\t{'word ' * 200}{n}\n")
     code = (
-        "import sys, resource\nfrom pathlib import Path\nfrom liebig.commands.init import run\n"
-        "from liebig.commands.init import InitConfig\nfrom liebig.base.workspace import Folder\n"
+        "import sys, resource\nfrom pathlib import Path\nfrom liebig.stages.init import run\n"
+        "from liebig.stages.init import InitConfig\nfrom liebig.base.workspace import Folder\n"
         "out = Path(sys.argv[2]); out.mkdir()\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "run(InitConfig(paths=[sys.argv[1]]), Folder(out, out, False))\n"

@@ -15,7 +15,6 @@ from liebig.builder.build import BuildConfig, read_collection
 from liebig.builder.runner import Builder
 from liebig.cli import make_app
 from liebig.collection import Collection
-from liebig.commands import STAGES
 from liebig.methods.machines import (
     MACHINES,
     Corpus,
@@ -26,6 +25,7 @@ from liebig.methods.machines import (
     lexical,
 )
 from liebig.planner import ESTIMATORS, known_seconds, measure, plan_recipe, plan_table, size
+from liebig.stages import STAGES
 
 H200, CPU2 = MACHINES["h200"], MACHINES["cpu2"]
 

@@ -11,8 +11,8 @@ import pytest
 from liebig.base import workspace
 from liebig.base.config import inputs, parse, recorded
 from liebig.base.errors import DataError, RecipeError
-from liebig.commands.prepare import PrepareConfig, run
 from liebig.formats.documents import document_row
+from liebig.stages.prepare import PrepareConfig, run
 from liebig.store import TokenStore, build, prepare as preparing
 from liebig.store.prepare import by_tokens, by_words, cut
 from tests.worlds.store import documents, store, tokenizer

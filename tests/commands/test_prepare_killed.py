@@ -13,8 +13,8 @@ import pytest
 
 from liebig.base import workspace
 from liebig.base.config import inputs, parse, recorded
-from liebig.commands.prepare import PrepareConfig, run
 from liebig.formats.documents import document_row
+from liebig.stages.prepare import PrepareConfig, run
 from liebig.store import TokenStore, prepare
 from tests.worlds.processes import SERVER
 from tests.worlds.store import documents, tokenizer

@@ -11,8 +11,8 @@ from liebig.base import pipeline
 from liebig.base.records import Document, Section
 from liebig.base.rng import key
 from liebig.collection import Collection
-from liebig.commands import STAGES, texts as stage
-from liebig.commands.texts import TextsConfig, texts_of
+from liebig.stages import STAGES, texts as stage
+from liebig.stages.texts import TextsConfig, texts_of
 
 WORDS = [f"w{i}" for i in range(400)]
 DOCUMENT = Document("d", "Title", (Section("Heading", (" ".join(WORDS) + ".",)),))

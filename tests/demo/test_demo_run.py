@@ -10,14 +10,15 @@ import pytest
 from liebig import encoders
 from liebig.base import pipeline
 from liebig.builder.build import BuildConfig, build
-from liebig.commands import STAGES, demo
-from liebig.commands.report import BUILT, in_words as in_report
+from liebig.commands import demo
 from liebig.demo import in_words
 from liebig.evaluation.stage_runs import find_stages
 from liebig.export import Target
 from liebig.export.models import card
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import read, write
+from liebig.stages import STAGES
+from liebig.stages.report import BUILT, in_words as in_report
 from tests.worlds.report_commands import understood_commands
 from tests.worlds.shared import made_once
 

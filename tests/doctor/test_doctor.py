@@ -12,11 +12,11 @@ from liebig.base import compiled, pipeline, workspace
 from liebig.base.errors import DataError, LiebigError
 from liebig.base.machine import PRECISION
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.commands.doctor import encoding, examine, findings, index_alone, machine
-from liebig.commands.index import IndexConfig, run as run_index
 from liebig.model.encoder import Encoder
 from liebig.search.retriever_folder import RetrieverDescription, write
+from liebig.stages import STAGES
+from liebig.stages.index import IndexConfig, run as run_index
 from liebig.vectors import write_shard, write_summary
 
 PASSAGES = [(f"p{i}", f"Title {i}", f"Text number {i} about {word} and {word}s.") for i, word in enumerate(

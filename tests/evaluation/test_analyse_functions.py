@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from liebig.base.rng import draw
-from liebig.commands import analyse_space as space
-from liebig.commands.analyse_attention import average, cls_entropy, movement
-from liebig.commands.analyse_errors import (
+from liebig.stages import analyse_space as space
+from liebig.stages.analyse_attention import average, cls_entropy, movement
+from liebig.stages.analyse_errors import (
     all_groups,
     extremes,
     first_relevant,
@@ -22,8 +22,8 @@ from liebig.commands.analyse_errors import (
     overlap_group,
     question_word,
 )
-from liebig.commands.analyse_leakage import Checker
-from liebig.commands.analyse_neighbours import curve, nb_recall
+from liebig.stages.analyse_leakage import Checker
+from liebig.stages.analyse_neighbours import curve, nb_recall
 
 
 def attention(rows: list[list[float]]) -> np.ndarray:

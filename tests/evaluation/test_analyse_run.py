@@ -14,20 +14,20 @@ import pytest
 from liebig.base.config import Config, inputs, load
 from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.workspace import Folder, stage
-from liebig.commands import (
+from liebig.model.backbone import Backbone
+from liebig.model.encoder import Encoder
+from liebig.stages import (
     analyse_attention,
     analyse_errors,
     analyse_leakage,
     analyse_neighbours,
     analyse_space,
 )
-from liebig.commands.analyse_attention import AttentionConfig
-from liebig.commands.analyse_errors import ErrorsConfig
-from liebig.commands.analyse_leakage import LeakageConfig
-from liebig.commands.analyse_neighbours import NeighboursConfig
-from liebig.commands.analyse_space import SpaceConfig
-from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder
+from liebig.stages.analyse_attention import AttentionConfig
+from liebig.stages.analyse_errors import ErrorsConfig
+from liebig.stages.analyse_leakage import LeakageConfig
+from liebig.stages.analyse_neighbours import NeighboursConfig
+from liebig.stages.analyse_space import SpaceConfig
 from liebig.text.tokenizer import Tokenizer
 
 PASSAGES = {

@@ -13,11 +13,11 @@ from rich.console import Console
 from liebig.base.config import load
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.statistics import Interval
-from liebig.commands.evaluate import EvaluateConfig, group_means
 from liebig.evaluation.runs import FirstHits, found_in, ranked_in
 from liebig.evaluation.scoring import TaskResult, read_per_query, read_results
 from liebig.evaluation.tables import published_notes, rich_table
 from liebig.evaluation.tasks import FORUMS
+from liebig.stages.evaluate import EvaluateConfig, group_means
 from tests.worlds.evaluation import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, run_init, write_run
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from liebig import encoders
 from liebig.base import pipeline
-from liebig.commands import STAGES
 from liebig.ragged import Ragged
+from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.checkpoint import Checkpoints, Snapshot, read as read_checkpoint, write as write_checkpoint
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "experiments" / "encoders"

@@ -11,7 +11,7 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.collection import Collection
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "experiments" / "encoders"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 HOME = Path(__file__).parents[2] / "experiments" / "pretraining"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from liebig.builder.build import BuildConfig, build
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 TEXTS = {
     "barley": ("Barley", "1840", "Growth is limited by the scarcest\tnutrient.\n\nC:\\fields"),

@@ -18,7 +18,7 @@ from liebig.base import pipeline, workspace
 from liebig.base.config import inputs
 from liebig.base.errors import LiebigError
 from liebig.base.pipeline import Planned
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from liebig.train.checkpoint import Checkpoints, read
 from tests.faults import kills
 from tests.faults.torture import Tally

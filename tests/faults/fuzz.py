@@ -37,12 +37,12 @@ from liebig.base.errors import LiebigError
 from liebig.base.records import Hit
 from liebig.builder.build import BuildConfig
 from liebig.collection.writer import CollectionWriter
-from liebig.commands import STAGES
 from liebig.evaluation.runs import open_run
 from liebig.formats import detect, formats
 from liebig.formats.items import Options
 from liebig.formats.pickled import ArrayUnpickler, checked
 from liebig.search.retriever_folder import read as read_description
+from liebig.stages import STAGES
 from liebig.train.log import read_log
 from tests.worlds.smoke import RECIPES, ROOT
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from liebig.base import pipeline, workspace
 from liebig.base.errors import LiebigError
 from liebig.base.pipeline import Planned
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from liebig.train.log import TIMING
 from tests.faults.torture import Tally
 from tests.worlds import faults

@@ -10,11 +10,11 @@ import torch
 from liebig.base.config import load
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.builder.build import BuildConfig
-from liebig.commands import STAGES
 from liebig.indexes import open_index
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
+from liebig.stages import STAGES
 from liebig.text.passages import Text, by_tokens
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds import faults

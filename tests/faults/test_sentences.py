@@ -18,7 +18,7 @@ from liebig.base.errors import CorruptError, ModelError, RecipeError
 from liebig.base.progress import say, visible
 from liebig.builder.build import BuildConfig
 from liebig.cli import make_app, reported
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from liebig.train.checkpoint import Checkpoints, read
 from liebig.train.log import read_log
 

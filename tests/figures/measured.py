@@ -15,11 +15,11 @@ from liebig import encoders
 from liebig.base import pipeline
 from liebig.base.progress import set_volume
 from liebig.collection import Collection
-from liebig.commands import STAGES
 from liebig.measures import parse_all
 from liebig.measures.evaluator import block_from_mapping, evaluate, judgements_from_records
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
+from liebig.stages import STAGES
 from tests.worlds.smoke import ROOT
 
 HOME = Path(__file__).parent

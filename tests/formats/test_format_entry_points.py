@@ -12,8 +12,8 @@ from liebig.base.config import inputs, parse
 from liebig.base.errors import RecipeError
 from liebig.base.workspace import stage
 from liebig.collection import Collection
-from liebig.commands import convert, init
 from liebig.formats import BUILT_IN, detect, formats
+from liebig.stages import convert, init
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 [EXAMPLE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -12,9 +12,9 @@ from pydantic import Field, create_model
 from liebig.base import extensions, workspace
 from liebig.base.config import Config, parse
 from liebig.base.errors import CorruptError, RecipeError
-from liebig.commands.index import IndexConfig, run
 from liebig.indexes import BUILT_IN, back_ends, config_choice, open_index
 from liebig.indexes.base import INDEX, Index, ignore
+from liebig.stages.index import IndexConfig, run
 from liebig.vectors import write_shard, write_summary
 from liebig.vectors.ranked import best
 

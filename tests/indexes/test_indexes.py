@@ -10,12 +10,12 @@ import pytest
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError, RecipeError, WorkspaceError
-from liebig.commands.index import IndexConfig, run
 from liebig.indexes import open_index
 from liebig.indexes.base import RecallGoal, draw, measure, tune
 from liebig.indexes.exact import ExactIndex
 from liebig.indexes.faiss import FaissIndex, suggest
 from liebig.indexes.milvus import MilvusIndex
+from liebig.stages.index import IndexConfig, run
 from liebig.vectors import Vectors, write_shard, write_summary
 from tests.worlds.processes import SERVER
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from liebig.builder.build import BuildConfig, build
-from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
+from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits growth"
 DOCUMENTS = [

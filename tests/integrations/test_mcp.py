@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.integrations.mcp import PAGE, make_server, pages_of
 from liebig.search.retriever import Retriever
+from liebig.stages import STAGES
 
 BARLEY = "Growth is limited by the scarcest nutrient."
 DOCUMENTS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from liebig.store import TokenStore
 from tests.worlds.finetuning import make_model, write_collection
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from liebig.base.errors import ModelError
-from liebig.commands.average import average
 from liebig.model.encoder import Encoder
+from liebig.stages.average import average
 from tests.worlds.finetuning import WORDS
 
 TEXTS = [" ".join(WORDS[i : i + 5]) for i in range(6)]

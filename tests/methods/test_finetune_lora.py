@@ -9,10 +9,10 @@ import torch
 from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
-from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import lora
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.model.encoder import Encoder
+from liebig.stages.finetune import run, starting_encoder
 from liebig.train.distributed import trainable
 from tests.worlds.finetuning import WORDS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
-from liebig.commands.rerank_train import RerankTraining
 from liebig.methods.finetuning import FinetuneConfig
+from liebig.stages import STAGES
+from liebig.stages.rerank_train import RerankTraining
 from tests.worlds import smoke
 
 ROOT = Path(__file__).parents[2]

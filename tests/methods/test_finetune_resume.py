@@ -7,9 +7,9 @@ from safetensors.torch import load_file
 
 from liebig.base.config import parse
 from liebig.base.errors import DataError
-from liebig.commands.finetune import Finetuning
 from liebig.methods.abs import sampler as adaptive
 from liebig.methods.finetuning import FinetuneConfig
+from liebig.stages.finetune import Finetuning
 from liebig.train import stage
 from liebig.train.distributed import ALONE, World
 from tests.worlds.finetuning import write_collection

@@ -14,7 +14,6 @@ from liebig.base.config import dump, load, parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.collection import Collection
-from liebig.commands.finetune import run, starting_encoder
 from liebig.methods import methods, retrieval
 from liebig.methods.abs.schedule import schedule, written
 from liebig.methods.contrastive import Contrastive, InfoNCE
@@ -25,6 +24,7 @@ from liebig.methods.retrieval import Choice
 from liebig.methods.samplers import RandomBatching
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.stages.finetune import run, starting_encoder
 from liebig.text.layout import RoleLayout
 from tests.worlds.finetuning import write_collection
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from liebig.base.config import parse
-from liebig.commands.pretrain import read, start
 from liebig.methods import pretraining as presets
 from liebig.methods.cocondenser import CoCondenser
 from liebig.methods.condenser import CondenserHead
 from liebig.methods.held_out import evaluate
 from liebig.methods.mlm import MaskedLM
 from liebig.methods.pretraining import PretrainConfig
+from liebig.stages.pretrain import read, start
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
 from tests.worlds.pretraining import backbone, batch, side, spans

@@ -8,11 +8,11 @@ import pytest
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
 from liebig.collection import Collection
-from liebig.commands.pretrain import read, start
 from liebig.methods import methods, pretraining as presets, sources
 from liebig.methods.base import Start
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import Noisy
+from liebig.stages.pretrain import read, start
 from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 from liebig.train.distributed import ALONE
 from tests.worlds.pretraining import backbone

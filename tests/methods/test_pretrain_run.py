@@ -14,11 +14,11 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError, RecipeError
-from liebig.commands import STAGES
-from liebig.commands.pretrain import Pretraining, find_tokenizer, start
 from liebig.methods.cocondenser import NO_HEAD
 from liebig.methods.cost import plan
 from liebig.methods.pretraining import PretrainConfig
+from liebig.stages import STAGES
+from liebig.stages.pretrain import Pretraining, find_tokenizer, start
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops
 from liebig.train.distributed import ALONE, World

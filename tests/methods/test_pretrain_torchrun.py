@@ -14,7 +14,7 @@ from typer.main import get_command
 from liebig.base import config, pipeline
 from liebig.base.workspace import verify
 from liebig.cli import make_app
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from liebig.train.distributed import World
 from liebig.train.log import read_log
 from tests.worlds.processes import start, torchrun

@@ -12,10 +12,6 @@ from liebig.base.config import parse
 from liebig.base.errors import DataError, ModelError, RecipeError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.collection import Collection
-from liebig.commands.finetune import run as run_finetune
-from liebig.commands.mine import MineConfig, run as run_mine
-from liebig.commands.rerank_score import RerankScoreConfig, run as run_score
-from liebig.commands.rerank_train import RerankTraining, run as run_train
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.reranker import (
     PointwiseReranker,
@@ -26,6 +22,10 @@ from liebig.methods.reranker import (
     soft_labels,
 )
 from liebig.model.cross_encoder import IDENTITY, SIGMOID, CrossEncoder
+from liebig.stages.finetune import run as run_finetune
+from liebig.stages.mine import MineConfig, run as run_mine
+from liebig.stages.rerank_score import RerankScoreConfig, run as run_score
+from liebig.stages.rerank_train import RerankTraining, run as run_train
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import ALONE

@@ -12,8 +12,6 @@ from safetensors.torch import load_file
 
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
-from liebig.commands import STAGES
-from liebig.commands.pretrain import Pretraining, start
 from liebig.methods import pretraining as presets
 from liebig.methods.cocondenser import CoCondenser
 from liebig.methods.held_out import hold_out
@@ -25,6 +23,8 @@ from liebig.methods.sources import Crops
 from liebig.methods.teacher import Teacher, Teachers, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
+from liebig.stages import STAGES
+from liebig.stages.pretrain import Pretraining, start
 from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train import loop as loops

@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from liebig.base.config import parse
 from liebig.base.errors import ModelError
 from liebig.base.workspace import stage
-from liebig.commands.import_ import ImportConfig, import_checkpoint, run
 from liebig.methods import head_classes
 from liebig.methods.condenser import CondenserHead
 from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads
 from liebig.model.loading import quiet
+from liebig.stages.import_ import ImportConfig, import_checkpoint, run
 from tests.worlds.models import TEXTS, random_row, tiny, tokenizer
 
 

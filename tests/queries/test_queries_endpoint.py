@@ -15,9 +15,9 @@ from liebig.base import config as recipes, pipeline
 from liebig.base.errors import RecipeError, ResourceError
 from liebig.base.records import Passage
 from liebig.collection import Collection
-from liebig.commands import STAGES
-from liebig.commands.queries_generate import QueriesGenerateConfig, plan
 from liebig.queries.endpoint import Prompts, lines_of, read_journal
+from liebig.stages import STAGES
+from liebig.stages.queries_generate import QueriesGenerateConfig, plan
 from tests.worlds.queries import question
 
 STAGE = STAGES["queries generate"]

@@ -13,11 +13,11 @@ from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.cli import make_app
 from liebig.collection import Collection
-from liebig.commands import STAGES
-from liebig.commands.queries_generate import QueriesGenerateConfig
-from liebig.commands.queries_inspect import QueriesInspectConfig
 from liebig.queries.consistency import clean
 from liebig.queries.decoding import Engine
+from liebig.stages import STAGES
+from liebig.stages.queries_generate import QueriesGenerateConfig
+from liebig.stages.queries_inspect import QueriesInspectConfig
 from liebig.train.distributed import World
 from tests.worlds.processes import together
 from tests.worlds.queries import passage, question

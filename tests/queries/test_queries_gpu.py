@@ -8,10 +8,10 @@ import torch
 
 from liebig.base import config as recipes, pipeline
 from liebig.collection.lookup import hash_all
-from liebig.commands import STAGES
-from liebig.commands.queries_train import QueriesTrainConfig
 from liebig.queries.decoding import Engine, Method, passage_keys
 from liebig.queries.generator import Generator, Settings, from_encoder
+from liebig.stages import STAGES
+from liebig.stages.queries_train import QueriesTrainConfig
 from tests.worlds.queries import passage, question, tokenizer
 
 pytestmark = pytest.mark.gpu

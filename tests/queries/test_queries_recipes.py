@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 from tests.worlds.smoke import shortened
 
 ROOT = Path(__file__).parents[2]

@@ -11,12 +11,12 @@ import torch
 
 from liebig.base import config as recipes, pipeline
 from liebig.base.errors import DataError, ModelError, RecipeError
-from liebig.commands import STAGES
-from liebig.commands.queries_train import GeneratorTraining, QueriesTrainConfig
 from liebig.model.packed import Packed
 from liebig.queries.consistency import rouge_l
 from liebig.queries.decoding import Engine, Method
 from liebig.queries.generator import Generator, padded
+from liebig.stages import STAGES
+from liebig.stages.queries_train import GeneratorTraining, QueriesTrainConfig
 from liebig.train.distributed import ALONE
 from tests.worlds.queries import passage, question
 

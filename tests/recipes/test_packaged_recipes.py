@@ -7,7 +7,7 @@ import pytest
 
 from liebig.base import config, pipeline
 from liebig.base.errors import RecipeError
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base import pipeline
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.methods import cost as plans
+from liebig.stages import STAGES
 from tests.worlds.models import small_encoder
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.base.config import Config
-from liebig.commands import STAGES
 from liebig.methods.pretraining import PretrainConfig, resolve
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2] / "recipes"
 

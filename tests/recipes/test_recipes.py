@@ -8,7 +8,6 @@ import pytest
 
 from liebig.base import pipeline
 from liebig.base.config import parse
-from liebig.commands import STAGES
 from liebig.methods import cost as plans
 from liebig.methods.cocondenser import MLM_WEIGHT
 from liebig.methods.cost import plan
@@ -16,6 +15,7 @@ from liebig.methods.cotmae import DECODER_LAYERS
 from liebig.methods.mlm import MaskedLM
 from liebig.methods.pretraining import MIX, PretrainConfig, resolve
 from liebig.methods.simclr import DELETION, SimCLR
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))

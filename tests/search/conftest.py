@@ -5,9 +5,9 @@ import json
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
+from liebig.stages import STAGES
 
 DOCUMENTS = {
     "barley": ("Barley", "en", "The growth of barley is limited by the scarcest nutrient of the soil.",

@@ -13,14 +13,14 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
-from liebig.commands import encode as command
-from liebig.commands.encode import EncodeConfig, precision_of, read_items, read_lines, run, store_items
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
 from liebig.search.embed import Frame, Item, Workers
+from liebig.stages import encode as command
+from liebig.stages.encode import EncodeConfig, precision_of, read_items, read_lines, run, store_items
 from liebig.store import write_store
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
@@ -113,7 +113,7 @@ def test_types_round_within_their_error(tmp_path, model, collection, kind, error
 
 
 def test_an_interrupted_run_goes_on_and_equals_an_uninterrupted_one(tmp_path, model, collection, monkeypatch):
-    from liebig.commands import encode as module
+    from liebig.stages import encode as module
 
     wanted = encoded(tmp_path / "whole", source=collection, model=model, shard=10)
     written = []
@@ -439,7 +439,7 @@ def test_windows_grow_up_to_the_largest(monkeypatch):
 
 
 def test_work_within_a_shard_is_kept_and_changes_no_byte(tmp_path, model, collection, monkeypatch):
-    from liebig.commands import encode as module
+    from liebig.stages import encode as module
 
     fields = {"source": collection, "model": model, "shard": 30, "window": 5, "type": "int8"}
     encoded(tmp_path / "whole", **fields)

@@ -9,8 +9,8 @@ from liebig.base import workspace
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
 from liebig.collection import Collection
-from liebig.commands.mine import MineConfig, run
 from liebig.search.mine import Blocks, Miner, Take, Teacher, nearly, shared, triples
+from liebig.stages.mine import MineConfig, run
 
 TEXTS = {f"n{i}": f"passage number {i} speaks of something else entirely {i}" for i in range(20)}
 TEXTS |= {
@@ -189,7 +189,7 @@ def test_a_score_that_is_no_number_is_refused(tmp_path, score):
 @pytest.mark.parametrize("row", ["q0\tpos\tyes", "q0\tpos"])
 def test_a_judgement_that_is_none_is_refused(tmp_path, row):
     from liebig.base.errors import DataError
-    from liebig.commands.mine import Positives
+    from liebig.stages.mine import Positives
 
     (tmp_path / "train.tsv").write_text(row + "\n")
     with pytest.raises(DataError, match="does not have the form query, passage, grade"):

@@ -7,10 +7,10 @@ import pytest
 
 from liebig.base import workspace
 from liebig.base.errors import ModelError
-from liebig.commands.encode import EncodeConfig, run
-from liebig.commands.onnx import OnnxConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
+from liebig.stages.encode import EncodeConfig, run
+from liebig.stages.onnx import OnnxConfig
 from liebig.text.tokenizer import Tokenizer
 from liebig.vectors import Vectors
 
@@ -41,7 +41,7 @@ def vectors_of(out, model, source):
 def test_exported_vectors_equal_the_encoders_and_nothing_is_said(
     small_model, tmp_path, pooling, int8, error, capfd
 ):
-    from liebig.commands.onnx import run as export
+    from liebig.stages.onnx import run as export
 
     model = Encoder.load(small_model)
     model.pooling = pooling
@@ -62,7 +62,7 @@ def test_exported_vectors_equal_the_encoders_and_nothing_is_said(
 
 
 def test_other_poolings_are_refused(tmp_path):
-    from liebig.export.models import export
+    from liebig.stages.onnx import export
 
     with pytest.raises(ModelError, match="max pooling"):
         export(encoder("max"), tmp_path / "m")

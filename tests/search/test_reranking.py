@@ -14,12 +14,12 @@ from liebig.base.config import parse
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.cli import make_app
-from liebig.commands.retrieve import RetrieveConfig, run
 from liebig.commands.search import ask_retriever
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read, write
 from liebig.search.systems import Hybrid, Recorded, Reranked, reciprocal_rank
+from liebig.stages.retrieve import RetrieveConfig, run
 
 QUESTION = "which nutrient limits the growth of barley"
 DEPTH = 3

@@ -15,11 +15,11 @@ from liebig.base import pipeline, workspace
 from liebig.base.errors import CorruptError, DataError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
 from liebig.search.systems import Filtered, System, open_system, weighted_by
+from liebig.stages import STAGES
 
 QUESTION = "which nutrient limits the growth of barley"
 

@@ -13,8 +13,6 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
 from liebig.collection import Collection
-from liebig.commands.bm25 import BM25Config, run as run_bm25
-from liebig.commands.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
 from liebig.commands.search import ask_indexes
 from liebig.measures import parse
 from liebig.measures.evaluator import (
@@ -38,6 +36,8 @@ from liebig.search.systems import (
     weighted,
     weighted_by,
 )
+from liebig.stages.bm25 import BM25Config, run as run_bm25
+from liebig.stages.retrieve import RankFusion, RetrieveConfig, ScoreFusion, _fuse, run
 from liebig.vectors import write_shard, write_summary
 
 PASSAGES = [
@@ -403,6 +403,6 @@ def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypat
 
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr("liebig.commands.retrieve.open_index", opened)
+    monkeypatch.setattr("liebig.stages.retrieve.open_index", opened)
     with pytest.raises(SeenError, match=f"^{device}$"):
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device=named)

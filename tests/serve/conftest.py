@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.serve.engine import Engine
 from liebig.serve.middleware import Limits
 from liebig.serve.routes import make_app
 from liebig.serve.server import listen, make_server
+from liebig.stages import STAGES
 
 DOCUMENTS = {
     "plants/barley": ("Barley", "en", [

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from liebig.builder.build import BuildConfig, build
 from liebig.builder.update import update
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.search import retriever as retriever_module
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
+from liebig.stages import STAGES
 from tests.worlds.processes import running
 
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}

@@ -10,7 +10,7 @@ from liebig.base import workspace
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
 from liebig.cli import make_app
-from liebig.commands.retrieve import RetrieveConfig, run
+from liebig.stages.retrieve import RetrieveConfig, run
 
 QUESTION = "what limits the growth of barley in the sun?"
 K = 4

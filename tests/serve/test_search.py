@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
 from liebig.serve.engine import Engine, Question, frozen
 from liebig.serve.middleware import Limits
+from liebig.stages import STAGES
 
 QUESTION = "what limits the growth of barley?"
 

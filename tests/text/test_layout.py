@@ -14,11 +14,6 @@ import pytest
 from liebig.base import pipeline
 from liebig.base.errors import ModelError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
-from liebig.commands import STAGES
-from liebig.commands.encode import EncodeConfig, layout_of, load
-from liebig.commands.evaluate import EvaluateConfig
-from liebig.commands.finetune import starting_encoder
-from liebig.commands.pretrain import use_length
 from liebig.evaluation.encoders import ModelScorer
 from liebig.methods.finetuning import FinetuneConfig
 from liebig.methods.pretraining import PretrainConfig
@@ -30,6 +25,11 @@ from liebig.model.loading import FolderBackbone
 from liebig.model.torch_model import PackedRow, TorchModel
 from liebig.search.embed import Embedder, Item, Plan, Workers, frame_of
 from liebig.search.systems import layouts_of as index_layouts
+from liebig.stages import STAGES
+from liebig.stages.encode import EncodeConfig, layout_of, load
+from liebig.stages.evaluate import EvaluateConfig
+from liebig.stages.finetune import starting_encoder
+from liebig.stages.pretrain import use_length
 from liebig.text.layout import Layout, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from liebig.base.config import inputs, load
 from liebig.base.workspace import stage
-from liebig.commands.curve import CurveConfig
-from liebig.commands.evaluate import EvaluateConfig
-from liebig.commands.init import InitConfig
 from liebig.evaluation.comparison import CompareConfig
+from liebig.stages.curve import CurveConfig
+from liebig.stages.evaluate import EvaluateConfig
+from liebig.stages.init import InitConfig
 
 PASSAGES = {
     "p1": ("Berlin", "Berlin is the capital of Germany."),
@@ -75,19 +75,19 @@ def exact(queries: NDArray[np.float32], passages: NDArray[np.float32], k: int) -
 
 
 def run_evaluate(out: Path, **values: Any) -> Path:
-    return _run(EvaluateConfig, "liebig.commands.evaluate", out, values)
+    return _run(EvaluateConfig, "liebig.stages.evaluate", out, values)
 
 
 def run_compare(out: Path, **values: Any) -> Path:
-    return _run(CompareConfig, "liebig.commands.compare", out, values)
+    return _run(CompareConfig, "liebig.stages.compare", out, values)
 
 
 def run_curve(out: Path, **values: Any) -> Path:
-    return _run(CurveConfig, "liebig.commands.curve", out, values)
+    return _run(CurveConfig, "liebig.stages.curve", out, values)
 
 
 def run_init(out: Path, *paths: Path) -> Path:
-    return _run(InitConfig, "liebig.commands.init", out, {"paths": [str(path) for path in paths]})
+    return _run(InitConfig, "liebig.stages.init", out, {"paths": [str(path) for path in paths]})
 
 
 def _run(config: Any, module: str, out: Path, values: dict[str, Any]) -> Path:

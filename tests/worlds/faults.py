@@ -20,10 +20,10 @@ from liebig.base.errors import LiebigError
 from liebig.base.progress import set_volume
 from liebig.builder.build import BuildConfig, build
 from liebig.builder.update import update
-from liebig.commands import STAGES
 from liebig.model.encoder import Encoder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME, PARTS, read
+from liebig.stages import STAGES
 from tests.worlds import kill_points
 from tests.worlds.models import tiny, tokenizer
 from tests.worlds.processes import PATIENCE, SERVER

@@ -10,7 +10,7 @@ import importlib
 from numba.core.registry import cpu_target
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 for name in (
     "torch._dynamo",

@@ -11,9 +11,9 @@ import numpy as np
 from liebig.base.config import inputs, load
 from liebig.base.statistics import bootstrap
 from liebig.base.workspace import stage
-from liebig.commands.report import ReportConfig, run
 from liebig.evaluation.plots import Axes, Series, lines, write_svg
 from liebig.evaluation.scoring import PerQuery, Results, TaskResult, query_lines, to_json
+from liebig.stages.report import ReportConfig, run
 
 NASTY = '<script>alert("x")</script> & "quotes"'
 

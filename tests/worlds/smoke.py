@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base import pipeline
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes" / "smoke").glob("*.toml"))

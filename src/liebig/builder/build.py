@@ -41,7 +41,6 @@ from liebig.base.records import Document
 from liebig.base.workspace import Folder
 from liebig.builder import check, judge, lessons, listwise, questions, spread, training, user_questions
 from liebig.builder.build_config import BuildConfig
-from liebig.builder.cutting import LENGTH
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
 from liebig.collection import Collection
 from liebig.formats.documents import document_lines
@@ -56,6 +55,7 @@ from liebig.model.settings import ModelSettings
 from liebig.search import retriever_folder as description
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import WORK, RetrieverDescription
+from liebig.stages.passages import LENGTH
 from liebig.text.sentences import LANGUAGES
 from liebig.train.log import warnings_of
 

@@ -46,7 +46,6 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder import user_questions
-from liebig.builder.cutting import GENERATED, SECTIONS
 from liebig.builder.pseudo_queries import Section, ShortTexts, pseudo_queries
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
@@ -55,6 +54,7 @@ from liebig.formats.items import Item, Where
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import text_reader
 from liebig.search.embed import Embedder
+from liebig.stages.passages import GENERATED, SECTIONS
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
 PHRASES, PHRASES_CUDA = 50_000, 300_000  # short texts at most, and where a GPU encodes them

@@ -37,13 +37,13 @@ from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Passage, Query
 from liebig.base.workspace import Folder
-from liebig.builder.cutting import GENERATED, SECTIONS
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line, write_lines
 from liebig.queries.labelled_pairs import GENERATION
+from liebig.stages.passages import GENERATED, SECTIONS
 from liebig.text.sentences import spans
 
 QUESTIONS, PAIRS, HELD = "questions.jsonl", "pairs", "held-out.txt"

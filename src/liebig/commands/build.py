@@ -9,7 +9,7 @@ import typer
 
 from liebig.base.progress import announce
 from liebig.builder.build_config import BuildConfig
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 SAMPLES = 2000  # of randomisation tests
 DEFAULTS = BuildConfig.model_construct(sources=())
@@ -70,9 +70,9 @@ def command(
 
 def write_report(out: Path) -> Path:
     """The page that shows what was built, what answers, and why."""
-    from liebig.commands.report import in_words
     from liebig.evaluation.report import assemble, render
     from liebig.evaluation.stage_runs import find_stages
+    from liebig.stages.report import in_words
 
     report = out / "report.html"
     page = assemble(

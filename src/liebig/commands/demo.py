@@ -27,8 +27,8 @@ from liebig.base.json_output import without_text
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import Whole, announce, duration, is_verbose
 from liebig.base.statistics import direction
-from liebig.commands import STAGES
 from liebig.search.retriever_folder import RetrieverDescription, write
+from liebig.stages import STAGES
 
 ENCODER = encoders.PREFIX + encoders.DEFAULT
 MINUTES = 1.0

@@ -49,9 +49,9 @@ def command(
     """
     from liebig.base.hub import model_folder
     from liebig.builder.build_config import BuildConfig
-    from liebig.commands import STAGES
     from liebig.methods.machines import Corpus, find_machine
     from liebig.planner import plan_build, plan_recipe, plan_table
+    from liebig.stages import STAGES
 
     chosen = find_machine(machine).at(price, devices)
     first, *others = words or [""]

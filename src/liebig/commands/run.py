@@ -13,12 +13,12 @@ from liebig.base import machine, pipeline, workspace
 from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.pipeline import Planned
 from liebig.base.progress import announce
-from liebig.commands import STAGES, commands
+from liebig.stages import STAGES, does
 
 
 def in_words(item: Planned) -> str:
     """A stage as it is shown while it runs: its name, and what its command does."""
-    return f"{item.name}: {commands()[item.stage.name].does}"
+    return f"{item.name}: {does(item.stage.name)}"
 
 
 TIMES = ("timing.jsonl", "report.html")  # files that say how long something took

@@ -11,7 +11,7 @@ from liebig.base import config as recipes, pipeline
 from liebig.base.config import nearest
 from liebig.base.errors import RecipeError
 from liebig.base.pipeline import Stage
-from liebig.commands import STAGES
+from liebig.stages import STAGES
 
 
 def command(

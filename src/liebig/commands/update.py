@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from liebig.base.progress import announce
-from liebig.commands import STAGES
 from liebig.commands.build import DEFAULTS, option
+from liebig.stages import STAGES
 
 
 def command(

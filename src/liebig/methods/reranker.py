@@ -2,7 +2,7 @@
 
 The model is `CrossEncoder` in `model/cross_encoder.py`. Two objectives: `Reranker` compares the passages of a group,
 `PointwiseReranker` judges every pair by itself, which makes the sigmoid of a score a probability. `RerankBatches` draws
-groups, `GroupRanking` evaluates while training. The command is `commands/rerank_train.py`, the page docs/reranking.md.
+groups, `GroupRanking` evaluates while training. The command is `stages/rerank_train.py`, the page docs/reranking.md.
 Cost: the backbone on the tokens of every pair.
 """
 

@@ -18,13 +18,13 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, is_collection
-from liebig.commands.init import FormatName, one_of
 from liebig.formats import Match, detect, formats, pickled, writable
 from liebig.formats.base import Export, RunExport, RunFile
 from liebig.formats.items import Options
 from liebig.formats.output import write_lines
 from liebig.formats.trec import cut
 from liebig.measures.answers import has_answer
+from liebig.stages.init import FormatName, one_of
 
 VECTORS = "vectors"
 

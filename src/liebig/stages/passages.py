@@ -1,4 +1,4 @@
-"""Documents cut into passages that fit a model, with the section each one comes from.
+"""`liebig passages`: documents cut into passages that fit a model, with the section each one comes from.
 
 Passages are whole sentences of one section, up to a number of tokens; their title stands beside them. Passages that
 the source brought along are kept as they are, and documents that have some are not cut. `sections.jsonl` says which
@@ -13,17 +13,35 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import Field
+
+from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
+from liebig.base.pipeline import Stage
 from liebig.base.progress import track
 from liebig.base.records import Document, Passage
+from liebig.base.workspace import Folder
 from liebig.collection import GENERATED, Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats.items import Item, Where
 from liebig.formats.output import json_line
-from liebig.text.passages import Cutter, Text
+from liebig.text.passages import Cutter, Text, by_tokens
+from liebig.text.tokenizer import Tokenizer
 
 LENGTH = 100  # tokens of a passage at most
 SECTIONS = "sections.jsonl"
+
+
+class PassagesConfig(Config):
+    """Cut a collection's documents into passages of whole sentences; passages it already has are kept."""
+
+    collection: InputPath = Field(description="Collection to cut.")
+    tokenizer: ModelPath = Field(description="Folder with the model's tokenizer.")
+    length: int = Field(LENGTH, ge=8, description="Maximum number of tokens in a passage.")
+    language: str | None = Field(
+        None,
+        description="Language of the text, whose abbreviations do not end a sentence [default: English].",
+    )
 
 
 class Piece(NamedTuple):
@@ -79,3 +97,18 @@ def _section_lines(pieces: list[Piece]) -> Iterator[str]:
         if heading:
             ids = [piece.passage.id for piece in group]
             yield json_line({"heading": heading, "passages": ids}) + "\n"
+
+
+def run(config: PassagesConfig, folder: Folder) -> None:
+    """Write the collection with passages."""
+    cutter = by_tokens(Tokenizer.from_folder(config.tokenizer), config.length, language=config.language)
+    cut_collection(Collection(config.collection), cutter, folder.path)
+
+
+STAGE = Stage(
+    "passages",
+    PassagesConfig,
+    run,
+    "liebig passages runs/collection --tokenizer runs/tokenizer --length 144 --out runs/passages",
+    positional="collection",
+)

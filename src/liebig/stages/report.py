@@ -1,6 +1,6 @@
 """`liebig report`: reads the folders of finished stages, writes `report.html` and its plots.
 
-The page says what a stage did in words: those of its command, or those of `BUILT` for the folders of a retriever.
+The page says what a stage did in words: those of its summary, or those of `BUILT` for the folders of a retriever.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
 from liebig.base.workspace import Folder
-from liebig.commands import commands
 from liebig.evaluation.plots import write_svg
 from liebig.evaluation.report import all_plots, assemble, render
 from liebig.evaluation.stage_runs import StageRun, find_stages
 from liebig.evaluation.tables import show
 from liebig.search import retriever_folder
 from liebig.search.retriever_folder import WORK
+from liebig.stages import STAGES, does
 
 BUILT = {  # by the name of the folder below a retriever or its work folder; the first that fits
     "read": "read the documents",
@@ -68,8 +68,8 @@ BUILT = {  # by the name of the folder below a retriever or its work folder; the
 
 
 def in_words(stage: StageRun, words: Mapping[str, str]) -> str:
-    """What a stage did: by its name in `words`, by its folder in a retriever, or by its command."""
-    parent, known = stage.path.parent, commands()
+    """What a stage did: by its name in `words`, by its folder in a retriever, or by its kind."""
+    parent, kind = stage.path.parent, stage.manifest.kind
     if stage.name in words:
         return words[stage.name]
     if parent.name == WORK or retriever_folder.is_retriever(parent):
@@ -77,7 +77,7 @@ def in_words(stage: StageRun, words: Mapping[str, str]) -> str:
         for pattern, said in BUILT.items():
             if re.fullmatch(pattern, name):
                 return said
-    return known[stage.manifest.kind].does if stage.manifest.kind in known else stage.manifest.kind
+    return does(kind) if kind in STAGES else kind
 
 
 class ReportConfig(Config):
