@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from corpus import rows
 from numpy.typing import NDArray
 
 import liebig
@@ -42,6 +42,12 @@ from liebig.stages import STAGES
 
 DEV = {"scifact": "train", "medquad": "dev", "squad": "dev"}
 Values = NDArray[np.float64]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """A file of JSON lines, which may be compressed."""
+    with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def judged(folder: Path, split: str) -> list[Question]:

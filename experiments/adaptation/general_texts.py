@@ -1,4 +1,4 @@
-"""General short texts for `students.py --general`: pieces of Wikipedia, and questions.
+"""General short texts for `liebig build --teacher --texts`: pieces of Wikipedia, and questions.
 
     python experiments/adaptation/general_texts.py DATA FILE.xz
 
@@ -14,7 +14,7 @@ import lzma
 import random
 from pathlib import Path
 
-from corpus import rows
+from builds import rows
 
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, language_name

@@ -1,12 +1,11 @@
 """Does the check of `liebig build` take what people's questions would take, and what does a wrong decision cost?
 
-    python experiments/adaptation/guard.py runs/builds/builds.jsonl runs/taught/builds.jsonl --out runs/guard
+    python guard.py builds.jsonl.xz --recipes default "teacher and start" --split test --present
 
 Reads what `builds.py` wrote: for every build, each system that its check compared with the untrained hybrid, whether
 the check would take it, and its true difference on judged questions, with the fusion that a build uses for both. The
 guard is right where it takes what is better and leaves what is worse. Beside that, what each build chose in the end is
-held against every other system that it compared: the choice is right where it is the better of both. Written:
-`guard.md` (tables) and `guard.svg` (predicted and true differences).
+held against every other system that it compared: the choice is right where it is the better of both.
 
 Builds of earlier versions took encoders that were trained on the corpus unless they did harm, and those trained on a
 user's questions only where they were better beyond chance. --present decides these comparisons anew by the rules of
@@ -22,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from corpus import rows
+from builds import rows
 
 from liebig.builder.check import shown
 from liebig.builder.judge import LABELS, Difference
 from liebig.builder.questions import OWN
-from liebig.evaluation.plots import Axes, Series, lines, write_svg
 
 POINT = 0.01  # true differences below this are not worth a dispute
 
@@ -75,27 +73,23 @@ class Comparison:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("builds", nargs="+", type=Path, help="files written by builds.py")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--recipes", nargs="+", help="of the builds, as builds.jsonl.xz names them [all]")
     parser.add_argument("--split", help="of the questions that were asked [all]")
     parser.add_argument("--present", action="store_true", help="decide by the rules of today")
     parser.add_argument("--without", help="leave out systems whose names have these words")
     given = parser.parse_args()
     every = (row for file in given.builds for row in rows(file) if "compared" in row)
-    builds = [row for row in every if given.split in (None, row.get("split", "test"))]
-    given.out.mkdir(parents=True, exist_ok=True)
+    builds = [row for row in every if given.split in (None, row["split"])]
+    builds = [row for row in builds if given.recipes is None or row.get("recipe") in given.recipes]
     compared = [one for row in builds for one in comparisons(row)]
     compared = [one.by_present_rules for one in compared] if given.present else compared
     compared = [one for one in compared if given.without is None or given.without not in one.system]
-    text = table(compared, builds)
-    (given.out / "guard.md").write_text(text, encoding="utf-8")
-    write_svg(given.out / "guard.svg", figure(compared))
-    print(text)
+    print(table(compared, builds))
 
 
 def comparisons(row: Mapping[str, Any]) -> list[Comparison]:
     """Every system of a build against the untrained hybrid."""
-    split = f", {row['split']}" if "split" in row else ""
-    name = f"{row['set']}{split}, {row['arm']}, seed {row['seed']}"
+    name = f"{row['set']}, {row['split']}, {row['arm']}, seed {row['seed']}"
     return [
         Comparison(
             name, one["system"], one["taken"], Difference(**one["predicted"]), Difference(**one["true"])
@@ -172,24 +166,6 @@ def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -
             f"{'yes' if one.taken else 'no'} | {right} |"
         )
     return "\n".join(rows) + "\n"
-
-
-def figure(compared: Sequence[Comparison]) -> str:
-    """Predicted differences by true ones, sorted; where both are on one side of zero, the guard sees what is so."""
-    ordered = sorted(compared, key=lambda one: one.true.mean)
-    sides = {"true": [one.true for one in ordered], "predicted": [one.predicted for one in ordered]}
-    series = [
-        Series(
-            name,
-            np.arange(len(side)),
-            [one.mean for one in side],
-            [one.low for one in side],
-            [one.high for one in side],
-        )
-        for name, side in sides.items()
-    ]
-    axes = Axes("comparison, sorted by the true difference", "nDCG@10 to the untrained hybrid")
-    return lines("guard", series, axes)
 
 
 if __name__ == "__main__":

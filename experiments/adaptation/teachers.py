@@ -6,12 +6,13 @@
 For each set and encoder the passages and sentences are encoded as a build does it, and the questions of the test and
 the development split are asked. OUT/SET-values.npz has nDCG@10 of every question by every system, as `SPLIT: SYSTEM`:
 the encoder alone, with BM25 (plain; fused by spread with the unit that a build would measure on made-up questions), and
-with its sentences. `start` is the bundled encoder; `students.py` adds systems with students. The table has every system
-of the file in points over the plain hybrid of `minilm`.
+with its sentences. `start` is the bundled encoder. The table has every system of the files in points over the plain
+hybrid of `minilm`; `teachers.json` has its cells.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -142,14 +143,10 @@ class JudgedSet:
             kept |= {f"{split}: {system}": values.astype(np.float32) for system, values in systems.items()}
         np.savez_compressed(self.out / f"{self.name}-values.npz", allow_pickle=False, **kept)
 
-    def values(self, index: Index, split: str, vectors: Floats) -> NDArray[np.float64]:
-        """nDCG@10 of passages alone."""
-        return self.judges[split].measure(hits_of(index, vectors, 10))
 
-
-def hits_of(index: Index, vectors: Floats, depth: int = DEPTH) -> list[Hits]:
+def hits_of(index: Index, vectors: Floats) -> list[Hits]:
     """The hits of every question by its vector, with the numbers of passages as their names."""
-    rows, scores = (part[:, :depth].tolist() for part in index.search(vectors))
+    rows, scores = (part[:, :DEPTH].tolist() for part in index.search(vectors))
     return [[(str(i), score) for i, score in zip(*hits)] for hits in zip(rows, scores)]
 
 
@@ -177,10 +174,11 @@ def table(out: Path, names: list[str], split: str) -> None:
         kept[name] = {
             key.removeprefix(f"{asked}: "): v for key, v in values.items() if key.startswith(f"{asked}: ")
         }
+    written: dict[str, dict[str, list[float]]] = {}
     print("| |" + "".join(f" {name} |" for name in names) + " mean |")
     for system in dict.fromkeys(system for one in kept.values() for system in one):
         cells, means, squares = [], [], []
-        for one in kept.values():
+        for name, one in kept.items():
             if system not in one:
                 cells.append("")
                 continue
@@ -188,9 +186,13 @@ def table(out: Path, names: list[str], split: str) -> None:
             gain = 100 * (values - base)
             means.append(gain.mean())
             squares.append(gain.var() / len(gain))
-            cells.append(f"{values.mean():.4f} ({means[-1]:+.2f} ± {1.96 * squares[-1] ** 0.5:.2f})")
+            error = 1.96 * squares[-1] ** 0.5
+            cells.append(f"{values.mean():.4f} ({means[-1]:+.2f} ± {error:.2f})")
+            numbers = [round(float(values.mean()), 4), round(float(means[-1]), 2), round(float(error), 2)]
+            written.setdefault(system, {})[name] = numbers
         total = f"{np.mean(means):+.2f} ± {1.96 * sum(squares) ** 0.5 / len(squares):.2f}"
         print(f"| {system} |" + "".join(f" {cell} |" for cell in cells) + f" {total} of {len(means)} |")
+    (out / "teachers.json").write_text(json.dumps({split: written}, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:

@@ -5,7 +5,6 @@
     python experiments/claims/run.py start --minutes 9   # again and again, until it is done
     python experiments/claims/run.py pretrain --claims 1 2 --minutes 9 --beside 2
     python experiments/claims/run.py tune --claims 1 2 --minutes 9 --jobs 8
-    python experiments/claims/run.py plan --claims 1 2   # what is left, in GPU minutes
     python experiments/claims/run.py page   # no GPU: verdicts of what is there
 
 All read and write --out (runs/claims): stores, `start`, `models/ARM@RUNG-SEED`, `results/` (a run's values and
@@ -148,8 +147,6 @@ def stages(given: argparse.Namespace) -> None:
 def start(given: argparse.Namespace) -> None:
     """The start for some minutes; the same command goes on with it."""
     words = ["--data", given.data, "--out", given.out, *(["--set", *given.set] if given.set else [])]
-    if (given.out / "start.partial").exists():
-        believe(given)
     code = limited([sys.executable, __file__, "stages", *map(str, words), "--stages", "start"], given.minutes)
     log = next(
         (
@@ -162,30 +159,6 @@ def start(given: argparse.Namespace) -> None:
     if log is not None and log.exists():
         print("\n".join(log.read_text().splitlines()[-3:]))
     print("the start is done" if code == 0 else "stopped and stored: the same command goes on")
-
-
-def believe(given: argparse.Namespace) -> None:
-    """Let a folder that came in pieces be taken up: stores that were made again are the same in all that counts."""
-    import json
-
-    from liebig.base.config import inputs, recorded, resolved
-    from liebig.base.workspace import INTENT, LOCK, digest
-
-    item = planned(given)["start"]
-    config = resolved(item.config)
-    left = given.out / "start.partial" / INTENT
-    recipe = json.loads(json.dumps(recorded(item.config), default=str))
-    if left.exists() and json.loads(left.read_text())["recipe"] != recipe:
-        raise SystemExit(
-            f"{left.parent} was begun with another recipe: give the same --set and --out, or remove it"
-        )
-    intent = {
-        "kind": "pretrain",
-        "recipe": recipe,
-        "inputs": {k: digest(p) for k, p in inputs(config).items()},
-    }
-    left.write_text(json.dumps(intent))
-    (left.parent / LOCK).touch()
 
 
 def limited(command: Sequence[str], minutes: float) -> int:
@@ -328,14 +301,6 @@ def work(given: argparse.Namespace) -> None:
     pool.work(begin)
 
 
-def plan(given: argparse.Namespace) -> None:
-    """What is left to do for claims, with estimates."""
-    import estimate
-
-    runs = the_runs(given)
-    print("\n".join(estimate.lines(runs, the_places(given), given.claims, given.models)))
-
-
 def page(given: argparse.Namespace) -> None:
     """Verdicts, figures and the page."""
     import verdicts
@@ -375,7 +340,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for does in (prepare, store, stages, start, pretrain, arm, tune, work, plan, page):
+    for does in (prepare, store, stages, start, pretrain, arm, tune, work, page):
         one = commands.add_parser(does.__name__, help=(does.__doc__ or "").splitlines()[0])
         one.set_defaults(does=does)
         one.add_argument("--out", type=Path, default=Path("runs/claims"))

@@ -4,14 +4,13 @@
     python experiments/queries/comparison.py run PREPARED --queries runs/queries/wiki --out runs/comparison --jobs 6
     python experiments/queries/comparison.py speed PREPARED --queries runs/queries/wiki --out runs/comparison
     python experiments/queries/comparison.py table runs/comparison                 no GPU
-    python experiments/queries/comparison.py keep runs/comparison KEPT             all runs in two small files
 
 Every arm starts from one encoder (`--start`, as a rule what `liebig run recipes/encoders/mini-v0.toml` makes, masked
 words alone) and sees the same number of tokens of the same articles: coCondenser and CoT-MAE on two spans, on a passage
 and one of its five queries, on its one query, and on both kinds. Each is tested as it is and after tuning on the same
 labels (SQuAD and MedQuAD, those that the generator has seen), with several seeds. A run leaves
 OUT/results/ARM-SEED.npz (values of every test question, in ten thousandths) and then .json; what is there is not done
-again. `table` averages seeds and tests the arms against spans, document by document; it reads what `keep` wrote, too.
+again. `table` averages seeds and tests the arms against spans, document by document.
 """
 
 from __future__ import annotations
@@ -221,7 +220,7 @@ def add_start(one: argparse.ArgumentParser) -> None:
 
 def arguments() -> argparse.Namespace:
     from arms import ARMS, START, Settings
-    from table import keep, write
+    from table import write
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -257,10 +256,6 @@ def arguments() -> argparse.Namespace:
             if field.name != "compile":
                 kind = type(field.default)
                 one.add_argument("--" + field.name.replace("_", "-"), type=kind, default=field.default)
-    one = commands.add_parser("keep")
-    one.add_argument("out", type=Path)
-    one.add_argument("kept", type=Path)
-    one.set_defaults(does=lambda given: keep(given.out, given.kept))
     one = commands.add_parser("table")
     one.add_argument("out", type=Path)
     one.set_defaults(does=lambda given: write(given.out))

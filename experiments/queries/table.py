@@ -1,13 +1,12 @@
 """The table of the comparison: means over seeds, each arm against spans (`experiments/results.py` has the statistics).
 
 Questions of one document (an article of SQuAD, a document of MedQuAD) count together. Runs are read from OUT/results,
-a pair of files each, or from the two small files that `keep` makes of them all: runs.npz and runs.jsonl.xz.
+a pair of files each.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ import results
 from results import Line, Values
 
 STATES = ("zero-shot", "zero-shot-dot", "tuned")
-VALUES, FACTS = "runs.npz", "runs.jsonl.xz"
 BESIDE = (
     ("cocondenser-queries", "cocondenser-one-query"),
     ("cocondenser-mixed", "cocondenser-queries"),
@@ -47,41 +45,12 @@ class Arm:
 
 def read(out: Path) -> dict[str, Arm]:
     """The arms that have runs."""
-    if (out / VALUES).exists():
-        return _kept(out)
     found = {arm: sorted((out / "results").glob(f"{arm}-[0-9]*.json")) for arm in (*ARMS, START)}
     return {
         arm: Arm(results.load(paths), [json.loads(path.read_text(encoding="utf-8")) for path in paths])
         for arm, paths in found.items()
         if paths
     }
-
-
-def keep(out: Path, kept: Path) -> None:
-    """All runs in two small files of the folder `kept`; documents, the same for all, once."""
-    found = read(out)
-    values = {
-        f"{arm}|{name}": results.in_short(v) for arm, one in found.items() for name, v in one.values.items()
-    }
-    documents = next(one.facts[0]["documents"] for one in found.values())
-    values |= {f"documents|{test}": np.array(numbers, np.int32) for test, numbers in documents.items()}
-    np.savez_compressed(kept / VALUES, **values)
-    with lzma.open(kept / FACTS, "wt", encoding="utf-8") as file:
-        for facts in (facts for one in found.values() for facts in one.facts):
-            file.write(json.dumps({name: v for name, v in facts.items() if name != "documents"}) + "\n")
-
-
-def _kept(folder: Path) -> dict[str, Arm]:
-    """What `keep` wrote."""
-    values = dict(np.load(folder / VALUES).items())
-    split = {name: name.split("|", 1) for name in values}
-    documents = {rest: values[name].tolist() for name, (arm, rest) in split.items() if arm == "documents"}
-    found = {arm: Arm({}, []) for arm in (*ARMS, START)}
-    with lzma.open(folder / FACTS, "rt", encoding="utf-8") as file:
-        for facts in map(json.loads, file):
-            found[facts["arm"]].facts.append(facts | {"documents": documents})
-    made = {arm: {rest: values[n] / 10_000 for n, (a, rest) in split.items() if a == arm} for arm in found}
-    return {arm: Arm(made[arm], one.facts) for arm, one in found.items() if one.facts}
 
 
 def baseline(arm: str) -> str | None:

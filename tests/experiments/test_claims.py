@@ -1,4 +1,4 @@
-"""What the ladder of claims rests on: pieces, recipes of all arms, jobs, verdicts, and one run from start to page."""
+"""What the ladder of claims rests on: recipes of all arms, jobs, verdicts, and one run from start to page."""
 
 import json
 import sys
@@ -8,19 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from liebig import encoders
 from liebig.base import pipeline
 from liebig.ragged import Ragged
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
-from liebig.train.checkpoint import Checkpoints, Snapshot, read as read_checkpoint, write as write_checkpoint
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "experiments" / "claims"
 OURS = (
-    "pieces", "pretrained", "tuned", "ladder", "verdicts", "estimate", "run", "pool", "results", "splits",
+    "pretrained", "tuned", "ladder", "verdicts", "run", "pool", "results", "splits",
     "methods", "prepared", "searching", "stopwatch", "teacher", "sets", "table",
 )  # fmt: skip
 
@@ -32,60 +30,6 @@ def home(monkeypatch):
     yield
     for name in OURS:
         sys.modules.pop(name, None)
-
-
-def training_folder(path: Path) -> Path:
-    """A folder that a stopped run left, with tied weights and moments."""
-    draw = torch.Generator().manual_seed(0)
-    shared = torch.randn(40, 8, generator=draw) * 0.02
-    moments = {
-        "0.step": torch.tensor(7.0),
-        "0.exp_avg": torch.randn(40, 8, generator=draw) * 1e-4,
-        "0.exp_avg_sq": (torch.randn(40, 8, generator=draw) * 1e-5).square(),
-    }
-    snapshot = Snapshot(7, {"objective": {"in": shared, "out": shared}, "optimiser": moments}, {"total": 9})
-    path.mkdir()
-    write_checkpoint(path / "checkpoints" / "step-00000007", snapshot)
-    (path / ".intent.json").write_text("{}")
-    (path / ".lock").touch()
-    return path
-
-
-def test_a_stopped_run_comes_back_from_its_pieces(tmp_path):
-    import pieces
-
-    folder = training_folder(tmp_path / "start.partial")
-    made = pieces.pack(folder, tmp_path / "p", 1000)
-    assert len(made) > 2
-    assert all(path.stat().st_size <= 1000 for path in made)
-    pieces.join(tmp_path / "p", tmp_path / "back.partial")
-    before = read_checkpoint(folder / "checkpoints" / "step-00000007")
-    after = read_checkpoint(tmp_path / "back.partial" / "checkpoints" / "step-00000007")
-    assert (after.step, after.facts) == (7, {"total": 9})
-    assert Checkpoints(tmp_path / "back.partial" / "checkpoints").steps() == [7]
-    assert (tmp_path / "back.partial" / ".lock").exists()
-    one, two = before.tensors["objective"], after.tensors["objective"]
-    assert torch.equal(two["in"], two["out"])
-    # fp16 keeps 11 bits; 254 steps of 32 octaves are off by 4.5 % at the most.
-    torch.testing.assert_close(two["in"], one["in"], rtol=2**-11, atol=1e-7)
-    moments, kept = before.tensors["optimiser"], after.tensors["optimiser"]
-    assert torch.equal(kept["0.step"], moments["0.step"])
-    assert torch.equal(kept["0.exp_avg"], torch.zeros(40, 8)), "it is left out"
-    torch.testing.assert_close(
-        kept["0.exp_avg_sq"].sqrt(), moments["0.exp_avg_sq"].sqrt(), rtol=0.046, atol=1e-14
-    )
-
-
-def test_a_piece_that_is_missing_is_named(tmp_path):
-    import pieces
-
-    save_file({"w": torch.ones(500)}, tmp_path / "model.safetensors")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model.safetensors").rename(tmp_path / "model" / "model.safetensors")
-    pieces.pack(tmp_path / "model", tmp_path / "p", 500)
-    (tmp_path / "p" / "p.01").unlink()
-    with pytest.raises(SystemExit, match=r"p\.01 is missing or damaged"):
-        pieces.join(tmp_path / "p", tmp_path / "back")
 
 
 def test_every_arm_is_a_recipe_of_liebig_pretrain(tmp_path):

@@ -244,15 +244,7 @@ def test_jobs_wait_for_what_they_need(sets, tmp_path):
     assert [Job.of(str(job)) for job in now] == now, "a line names its job"
 
 
-def test_the_committed_table_is_that_of_the_committed_values(sets):
-    import results
-
-    lines = json.loads((HOME / "results.json").read_text())
-    rows = list(results.table(lines, "set", "method", "random"))
-    assert (HOME / "results.md").read_text().splitlines()[: len(rows)] == rows
-    known = dict(np.load(HOME / "queries.npz"))
-    a, b = (known[f"scifact|{method}|scifact"] / 10_000 for method in ("mined", "random"))
-    (line,) = [line for line in lines if (line["set"], line["method"]) == ("scifact", "mined")]
-    made = results.against(a, b, known["scifact|documents|scifact"])
-    assert made["difference"] == pytest.approx(line["difference"])
-    assert (made["p"], made["documents"]) == (pytest.approx(line["p"]), line["documents"])
+def test_the_readme_has_the_means_of_the_results():
+    readme = (HOME / "README.md").read_text(encoding="utf-8")
+    for line in json.loads((HOME / "results.json").read_text()):
+        assert f"{line['means'][0]:.4f}"[1:] in readme, (line["set"], line["method"])

@@ -34,8 +34,12 @@ def data(tmp_path):
     return folder.parent
 
 
-def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
 
     def run(script, *words):
@@ -58,13 +62,28 @@ def test_builds_and_judged_questions_are_compared(data, small_model, tmp_path, m
     assert row["gain"] == pytest.approx(
         chosen - row["baseline"], abs=1e-3
     )  # scores tie where texts are alike
-    run(GUARD, out / "builds.jsonl", "--out", out)
-    assert "The guard agrees with judged questions" in (out / "guard.md").read_text()
-    assert "<svg" in (out / "guard.svg").read_text()
+    run(GUARD, out / "builds.jsonl")
+    assert "The guard agrees with judged questions" in capsys.readouterr().out
 
 
-def test_labels_are_never_asked_and_come_from_the_first_split_where_there_is_no_other(data, monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+def test_the_stored_builds_have_the_figures_of_the_readme(monkeypatch, capsys):
+    words = [
+        GUARD,
+        SCRIPTS / "builds.jsonl.xz",
+        "--recipes",
+        "default",
+        "teacher and start",
+        "--split",
+        "test",
+    ]
+    monkeypatch.setattr(sys, "argv", [*map(str, words), "--present", "--without", "after training"])
+    runpy.run_path(str(GUARD), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "in 88% of the 196 comparisons" in told
+    assert "in 95% of the 249 pairs" in told
+
+
+def test_labels_are_never_asked_and_come_from_the_first_split_where_there_is_no_other(data):
     script = runpy.run_path(str(SCRIPTS / "builds.py"))
     folder = data / "tiny"
     every = {split: script["judged"](folder, split) for split in ("few", "test")}

@@ -85,7 +85,6 @@ def test_the_tables_are_those_of_the_kept_logs(summary):
     runs = summary.in_order(summary.read_kept(HOME / "logs.jsonl.xz"), list(summary.stages()))
     assert [found.name for found in runs] == list(summary.stages())
     text = summary.report(runs)
-    assert text == (HOME / "objectives.md").read_text(encoding="utf-8")
     readme = (HOME / "README.md").read_text(encoding="utf-8")
     assert all(part.strip() in readme for part in text.split("\n\n"))
 

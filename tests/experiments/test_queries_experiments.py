@@ -18,7 +18,7 @@ from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
 HOME = Path(__file__).parents[2] / "experiments" / "queries"
-OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages", "figures")
+OURS = ("arms", "tasks", "pool", "results", "table", "comparison", "passages")
 
 
 @pytest.fixture
@@ -165,8 +165,7 @@ def test_the_table_holds_arms_against_the_spans_of_their_objective(home, tmp_pat
     assert row.endswith("| squad, train: 5 questions |"), "a row states which labels it used"
 
 
-def test_kept_runs_make_the_table_and_figure_of_the_runs(home, tmp_path):
-    import figures
+def test_runs_make_the_table(home, tmp_path):
     import results
     import table
 
@@ -189,15 +188,8 @@ def test_kept_runs_make_the_table_and_figure_of_the_runs(home, tmp_path):
                 "tuning": {"seconds": 1.0},
             }
             results.store(tmp_path / "results" / f"{arm}-{seed}.json", values, facts)
-    (tmp_path / "kept").mkdir()
-    table.keep(tmp_path, tmp_path / "kept")
-    for out in (tmp_path, tmp_path / "kept"):
-        table.write(out)
-    for name in ("results.json", "results.md"):
-        assert (tmp_path / "kept" / name).read_bytes() == (tmp_path / name).read_bytes()
+    table.write(tmp_path)
     assert "| cocondenser-queries less start | " in (tmp_path / "results.md").read_text()
-    figures.main([str(tmp_path / "results.json"), str(tmp_path)])
-    assert "squad, tuned" in (tmp_path / "arms.svg").read_text()
 
 
 def test_a_run_that_was_cut_off_is_not_in_the_table(home, tmp_path):

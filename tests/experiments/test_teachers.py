@@ -1,4 +1,4 @@
-"""Values of hybrids with larger encoders, and texts that a student learns from."""
+"""Values of hybrids with larger encoders."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from liebig.base.records import Passage
-from liebig.builder.pseudo_queries import OPENERS
 from liebig.builder.questions import OWN, Question
-from tests.worlds.models import small_encoder
 
-WORDS = "boundary layers separate from heated plates where shock waves move along cold walls"
 SCRIPTS = Path(__file__).parents[2] / "experiments" / "adaptation"
 
 
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    for name in ("builds", "corpus", "teachers", "students"):
+    for name in ("builds", "teachers"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
@@ -76,48 +71,3 @@ def test_a_document_without_words_stays_relevant_and_is_never_found():
 
     question = _numbered(Question("what?", ("a", "empty"), OWN), {"a": 7})
     assert question.passages == ("7", str(ABSENT))
-
-
-def test_texts_of_a_student_are_of_three_kinds():
-    import students
-
-    words = ["boundary layers separate from a heated plate", "shock waves move along a cold flat plate"]
-    passages = [
-        Passage(str(i), f"{text}. {text} again and again.", f"plates {i}", "") for i, text in enumerate(words)
-    ]
-    texts = students.short_texts(passages, 50)
-    assert set(texts) == set(students.ALL)
-    assert not set(texts[students.SPANS]) & set(texts[students.PRESENT])
-    openers = tuple(OPENERS["english"])
-    assert all(text.lower().startswith(openers) for text in texts[students.QUESTIONS])
-    assert texts == students.short_texts(passages, 50)
-
-
-@pytest.mark.parametrize("start", [0.0, 0.5])
-def test_a_student_comes_nearer_to_its_teacher(start, small_model, tmp_path):
-    import students
-
-    words = WORDS.split()
-    texts = [" ".join(words[i : i + n]) for n in (2, 4, 8) for i in range(len(words) - n)]
-    school = students.School(small_model, small_encoder(tmp_path / "teacher", layers=2), "cpu", None, 60)
-    lessons = school.texts(texts)
-    drawn = torch.cat([batch for batch, _ in zip(lessons.batches(6), range(len(texts) // 6))]).tolist()
-    assert len(drawn) == len(set(drawn)) == len(texts) // 6 * 6
-    model = school.student(lessons)
-    torch.nn.init.normal_(next(model.tail[0].parameters()), generator=torch.Generator().manual_seed(0))
-
-    def cosine():
-        return float((torch.from_numpy(model.encode_texts(texts)) * lessons.targets).sum(1).mean())
-
-    before = cosine()
-    ranked = lessons.targets, lessons.own
-    school.train(model, students.Arm((), 1e-2, 40, batch=8, start=start), [lessons], ranked)
-    assert cosine() > before + 0.2
-    found = torch.from_numpy(model.encode_texts(texts)) @ lessons.targets.T
-
-    def divergence(share):
-        aim = (1 - share) * lessons.targets @ lessons.targets.T + share * lessons.own @ lessons.own.T
-        logs = [(one / 0.05).log_softmax(1) for one in (found, aim)]
-        return float(torch.nn.functional.kl_div(*logs, log_target=True, reduction="batchmean"))
-
-    assert divergence(start) < divergence(0.5 - start)
