@@ -14,7 +14,7 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.registers import POWER, WAY, Number, load, paired, power, store, tile
+from liebig.model.kernels.registers import POWER, WAY, Number, exp2, load, pack_pairs, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
 
@@ -38,7 +38,7 @@ def with_biases(backbone: Backbone) -> Backbone:
     return backbone
 
 
-def rounded(backbone: Backbone) -> Backbone:
+def round_nearest(backbone: Backbone) -> Backbone:
     """With the weights of all linear layers as int8 rows, in half precision, as the bundled encoder has them."""
     for module in backbone.modules():
         if isinstance(module, torch.nn.Linear):
@@ -155,7 +155,7 @@ def test_powers_of_2() -> None:
     @numba.njit
     def run(x: np.ndarray, out: np.ndarray) -> None:
         for place in range(0, len(x), 16):
-            store(out, place, power(load(x, place)))
+            store(out, place, exp2(load(x, place)))
 
     x = np.append(np.linspace(-99, 0, 4095, dtype=np.float32), np.float32(-1e30))
     out = np.empty_like(x)
@@ -167,7 +167,7 @@ def test_powers_of_2() -> None:
 def test_pairs_are_two_whole_numbers_in_one_word() -> None:
     @numba.njit
     def run(low: np.ndarray, high: np.ndarray, out: np.ndarray) -> None:
-        store(out, 0, paired(load(low, 0), load(high, 0)))
+        store(out, 0, pack_pairs(load(low, 0), load(high, 0)))
 
     low, high, out = numbers(16, scale=9000.0), numbers(16, seed=1, scale=9000.0), np.empty(16, np.int32)
     run(low, high, out)
@@ -375,8 +375,8 @@ def moved(backbone: Backbone, codes: float) -> Backbone:
 
 def test_only_weights_that_are_int8_already_count_as_rounded() -> None:
     assert not is_rounded(small())
-    assert is_rounded(rounded(small()))
-    assert not is_rounded(moved(rounded(small()), 0.2))
+    assert is_rounded(round_nearest(small()))
+    assert not is_rounded(moved(round_nearest(small()), 0.2))
 
 
 def test_weights_that_are_int8_already_are_not_left_to_chance() -> None:
@@ -400,10 +400,10 @@ def test_small_moves_of_weights_are_kept_in_the_mean() -> None:
 
 
 def test_auto_is_int8_where_nothing_is_lost_and_the_processor_is_made_for_it(monkeypatch) -> None:
-    plain, bundled = small(), rounded(small())
+    plain, bundled = small(), round_nearest(small())
     monkeypatch.setattr(int8, "byte_products", lambda: "avx512_vnni")
     assert choose("auto", bundled) == "int8"
-    assert choose("auto", moved(rounded(small()), 0.2)) == "fp32"
+    assert choose("auto", moved(round_nearest(small()), 0.2)) == "fp32"
     assert choose("auto", plain) == "fp32"
     assert choose("int8", plain) == "int8"
     monkeypatch.setenv(PRECISION, "fp32")

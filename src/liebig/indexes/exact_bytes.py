@@ -26,23 +26,23 @@ from liebig.model.kernels.registers import (
     PANEL,
     ROWS,
     ZERO,
+    absolute,
+    add,
+    broadcast,
     bytes_tile,
+    fma,
     inline,
     kernel,
-    larger_size,
-    largest_size,
     load,
     load_ints,
-    lowest_bit,
-    plus,
-    reaching,
-    rounded,
-    size,
-    spread,
+    mask_at_least,
+    max_by_bits,
+    mul,
+    reduce_add,
+    reduce_max,
+    round_nearest,
     store_bytes,
-    times,
-    times_plus,
-    total,
+    trailing_zeros,
 )
 from liebig.ragged import read_only
 from liebig.vectors import ranked as heap
@@ -67,19 +67,19 @@ def _round(
     x_ND: Floats, n: int, zero: np.float32, codes_ND: Bytes, t: int
 ) -> tuple[np.float32, np.float32, np.float32]:
     """The codes of a row plus `zero`; its scale, the square of the rounding error, and the sum of the codes."""
-    most = spread(F(0))
+    most = broadcast(F(0))
     for d in range(0, x_ND.shape[1], LANES):
-        most = larger_size(most, size(load(x_ND, (n, d))))
-    scale = max(largest_size(most) / MOST, TINY)
-    factor, back, zeros = spread(F(1) / scale), spread(-scale), spread(zero)
-    errors, codes = spread(F(0)), spread(F(0))
+        most = max_by_bits(most, absolute(load(x_ND, (n, d))))
+    scale = max(reduce_max(most) / MOST, TINY)
+    factor, back, zeros = broadcast(F(1) / scale), broadcast(-scale), broadcast(zero)
+    errors, codes = broadcast(F(0)), broadcast(F(0))
     for d in range(0, x_ND.shape[1], LANES):
         numbers = load(x_ND, (n, d))
-        code = rounded(times(numbers, factor))
-        error = times_plus(code, back, numbers)
-        errors, codes = times_plus(error, error, errors), plus(codes, code)
-        store_bytes(codes_ND, (t, d), plus(code, zeros))
-    return scale, total(errors), total(codes)
+        code = round_nearest(mul(numbers, factor))
+        error = fma(code, back, numbers)
+        errors, codes = fma(error, error, errors), add(codes, code)
+        store_bytes(codes_ND, (t, d), add(code, zeros))
+    return scale, reduce_add(errors), reduce_add(codes)
 
 
 @kernel
@@ -158,14 +158,14 @@ def scan(
                 words_QK, q, 0, block.panels, c // PANEL * depth, 0, block.start, c, sums_RC, 0, 0, depth
             )
             for r in range(min(ROWS, end - q)):
-                n, hits, share = q + r, 0, spread(shares_Q[q + r])
+                n, hits, share = q + r, 0, broadcast(shares_Q[q + r])
                 for v in range(0, PANEL, LANES):
-                    scores = times(load_ints(sums_RC, (r, v)), load(block.scales, c + v))
-                    bounds = times_plus(load(block.errors, c + v), share, scores)
-                    hits |= reaching(bounds, bars_Q[n]) << v
+                    scores = mul(load_ints(sums_RC, (r, v)), load(block.scales, c + v))
+                    bounds = fma(load(block.errors, c + v), share, scores)
+                    hits |= mask_at_least(bounds, bars_Q[n]) << v
                 hits &= there
                 while hits != 0:
-                    j = lowest_bit(hits)
+                    j = trailing_zeros(hits)
                     hits &= hits - 1
                     score = F(sums_RC[r, j]) * (scales_Q[n] * block.scales[c + j])
                     off = fixed_Q[n] + norms_Q[n] * block.errors[c + j]

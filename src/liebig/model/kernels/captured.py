@@ -70,6 +70,8 @@ Key = tuple[Size, torch.dtype, bool, tuple[int, ...], tuple[tuple[float, float],
 
 def padded_size(tokens: int, sequences: int, longest: int) -> Size:
     """Pads tokens by at most an eighth (a 32nd from FINE on), and adds enough sequences to hold the padding."""
+    # Fewer sizes mean fewer graphs, and more padding: steps grow with the size. Padding is cut into sequences no longer
+    # than the longest real one, so that attention's kernel and its grid stay those of the recorded size.
     step = _step(tokens)
     most = sequences + -(-step // longest)
     return Size(_up(tokens, step), _up(most, _step(most)), longest)
@@ -174,6 +176,7 @@ class Stack:
         """The graph of a size, recorded now if it came before; None where layers have to run as they are."""
         if self.busy:
             return None
+        # All that is a constant inside a recorded graph; what changes from run to run is copied into its tensors.
         key = size, x.dtype, drops, wanted, tuple(layer.rates for layer in layers)
         self._times[key] += 1
         found = self._graphs.pop(key, None)
@@ -185,6 +188,7 @@ class Stack:
 
     def _recorded(self, key: Key, layers: Sequence[Layer], x: Tensor) -> Graph | None:
         size, _, drops, wanted, _ = key
+        # What the layers keep for the backward pass, and the weights in half precision with room for their gradients.
         kept = KEPT * size.tokens * x.shape[1] * len(layers)
         weights = sum(weight.nbytes for weight in all_weights(layers))
         if not make_room(x.device, kept + 2 * weights):
@@ -227,6 +231,7 @@ class Graph:
         self.layers, self.size, self.wanted = layers, size, wanted
         self.x = like.new_zeros(size.tokens, like.shape[1])
         self.grads = [torch.zeros_like(self.x) for _ in range(1 + len(wanted))]
+        # Where sequences of padding would end; `_place_sequences` moves them behind the row.
         self.steps = size.longest * torch.arange(1, size.sequences + 1, dtype=torch.int32, device=like.device)
         self.offsets = torch.zeros(size.sequences + 1, dtype=torch.int32, device=like.device)
         self._place_sequences(self.offsets[:1], 0)
@@ -234,6 +239,7 @@ class Graph:
         self.flat = flat
         self._saved: list[Saved] = []
         self._halves: list[Halves] = []
+        # The backward pass is recorded right behind the forward pass, whose saved tensors it reads in the shared pool.
         self.outputs, self._first = record(self._forward, pool)
         (self.dx,), self._second = record(self._backward, pool)
         self._saved.clear()  # a graph knows the places; until it is replayed others may use them
@@ -241,6 +247,8 @@ class Graph:
 
     def forward(self, x: Tensor, offsets: Tensor, noise: Tensor | None) -> tuple[Tensor, ...]:
         """States of the row, copied out of the graph's own memory."""
+        # A graph reads and writes fixed addresses: inputs are copied in, it is replayed, and outputs are copied out,
+        # since the next replay overwrites them.
         total = x.shape[0]
         _fill(self.x, x)
         self._place_sequences(offsets, total)
@@ -258,6 +266,8 @@ class Graph:
             _fill(place, grad)
         self._second()
         total = next(len(grad) for grad in grads if grad is not None)
+        # The recorded pass goes through all layers, with zeros where there is no gradient. Layers behind the last state
+        # that has one get None, as autograd would give.
         ends = (len(self.layers), *self.wanted)
         reached = max(end for end, grad in zip(ends, grads) if grad is not None)
         found = torch._utils._unflatten_dense_tensors(self.flat.clone(), weights)

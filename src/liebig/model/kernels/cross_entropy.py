@@ -116,6 +116,8 @@ def _forward(  # type: ignore[no-untyped-def]
     logits, bias, labels, lse, losses, correct, total,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    # A program goes through the vocabulary of its rows, COLUMNS at a time: an online softmax, but with a sum per lane,
+    # which is reduced once at the end instead of in every turn.
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     real = rows < total
     starts = rows.to(tl.int64) * WIDTH
@@ -132,6 +134,7 @@ def _forward(  # type: ignore[no-untyped-def]
         columns = start + tl.arange(0, COLUMNS)[None, :]
         x = _load(logits, bias, starts, columns, real[:, None] & (columns < WIDTH), WIDTH)
         new = tl.maximum(highest, tl.max(x, 1))
+        # Sums so far were relative to the old maximum: rescale them to the new one.
         sums = sums * tl.exp(highest - new)[:, None] + tl.exp(x - new[:, None])
         highest = new
         before = tl.where(label >= start + COLUMNS, highest, before)
@@ -152,6 +155,8 @@ def _backward(  # type: ignore[no-untyped-def]
     logits, bias, labels, lse, grad, sums, total,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    # A program keeps COLUMNS of the vocabulary and strides over rows, so that the bias gradient of these columns is
+    # summed in registers.
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     within = columns < WIDTH
     b = tl.load(bias + columns, mask=within, other=float("-inf"))[None, :]
@@ -163,6 +168,7 @@ def _backward(  # type: ignore[no-untyped-def]
         inside = real[:, None] & within[None, :]
         places = logits + rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
         x = tl.load(places, mask=inside, other=float("-inf")).to(tl.float32) + b
+        # softmax(x) - onehot(label), written over the logits it was made of
         share = tl.exp(x - tl.load(lse + rows, mask=real, other=0.0)[:, None])
         label = tl.load(labels + rows, mask=real, other=-1).to(tl.int32)
         delta = tl.where(columns[None, :] == label[:, None], share - 1.0, share) * scale

@@ -55,6 +55,7 @@ def add_norm_backward(
     dnew = dx if noise is None else torch.empty_like(kept)
     columns, rows = tile(width)
     programs = max(1, min(PROGRAMS, triton.cdiv(total, rows)))
+    # One partial sum per program instead of atomics: they are reduced in a fixed order, so runs agree to the bit.
     sums = torch.empty((programs, 3, width), dtype=torch.float32, device=kept.device)
     _add_norm_backward[(programs,)](
         grad, kept, weight, noise, dx, dnew, sums, total, least(p), 1 / (1 - p), eps,
@@ -112,6 +113,7 @@ def least(p: float) -> int:
 @triton.jit  # type: ignore[misc]
 def _stays(places, noise, least):  # type: ignore[no-untyped-def]
     """`plain.stays`: a hash of places: true where a number is kept."""
+    # murmur's finaliser on int32. Triton shifts signed integers with their sign, so a mask follows each shift.
     one, two = tl.load(noise), tl.load(noise + 1)
     h = (places ^ one) * -1640531535
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
@@ -123,6 +125,8 @@ def _stays(places, noise, least):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[misc]
 def _normalised(x, inside, eps, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows less their mean over their deviation, and one over the deviation."""
+    # Two passes over registers (mean, then squares of what is centred), because E[x²] - E[x]² may cancel in float32.
+    # Lanes past the width hold 0 in x, but -mean after centring, so they are masked before the second reduction.
     mean = tl.sum(x, 1) / WIDTH
     centred = tl.where(inside, x - mean[:, None], 0.0)
     rate = tl.rsqrt(tl.sum(centred * centred, 1) / WIDTH + eps)
@@ -134,6 +138,8 @@ def _add_norm(  # type: ignore[no-untyped-def]
     new, bias, x, weight, shift, noise, out, kept, total, least, scale, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DROP: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
+    # A program owns ROWS whole rows, COLUMNS lanes each (the width up to a power of two), so mean and variance of a
+    # row are reductions inside one block. Offsets are int64, because T x D may pass 2 ** 31; the hash wraps in int32.
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     within = columns < WIDTH
     inside = (rows < total)[:, None] & within[None, :]
@@ -143,6 +149,8 @@ def _add_norm(  # type: ignore[no-untyped-def]
     if DROP:
         added = tl.where(_stays(rows[:, None] * WIDTH + columns[None, :], noise, least), added * scale, 0.0)
     added += tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+    # Rounded to the states' dtype first and normalised from there, so that the backward pass, which reads `kept`, has
+    # the same mean and variance. Lanes outside become 0 before the reduction.
     rounded = tl.where(inside, added, 0.0).to(out.dtype.element_ty)
     if KEEP:
         tl.store(kept + places, rounded, mask=inside)
@@ -160,6 +168,8 @@ def _add_norm_backward(  # type: ignore[no-untyped-def]
     columns = tl.arange(0, COLUMNS)
     within = columns < WIDTH
     w = tl.load(weight + columns, mask=within, other=0.0).to(tl.float32)[None, :]
+    # Partial sums of the three parameter gradients stay in registers, one per row of the tile and column, and are
+    # reduced over rows once, at the end. Programs stride over the tokens (a persistent grid), so there are few of them.
     dweight = tl.zeros((ROWS, COLUMNS), tl.float32)
     dshift = tl.zeros((ROWS, COLUMNS), tl.float32)
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -173,11 +183,13 @@ def _add_norm_backward(  # type: ignore[no-untyped-def]
         )
         dweight += g * normal
         dshift += g
+        # From here on as `plain.add_norm_backward`: take the mean and the direction of the row out of w * g.
         g *= w
         along = tl.sum(g * normal, 1) / WIDTH
         mean = tl.sum(g, 1) / WIDTH
         d = (g - mean[:, None] - normal * along[:, None]) * rate[:, None]
         tl.store(dx + places, d.to(dx.dtype.element_ty), mask=inside)
+        # The residual branch gets d itself, the other one d with the mask of the forward pass, hashed again.
         if DROP:
             d = tl.where(_stays(rows[:, None] * WIDTH + columns[None, :], noise, least), d * scale, 0.0)
             tl.store(dnew + places, d.to(dnew.dtype.element_ty), mask=inside)
@@ -195,6 +207,8 @@ def _below(v):  # type: ignore[no-untyped-def]
     The binary logarithm of what lies beyond |v| is nearly a parabola: a polynomial of degree 8, fitted up to 8 and
     falling behind it, leaves one exponential. The library's error function takes longer than the kernels' traffic.
     """
+    # Horner's rule: eight fused multiply-adds, then one exp2, the only slow instruction. By symmetry of the normal
+    # distribution one side of 0 is enough.
     x = tl.abs(v)
     power = -1.8289217678102432e-06
     power = power * x + 2.7016729291062802e-05
@@ -230,6 +244,8 @@ def _bias_gelu_backward(  # type: ignore[no-untyped-def]
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     within = columns < WIDTH
     b = tl.load(bias + columns, mask=within, other=0.0).to(tl.float32)[None, :]
+    # The second axis of the grid fixes the columns of a program, so its bias is loaded once and its bias gradient is
+    # summed in registers while it strides over rows. GELU needs no reduction over a row: tiles may cut it.
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(tl.program_id(0) * ROWS, total, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)
@@ -237,6 +253,7 @@ def _bias_gelu_backward(  # type: ignore[no-untyped-def]
         places = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
         v = tl.load(x + places, mask=inside, other=0.0).to(tl.float32) + b
         g = tl.load(grad + places, mask=inside, other=0.0).to(tl.float32)
+        # exp(-v²/2) as a power of two (-log2(e) / 2), and 1 / sqrt(2 pi): Phi(v) + v phi(v)
         bell = tl.exp2(v * v * -0.7213475204444817)
         d = g * (_below(v) + v * bell * 0.3989422804014327)
         tl.store(dx + places, d.to(dx.dtype.element_ty), mask=inside)
@@ -250,6 +267,7 @@ def _column_sums(  # type: ignore[no-untyped-def]
 ):
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     within = columns < WIDTH
+    # Rows of the tile are summed apart and reduced once at the end; num_stages keeps three loads in flight.
     added = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in tl.range(tl.program_id(0) * ROWS, total, tl.num_programs(0) * ROWS, num_stages=3):
         rows = start + tl.arange(0, ROWS)

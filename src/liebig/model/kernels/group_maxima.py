@@ -70,12 +70,14 @@ def _maxima(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     SOME_GONE: tl.constexpr,
 ):
+    # Programs with the same vectors (`down`) are neighbours: the vectors they share are in the second cache.
     down = tl.program_id(0) // across
     row = (tl.program_id(0) % across) * ROWS + tl.arange(0, ROWS)
     column = down * COLUMNS + tl.arange(0, COLUMNS)
     # rows past the end are read from the last one and thrown away, which needs no mask inside the loop
     a_place = queries + tl.minimum(row, n_queries - 1)[:, None] * WIDTH
     b_place = vectors + tl.minimum(column, n_vectors - 1).to(tl.int64)[:, None] * WIDTH
+    # A plain tiled product over the width, STEP columns at a time, with float32 sums in registers.
     scores = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, WIDTH, STEP):
         k = start + tl.arange(0, STEP)
@@ -90,6 +92,7 @@ def _maxima(  # type: ignore[no-untyped-def]
     if SOME_GONE:
         there = there & (tl.load(alive + tl.minimum(column, n_vectors - 1)) != 0)
     scores = tl.where(there[None, :], scores, float("-inf"))
+    # A vector that is deleted or past the end cannot be a maximum. GROUP neighbouring lanes are reduced to one.
     best = tl.max(tl.reshape(scores, (ROWS, COLUMNS // GROUP, GROUP)), axis=2)
     group = down * (COLUMNS // GROUP) + tl.arange(0, COLUMNS // GROUP)
     place = out + row.to(tl.int64)[:, None] * n_groups + group[None, :]

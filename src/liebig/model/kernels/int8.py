@@ -14,7 +14,7 @@ Codes of rows have no sign where the instruction wants them so (AVX-512): ZERO i
 product, which depends on the output alone, is what its sums begin with. GELU is never below LOWEST, so its outputs use
 all 256 codes above that; it is a polynomial here, off by at most 6e-4, less than a code. A block of BLOCK tokens goes
 through all layers before the next, so that its sums stay in the cache. Cost against float32 and the quality that was
-measured: LABNOTES, "int8 encoding with VNNI", the two sections after it, and "int8 on aarch64".
+measured: LABNOTES, "int8 encoding on a CPU".
 
 `choose` is the one place that decides between int8 and float32.
 
@@ -47,29 +47,29 @@ from liebig.model.kernels.registers import (
     STEPS,
     WAY,
     ZERO,
+    absolute,
+    add,
+    broadcast,
     bytes_tile,
+    exp2,
+    fma,
     inline,
     kernel,
-    larger,
-    larger_size,
-    largest_bits,
-    largest_size,
     load,
     load_ints,
-    minus,
-    paired,
-    plus,
-    power,
-    rounded,
-    size,
-    smaller,
-    spread,
+    max_by_bits,
+    maximum,
+    minimum,
+    mul,
+    pack_pairs,
+    reduce_add,
+    reduce_max,
+    reduce_max_int,
+    round_nearest,
     store,
     store_bytes,
+    sub,
     tile,
-    times,
-    times_plus,
-    total,
 )
 from liebig.model.packed import Packed
 from liebig.model.settings import Floats, Longs, Precision
@@ -380,19 +380,21 @@ def _round(
     scale = max(most / MOST, TINY)
     scales_T[t] = scale
     width = rows_TD.shape[1]
-    factor, zero, high = spread(F(1) / scale), spread(F(ZERO)), spread(MOST)
-    low, top = spread(F(ZERO) - MOST), spread(F(ZERO) + MOST)
+    factor, zero, high = broadcast(F(1) / scale), broadcast(F(ZERO)), broadcast(MOST)
+    low, top = broadcast(F(ZERO) - MOST), broadcast(F(ZERO) + MOST)
     for d in range(0, width, LANES):
-        code = times_plus(load(rows_TD, (t, d)), factor, zero)
-        store_bytes(codes_TK, (t, d), smaller(larger(code, low), top))
+        code = fma(load(rows_TD, (t, d)), factor, zero)
+        store_bytes(codes_TK, (t, d), minimum(maximum(code, low), top))
     for c in range(len(copies.columns)):
         large_C[c] = rows_TD[t, np.uint64(copies.columns[c])]
     for c in range(0, len(copies.columns), LANES):
-        code, least = rounded(times(load(large_C, c), factor)), load(copies.taken, c)
-        more = plus(least, high)
-        taken = smaller(larger(code, minus(spread(F(0)), least)), least)
-        rest = minus(smaller(larger(code, minus(spread(F(0)), more)), more), taken)
-        store_bytes(codes_TK, (t, width + c), plus(rest, zero))
+        # A column with copies has one code of up to several times MOST. `least` is what the copies before this one have
+        # taken of it; this one takes the part between that and MOST more.
+        code, least = round_nearest(mul(load(large_C, c), factor)), load(copies.taken, c)
+        more = add(least, high)
+        taken = minimum(maximum(code, sub(broadcast(F(0)), least)), least)
+        rest = sub(minimum(maximum(code, sub(broadcast(F(0)), more)), more), taken)
+        store_bytes(codes_TK, (t, width + c), add(rest, zero))
 
 
 @kernel
@@ -400,10 +402,10 @@ def quantise(x_TD: Floats, codes_TK: Codes, scales_T: Floats, copies: Copies) ->
     """Each row as bytes and a scale; NaN and infinity stay what they are."""
     large_C = np.empty(len(copies.columns), F)
     for t in range(len(x_TD)):
-        most = spread(F(0))
+        most = broadcast(F(0))
         for d in range(0, x_TD.shape[1], LANES):
-            most = larger_size(most, size(times(load(x_TD, (t, d)), load(copies.shares, d))))
-        _round(x_TD, t, largest_size(most), codes_TK, scales_T, copies, large_C)
+            most = max_by_bits(most, absolute(mul(load(x_TD, (t, d)), load(copies.shares, d))))
+        _round(x_TD, t, reduce_max(most), codes_TK, scales_T, copies, large_C)
 
 
 @kernel
@@ -431,18 +433,18 @@ class Group(NamedTuple):
 @inline
 def _numbers(group: Group, t: int, n: int, scale: np.float32) -> Any:
     """Sixteen outputs of a token times a scale."""
-    factor = times(spread(group.scales[t] * scale), load(group.weight, n))
-    return times_plus(load_ints(group.sums, (t, n)), factor, times(load(group.bias, n), spread(scale)))
+    factor = mul(broadcast(group.scales[t] * scale), load(group.weight, n))
+    return fma(load_ints(group.sums, (t, n)), factor, mul(load(group.bias, n), broadcast(scale)))
 
 
 @inline
 def _largest(group: Group, first: int, end: int, n: int, width: int) -> np.float32:
     """The size of the largest output of some tokens, in the columns from n on."""
-    most = spread(F(0))
+    most = broadcast(F(0))
     for t in range(first, end):
         for m in range(n, n + width, LANES):
-            most = larger_size(most, size(_numbers(group, t, m, F(1))))
-    return max(largest_size(most), TINY)
+            most = max_by_bits(most, absolute(_numbers(group, t, m, F(1))))
+    return max(reduce_max(most), TINY)
 
 
 @inline
@@ -467,7 +469,7 @@ def _round_keys(group: Group, first: int, end: int, n: int, kept: Scratch) -> np
     for j in range((end - first + LANES - 1) // LANES * LANES):
         for e in range(0, width, LANES):
             code = _numbers(group, min(first + j, end - 1), n + e, MOST / most)
-            store_bytes(kept.key, e, plus(code, spread(F(ZERO))))
+            store_bytes(kept.key, e, add(code, broadcast(F(ZERO))))
         for w in range(len(kept.key_words)):
             kept.keys[j // PANEL * len(kept.key_words) + w, j % PANEL] = kept.key_words[w]
     return most / MOST
@@ -482,15 +484,15 @@ def _share_out(kept: Scratch, rows: int, scale: np.float32, length: int) -> None
     for r in range(rows):
         highest = load(kept.scores, (r, 0))
         for j in range(LANES, length, LANES):
-            highest = larger_size(highest, load(kept.scores, (r, j)))
-        kept.of_rows[r] = -F(largest_bits(highest)) * scale
+            highest = max_by_bits(highest, load(kept.scores, (r, j)))
+        kept.of_rows[r] = -F(reduce_max_int(highest)) * scale
     for r in range(rows):
-        factor, most, sums = spread(scale), spread(kept.of_rows[r]), spread(F(0))
+        factor, most, sums = broadcast(scale), broadcast(kept.of_rows[r]), broadcast(F(0))
         for j in range(0, length, LANES):
-            shares = power(times_plus(load_ints(kept.scores, (r, j)), factor, most))
+            shares = exp2(fma(load_ints(kept.scores, (r, j)), factor, most))
             store(kept.powers, (r, j), shares)
-            sums = times_plus(shares, load(kept.real, j), sums)
-        kept.of_rows[r] = F(1) / total(sums)
+            sums = fma(shares, load(kept.real, j), sums)
+        kept.of_rows[r] = F(1) / reduce_add(sums)
 
 
 @inline
@@ -514,7 +516,7 @@ def _keep_pairs(group: Group, first: int, end: int, n: int, kept: Scratch) -> np
         for e in range(0, width, LANES):
             one = _numbers(group, min(t, end - 1), n + e, low)
             other = _numbers(group, min(t + half, end - 1), n + e, high)
-            store(kept.values, (t - first, e), paired(one, other))
+            store(kept.values, (t - first, e), pack_pairs(one, other))
     return most / WHOLE
 
 
@@ -523,16 +525,16 @@ def _mix_pairs(kept: Scratch, rows: int, length: int, scale: np.float32, t: int,
     """The values of a head by their shares, for some queries from token t on; they are seen from column d on."""
     half = _half(length)
     for r in range(rows):
-        factor = spread(WHOLE * kept.of_rows[r])
+        factor = broadcast(WHOLE * kept.of_rows[r])
         for w in range(0, half, LANES):
             low, high = load(kept.powers, (r, w)), load(kept.powers, (r, half + w))
-            store(kept.shares, (r, w), paired(times(low, factor), times(high, factor)))
+            store(kept.shares, (r, w), pack_pairs(mul(low, factor), mul(high, factor)))
     for e in range(0, len(kept.key), PAIR):
         pairs_tile(kept.shares, 0, 0, kept.values, 0, e, kept.none, 0, kept.mixed, 0, e, half)
-    factor = spread(scale / WHOLE)
+    factor = broadcast(scale / WHOLE)
     for r in range(rows):
         for e in range(0, len(kept.key), LANES):
-            store(kept.seen, (t + r, d + e), times(load_ints(kept.mixed, (r, e)), factor))
+            store(kept.seen, (t + r, d + e), mul(load_ints(kept.mixed, (r, e)), factor))
 
 
 @inline
@@ -571,9 +573,9 @@ def _mix_numbers(kept: Scratch, rows: int, length: int, scale: np.float32, t: in
                 _fours(length),
             )
     for r in range(rows):
-        factor = spread(scale * kept.of_rows[r])
+        factor = broadcast(scale * kept.of_rows[r])
         for e in range(0, len(kept.key), LANES):
-            store(kept.seen, (t + r, d + e), times(load(kept.mixed_numbers, (r, e)), factor))
+            store(kept.seen, (t + r, d + e), mul(load(kept.mixed_numbers, (r, e)), factor))
 
 
 # Of 16 bits the instructions of AVX-512 multiply twice as many as of float32, those of aarch64 half as many.
@@ -623,13 +625,13 @@ def _normalise(
     width = x_TD.shape[1]
     mean = added / F(width)
     scale = F(1) / np.sqrt(max(squares / F(width) - mean * mean, F(0)) + norm.eps)
-    factor, shift, most = spread(scale), spread(-mean * scale), spread(F(0))
+    factor, shift, most = broadcast(scale), broadcast(-mean * scale), broadcast(F(0))
     for d in range(0, width, LANES):
-        normal = times_plus(load(x_TD, (t, d)), factor, shift)
-        state = times_plus(normal, load(norm.scale, d), load(norm.shift, d))
+        normal = fma(load(x_TD, (t, d)), factor, shift)
+        state = fma(normal, load(norm.scale, d), load(norm.shift, d))
         store(x_TD, (t, d), state)
-        most = larger_size(most, size(times(state, load(shares_D, d))))
-    return largest_size(most)
+        most = max_by_bits(most, absolute(mul(state, load(shares_D, d))))
+    return reduce_max(most)
 
 
 @kernel
@@ -646,14 +648,14 @@ def add_and_normalise(
         rows = min(STRIP, tokens - first)
         for r in range(rows):
             t = first + r
-            factor, added, squares = spread(scales_T[t]), spread(F(0)), spread(F(0))
+            factor, added, squares = broadcast(scales_T[t]), broadcast(F(0)), broadcast(F(0))
             for d in range(0, width, LANES):
-                scale = times(factor, load(weight_D, d))
-                new = times_plus(load_ints(sums_TN, (t, d)), scale, load(norm.bias, d))
-                together = plus(load(x_TD, (t, d)), new)
+                scale = mul(factor, load(weight_D, d))
+                new = fma(load_ints(sums_TN, (t, d)), scale, load(norm.bias, d))
+                together = add(load(x_TD, (t, d)), new)
                 store(x_TD, (t, d), together)
-                added, squares = plus(added, together), times_plus(together, together, squares)
-            sums_2R[0, r], sums_2R[1, r] = total(added), total(squares)
+                added, squares = add(added, together), fma(together, together, squares)
+            sums_2R[0, r], sums_2R[1, r] = reduce_add(added), reduce_add(squares)
         for r in range(rows):
             most = _normalise(x_TD, first + r, sums_2R[0, r], sums_2R[1, r], norm, copies.shares)
             scales_T[first + r] = most
@@ -666,13 +668,13 @@ def embed(tokens_T: Longs, bounds_B: Longs, table: Embedding, x_TD: Floats) -> N
     """Layer norm of what stands in the tables for each token and its position."""
     for b in range(len(bounds_B) - 1):
         for t in range(bounds_B[b], bounds_B[b + 1]):
-            token, place, added, squares = tokens_T[t], t - bounds_B[b], spread(F(0)), spread(F(0))
+            token, place, added, squares = tokens_T[t], t - bounds_B[b], broadcast(F(0)), broadcast(F(0))
             for d in range(0, x_TD.shape[1], LANES):
-                both = plus(load(table.words, (token, d)), load(table.places, (place, d)))
-                together = plus(both, load(table.norm.bias, d))
+                both = add(load(table.words, (token, d)), load(table.places, (place, d)))
+                together = add(both, load(table.norm.bias, d))
                 store(x_TD, (t, d), together)
-                added, squares = plus(added, together), times_plus(together, together, squares)
-            _normalise(x_TD, t, total(added), total(squares), table.norm, table.norm.scale)
+                added, squares = add(added, together), fma(together, together, squares)
+            _normalise(x_TD, t, reduce_add(added), reduce_add(squares), table.norm, table.norm.scale)
 
 
 @kernel
@@ -683,27 +685,27 @@ def gelu(
     for first in range(0, len(scales_T), STRIP):
         rows = min(STRIP, len(scales_T) - first)
         for r in range(rows):
-            scale, most = spread(scales_T[first + r]), spread(F(0))
+            scale, most = broadcast(scales_T[first + r]), broadcast(F(0))
             for m in range(0, len(weight_M), LANES):
-                factor = times(scale, load(weight_M, m))
-                v = times_plus(load_ints(sums_TN, (first + r, m)), factor, load(bias_M, m))
-                near = smaller(larger(v, spread(-REACH)), spread(REACH))
-                square = times(near, near)
-                p = times_plus(spread(P[6]), square, spread(P[5]))
-                p = times_plus(p, square, spread(P[4]))
-                p = times_plus(p, square, spread(P[3]))
-                p = times_plus(p, square, spread(P[2]))
-                p = times_plus(p, square, spread(P[1]))
-                p = times_plus(p, square, spread(P[0]))
-                active = times(v, times_plus(near, p, spread(F(0.5))))
+                factor = mul(scale, load(weight_M, m))
+                v = fma(load_ints(sums_TN, (first + r, m)), factor, load(bias_M, m))
+                near = minimum(maximum(v, broadcast(-REACH)), broadcast(REACH))
+                square = mul(near, near)
+                p = fma(broadcast(P[6]), square, broadcast(P[5]))
+                p = fma(p, square, broadcast(P[4]))
+                p = fma(p, square, broadcast(P[3]))
+                p = fma(p, square, broadcast(P[2]))
+                p = fma(p, square, broadcast(P[1]))
+                p = fma(p, square, broadcast(P[0]))
+                active = mul(v, fma(near, p, broadcast(F(0.5))))
                 store(rows_RM, (r, m), active)
-                most = larger_size(most, active)
-            scales_T[first + r] = (largest_size(most) - LOWEST) / F(255)
+                most = max_by_bits(most, active)
+            scales_T[first + r] = (reduce_max(most) - LOWEST) / F(255)
         for r in range(rows):
             factor = F(1) / scales_T[first + r]
             for m in range(0, len(weight_M), LANES):
-                code = times_plus(load(rows_RM, (r, m)), spread(factor), spread(F(BOTTOM) - LOWEST * factor))
-                store_bytes(codes_TM, (first + r, m), larger(code, spread(F(BOTTOM))))
+                code = fma(load(rows_RM, (r, m)), broadcast(factor), broadcast(F(BOTTOM) - LOWEST * factor))
+                store_bytes(codes_TM, (first + r, m), maximum(code, broadcast(F(BOTTOM))))
 
 
 @kernel

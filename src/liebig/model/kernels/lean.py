@@ -194,6 +194,7 @@ def halves(layers: Sequence[Layer], dtype: torch.dtype) -> list[Halves]:
     sizes = [prod(shape) for some in shapes for shape in some]
     parts = iter(torch.empty(sum(sizes), dtype=dtype, device=layers[0].weights.up.device).split(sizes))
     found = [Halves(*(next(parts).view(shape) for shape in some)) for some in shapes]
+    # One launch for all weights of all layers; a copy each would cost the host more than the GPU.
     places = [place for half in found for place in _places(half)]
     torch._foreach_copy_(places, [source for layer in layers for source in _products(layer.weights)])
     return found
@@ -289,6 +290,7 @@ def differentiate(
     """
     found: list[Tensor | None] = []
     grad, given = grads[0], dict(zip(wanted, grads[1:], strict=True))
+    # From the last layer down. A state that was asked for has a gradient of its own beside that of the layer above.
     for i in range(len(layers) - 1, -1, -1):
         grad, own = _sum(grad, given.get(i + 1)), saved.pop()
         parts: Sequence[Tensor | None] = [None] * len(Weights._fields)
@@ -301,13 +303,13 @@ def differentiate(
 class Saved(NamedTuple):
     """What a layer keeps for its backward pass."""
 
-    x: Tensor
+    x: Tensor  # the input
     seen: Seen
-    kept: Tensor
-    middle: Tensor
-    wide: Tensor
-    active: Tensor
-    last_kept: Tensor
+    kept: Tensor  # before the first norm, the residual added
+    middle: Tensor  # behind it
+    wide: Tensor  # before GELU, without the bias
+    active: Tensor  # behind GELU
+    last_kept: Tensor  # before the second norm
 
 
 class Seen(NamedTuple):
@@ -333,6 +335,7 @@ def one_forward(
     qkv = torch.addmm(half.qkv_bias, x, half.qkv.t()).view(x.shape[0], 3, layer.heads, -1)
     seen = attend(qkv, route["packed_offsets"], route["packed_longest"], layer.scale, keep)
     out = seen.out.detach().flatten(1)
+    # Biases of the next two products are added by the kernels behind them, which read the result anyway.
     dropped = dropping(noise, layer.rates, 0)
     middle, kept = kernels.add_norm(
         out @ half.close.t(), w.close_bias, x, w.close_norm, w.close_shift, *dropped, layer.eps[0], keep
@@ -351,6 +354,8 @@ def backward(
 ) -> tuple[Tensor, Weights]:
     """The gradient of a layer's input, and those of its parameters."""
     kernels, w = between(grad), layer.weights
+    # The forward pass backwards: norm, second product, GELU, first product. dx is the gradient along the residual
+    # connection, dnew the one behind dropout, which goes through the products.
     dropped = dropping(noise, layer.rates, 1)
     dx, dnew, last_sums = kernels.add_norm_backward(
         grad, saved.last_kept, w.down_norm, *dropped, layer.eps[1]
@@ -359,10 +364,12 @@ def backward(
     dwide, dup_bias = kernels.bias_gelu_backward(dnew @ half.down, saved.wide, w.up_bias)
     dup = product(dwide.t(), saved.middle, w.up.dtype)
     grad = dx.addmm_(dwide, half.up)  # without dropout dx is dnew, which is done with
+    # Attention's half: norm, output product, attention, the product for queries, keys and values.
     dropped = dropping(noise, layer.rates, 0)
     dx, dnew, sums = kernels.add_norm_backward(grad, saved.kept, w.close_norm, *dropped, layer.eps[0])
     dclose = product(dnew.t(), saved.seen.out.detach().flatten(1), w.close.dtype)
     dqkv = attend_backward(dnew @ half.close, saved.seen, layer.scale)
+    # One product for the three weights and one pass for the three biases, as in the forward pass.
     dquery, dkey, dvalue = product(dqkv.t(), saved.x, w.query.dtype).chunk(3)
     query_bias, key_bias, value_bias = kernels.column_sums(dqkv).to(w.query_bias.dtype).chunk(3)
     dx.addmm_(dqkv, half.qkv)

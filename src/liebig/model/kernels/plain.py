@@ -23,6 +23,8 @@ def draw_noise(layers: int, device: torch.device) -> Tensor:
 
 def stays(shape: tuple[int, int], noise: Tensor, p: float) -> Tensor:
     """Which numbers of a T x D tensor dropout keeps."""
+    # int32 throughout: products wrap around as the kernel's do. torch's >> keeps the sign, so the mask behind each
+    # shift makes it the logical shift that murmur asks for; the last one leaves 31 bits, uniform below 2 ** 31.
     rows, columns = (torch.arange(n, dtype=torch.int32, device=noise.device) for n in shape)
     h = ((rows[:, None] * shape[1] + columns) ^ noise[0]) * -1640531535
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
@@ -50,6 +52,8 @@ def add_norm(
     keep: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """LayerNorm of x + dropout(new + bias), and that sum where it is kept for the backward pass."""
+    # The sum is rounded before the norm, not after: the backward pass starts from `kept` and has to see the same mean
+    # and variance as this pass did.
     kept = (dropped(exact(new) + exact(bias), noise, p) + exact(x)).to(new.dtype)
     out = F.layer_norm(exact(kept), weight.shape, exact(weight), exact(shift), eps)
     return out.to(new.dtype), kept if keep else None
@@ -63,6 +67,8 @@ def add_norm_backward(
     centred = x - x.mean(1, keepdim=True)
     rate = torch.rsqrt(centred.square().mean(1, keepdim=True) + eps)
     normal, wg = centred * rate, g * exact(weight)
+    # LayerNorm's Jacobian takes two directions out of w * g: the constant one (the mean was subtracted) and that of the
+    # normalised row (its length was fixed). What is left is divided by the standard deviation.
     dx = (wg - wg.mean(1, keepdim=True) - normal * (wg * normal).mean(1, keepdim=True)) * rate
     dnew = dropped(dx, noise, p)
     sums = torch.stack([(g * normal).sum(0), g.sum(0), dnew.sum(0)])
@@ -77,6 +83,7 @@ def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
 def bias_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of x and of bias."""
     v = exact(x) + exact(bias)
+    # GELU(v) = v Phi(v), so its derivative is Phi(v) + v phi(v), with the normal distribution and its density.
     below = 0.5 * (1 + torch.erf(v / math.sqrt(2)))
     d = exact(grad) * (below + v * torch.exp(-0.5 * v * v) / math.sqrt(2 * math.pi))
     return d.to(x.dtype), d.sum(0)

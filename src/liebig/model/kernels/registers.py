@@ -181,6 +181,8 @@ MOVE = 1.5 * 2.0**23  # a number that is added to this is rounded, and stands in
 
 def moved(builder: Any, vector: Any) -> Any:
     """Bits that end with the nearest whole numbers, for numbers up to 2 ** 22."""
+    # 1.5 * 2 ** 23 has an ulp of 1, so the addition rounds to a whole number and its mantissa ends with that number in
+    # two's complement: one addition in place of a conversion.
     return builder.bitcast(builder.fadd(vector, constant(MOVE), flags=FUSED), INTS)
 
 
@@ -192,63 +194,63 @@ def store_bytes(builder: Any, array: Any, place: Any, vector: Any) -> None:
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def paired(builder: Any, low: Any, high: Any) -> Any:
+def pack_pairs(builder: Any, low: Any, high: Any) -> Any:
     """The nearest whole numbers of two vectors in the lower and the upper half of each number's bits."""
     first = builder.and_(moved(builder, low), whole(0xFFFF))
     return builder.bitcast(builder.or_(first, builder.shl(moved(builder, high), whole(16))), FLOATS)
 
 
 @operation(VECTOR, types.float32)
-def spread(builder: Any, number: Any) -> Any:
+def broadcast(builder: Any, number: Any) -> Any:
     """A vector of one number."""
     return splat(builder, number)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def plus(builder: Any, a: Any, b: Any) -> Any:
+def add(builder: Any, a: Any, b: Any) -> Any:
     """a + b"""
     return builder.fadd(a, b)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def minus(builder: Any, a: Any, b: Any) -> Any:
+def sub(builder: Any, a: Any, b: Any) -> Any:
     """a - b"""
     return builder.fsub(a, b)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def times(builder: Any, a: Any, b: Any) -> Any:
+def mul(builder: Any, a: Any, b: Any) -> Any:
     """a * b"""
     return builder.fmul(a, b, flags=FUSED)
 
 
 @operation(VECTOR, VECTOR, VECTOR, VECTOR)
-def times_plus(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c"""
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once where the processor has such an instruction."""
     return builder.fadd(builder.fmul(a, b, flags=FUSED), c, flags=FUSED)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def larger(builder: Any, a: Any, b: Any) -> Any:
+def maximum(builder: Any, a: Any, b: Any) -> Any:
     """The larger number of each two; b where one is not a number."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def smaller(builder: Any, a: Any, b: Any) -> Any:
+def minimum(builder: Any, a: Any, b: Any) -> Any:
     """The smaller number of each two; b where one is not a number."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
 @operation(VECTOR, VECTOR)
-def size(builder: Any, a: Any) -> Any:
+def absolute(builder: Any, a: Any) -> Any:
     """Numbers without their signs."""
     return called(builder, "llvm.fabs.v16f32", FLOATS, a)
 
 
 @operation(VECTOR, VECTOR, VECTOR)
-def larger_size(builder: Any, a: Any, b: Any) -> Any:
-    """The larger of each two by their bits: NaN is larger than all numbers, which `larger` would lose.
+def max_by_bits(builder: Any, a: Any, b: Any) -> Any:
+    """The larger of each two by their bits: NaN is larger than all numbers, which `maximum` would lose.
 
     A negative number is smaller than others, but negative ones have no order.
     """
@@ -257,20 +259,20 @@ def larger_size(builder: Any, a: Any, b: Any) -> Any:
 
 
 @operation(types.float32, VECTOR)
-def largest_size(builder: Any, a: Any) -> Any:
+def reduce_max(builder: Any, a: Any) -> Any:
     """The largest of a vector by their bits."""
     found = called(builder, "llvm.vector.reduce.smax.v16i32", I32, builder.bitcast(a, INTS))
     return builder.bitcast(found, F32)
 
 
 @operation(types.int32, VECTOR)
-def largest_bits(builder: Any, a: Any) -> Any:
+def reduce_max_int(builder: Any, a: Any) -> Any:
     """The largest of a vector of int32."""
     return called(builder, "llvm.vector.reduce.smax.v16i32", I32, builder.bitcast(a, INTS))
 
 
 @operation(types.int64, VECTOR, types.float32)
-def reaching(builder: Any, a: Any, number: Any) -> Any:
+def mask_at_least(builder: Any, a: Any, number: Any) -> Any:
     """A bit for each of a vector that is no less than a number, the first one lowest."""
     there = builder.fcmp_ordered(">=", a, splat(builder, number))
     if WAY == VNNI:  # whose comparisons give bits
@@ -280,13 +282,13 @@ def reaching(builder: Any, a: Any, number: Any) -> Any:
 
 
 @operation(types.int64, types.int64)
-def lowest_bit(builder: Any, bits: Any) -> Any:
+def trailing_zeros(builder: Any, bits: Any) -> Any:
     """The place of the lowest bit of some."""
     return called(builder, "llvm.cttz.i64", I64, bits, ir.Constant(ir.IntType(1), 0))
 
 
 @operation(types.float32, VECTOR)
-def total(builder: Any, a: Any) -> Any:
+def reduce_add(builder: Any, a: Any) -> Any:
     """The sum of a vector."""
     return called(builder, "llvm.vector.reduce.fadd.v16f32", F32, ir.Constant(F32, 0.0), a, flags=ANY_ORDER)
 
@@ -296,14 +298,16 @@ POWER = (0.99992807, 0.69326099, 0.24261113, 0.05517167)
 
 
 @operation(VECTOR, VECTOR)
-def rounded(builder: Any, a: Any) -> Any:
+def round_nearest(builder: Any, a: Any) -> Any:
     """The nearest whole numbers, for numbers up to 2 ** 22."""
     return builder.fsub(builder.fadd(a, constant(MOVE)), constant(MOVE))
 
 
 @operation(VECTOR, VECTOR)
-def power(builder: Any, a: Any) -> Any:
+def exp2(builder: Any, a: Any) -> Any:
     """2 ** a for a <= 0, and no less than 2 ** -100; the relative error is below 8e-5."""
+    # a = n + r with n whole and |r| <= 1/2. The polynomial gives 2 ** r; n, which stands in the last bits of `nearest`,
+    # is shifted into the exponent's place and added to it as an integer. The clamp keeps that exponent in range.
     a = builder.select(builder.fcmp_ordered(">", a, constant(-100)), a, constant(-100))
     nearest = builder.fadd(a, constant(MOVE))
     rest = builder.fsub(a, builder.fsub(nearest, constant(MOVE)))
@@ -329,6 +333,7 @@ def add_products(builder: Any, sums: Any, a: Any, b: Any, kinds: tuple[Number, N
     if way == DOT and kinds == ("i8", "i8"):
         codes = (builder.bitcast(words, ir.VectorType(I8, 4 * NARROW)) for words in (b, a))
         return called(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", sums.type, sums, *codes)
+    # No instruction for it: unpack the numbers of each int32 lane one after the other. Right everywhere, and slow.
     for place in range(0, 32, BITS[kinds[0]]):
         left, right = (part(builder, words, kind, place) for words, kind in zip((a, b), kinds))
         sums = builder.add(sums, builder.mul(left, right))
@@ -337,6 +342,7 @@ def add_products(builder: Any, sums: Any, a: Any, b: Any, kinds: tuple[Number, N
 
 def part(builder: Any, words: Any, kind: Number, place: int) -> Any:
     """The number of each word that begins at a bit."""
+    # Shift the number to the top, then down again, with its sign unless it has none.
     up, down = (ir.Constant(words.type, [n - BITS[kind]] * words.type.count) for n in (32 - place, 32))
     return (builder.lshr if kind == "u8" else builder.ashr)(builder.shl(words, up), down)
 
@@ -386,6 +392,8 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
 
             _, first, begin, _, above, skipped, _, begun, _, target, column, depth = values
             lefts = [at(row(0, further(first, r)), begin, I8) for r in range(rows)]
+            # Each of rows x columns sums is a variable of its own, which LLVM promotes to a register: it is only loaded
+            # and stored whole, and all loops over r and v are unrolled here. There must be fewer than registers.
             sums = [[cgutils.alloca_once(builder, vector) for _ in range(columns)] for _ in range(rows)]
             for v in range(columns):
                 one = builder.load(at(row(6, None), further(begun, v * lanes), vector), align=4)
@@ -394,6 +402,8 @@ def tile(left: Number, right: Number, rows: int, vectors: int, steps: int = 1, w
             with cgutils.for_range_slice(
                 builder, ir.Constant(I64, 0), depth, ir.Constant(I64, steps), inc=True
             ) as (start, _):
+                # The outer product of a column of the left tile (words, broadcast to all lanes) and a row of the right
+                # one (whole vectors): every loaded register is used rows or columns times.
                 words = [words_of(line, start) for line in lefts]
                 for step in range(steps):
                     below = row(3, builder.add(above, further(start, step)))

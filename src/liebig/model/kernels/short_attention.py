@@ -102,17 +102,22 @@ def _load(base, rows, columns, stride, n):  # type: ignore[no-untyped-def]
 def _forward_tile(  # type: ignore[no-untyped-def]
     qkv, out, sums, first, n, scale, step, heads, WIDTH: tl.constexpr, ROWS: tl.constexpr, SLOTS: tl.constexpr
 ):
+    # A block has ROWS queries against all SLOTS keys of the sequence: scores are a ROWS x SLOTS tile in registers, so
+    # softmax needs no running maximum. A token's q, k and v lie step = H * E numbers apart, tokens 3 * step.
     rows, keys, columns = first + tl.arange(0, ROWS), tl.arange(0, SLOTS), tl.arange(0, WIDTH)
     q = _load(qkv, rows, columns, 3 * step, n)
     k = _load(qkv + step, keys, columns, 3 * step, n)
     v = _load(qkv + 2 * step, keys, columns, 3 * step, n)
+    # Slots past the sequence hold zero keys, whose score 0 may be the largest: they are masked by -inf first.
     scores = tl.where(keys[None, :] < n, tl.dot(q, tl.trans(k)), float("-inf"))
     binary = scale * 1.4426950408889634  # a power of two is what the hardware has
     top = tl.max(scores, 1) * binary
     power = tl.exp2(scores * binary - top[:, None])
     total = tl.sum(power, 1)
+    # Powers are at most 1, so they fit half precision; dividing the E outputs is cheaper than dividing the L powers.
     o = tl.dot(power.to(v.dtype), v) / total[:, None]
     tl.store(out + rows[:, None] * step + columns[None, :], o.to(v.dtype), mask=rows[:, None] < n)
+    # log2 of the softmax's denominator: the backward pass gets probabilities from scores by one exp2.
     tl.store(sums + rows * heads, top + tl.log2(total), mask=rows < n)
 
 
@@ -120,6 +125,7 @@ def _forward_tile(  # type: ignore[no-untyped-def]
 def _forward(  # type: ignore[no-untyped-def]
     qkv, out, sums, offsets, scale, step, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
 ):
+    # Neighbouring programs are parts of one head, then heads of one sequence: they share keys and lines of the cache.
     heads = step // WIDTH
     part, head = tl.program_id(0) % (BLOCK // ROWS), tl.program_id(0) // (BLOCK // ROWS) % heads
     sequence = tl.program_id(0) // (BLOCK // ROWS) // heads
@@ -129,6 +135,8 @@ def _forward(  # type: ignore[no-untyped-def]
         qkv += start * 3 * step + head * WIDTH
         out += start * step + head * WIDTH
         sums += start * heads + head
+        # BLOCK fits the longest sequence of the row. One that fits half of it takes tiles of half the size, with a
+        # quarter of the scores.
         if n <= BLOCK // 2:
             _forward_tile(
                 qkv, out, sums, part * ROWS, n, scale, step, heads, WIDTH, min(ROWS, BLOCK // 2), BLOCK // 2
@@ -142,6 +150,8 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     dqkv, q, g, k, v, logarithm, along, dq, first, n, scale, step, WIDTH: tl.constexpr, KEYS: tl.constexpr
 ):
     """Write the gradients of some keys and their values, and add to that of the queries."""
+    # With P = softmax(S), O = P V and dP = G Vᵀ: dV = Pᵀ G, dS = P * (dP - rowsum(G * O)), dQ = dS K, dK = dSᵀ Q.
+    # `along` is that row sum, `share` is P for these keys; rows past the sequence have g = 0 and add nothing.
     keys, columns = first + tl.arange(0, KEYS), tl.arange(0, WIDTH)
     place = dqkv + keys[:, None] * (3 * step) + columns[None, :]
     power = tl.exp2(tl.dot(q, tl.trans(k)) * (scale * 1.4426950408889634) - logarithm[:, None])
@@ -159,6 +169,8 @@ def _backward_tile(  # type: ignore[no-untyped-def]
     qkv, out, sums, grad, dqkv, n, scale, step, heads,
     WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
+    # A block owns a whole head of a sequence: dK and dV are complete after one step and written at once, dQ is summed
+    # over the parts of keys in registers. No atomics, so the order of additions is fixed.
     rows, keys, columns = tl.arange(0, SLOTS), tl.arange(0, KEYS), tl.arange(0, WIDTH)
     q = _load(qkv, rows, columns, 3 * step, n)
     g = _load(grad, rows, columns, step, n)
@@ -171,6 +183,7 @@ def _backward_tile(  # type: ignore[no-untyped-def]
         more_v = _load(qkv + 2 * step, KEYS + keys, columns, 3 * step, n)
     logarithm = tl.load(sums + rows * heads, mask=rows < n, other=0.0)
     along = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+    # KEYS at a time: P, dP and dS are SLOTS x KEYS tiles in registers.
     dq = tl.zeros((SLOTS, WIDTH), tl.float32)
     dq = _backward_keys(dqkv, q, g, k, v, logarithm, along, dq, 0, n, scale, step, WIDTH, KEYS)
     if SLOTS > KEYS:
