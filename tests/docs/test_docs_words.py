@@ -37,3 +37,19 @@ def test_a_page_uses_plain_words_and_names_no_outside_path(path):
 def test_no_benchmark_or_experiment_has_a_default_outside_of_the_repository():
     named = [path.name for path in SOURCES if OUTSIDE.search(path.read_text(encoding="utf-8"))]
     assert named == []
+
+
+def test_lab_notes_have_short_lines_and_a_verdict_in_every_heading():
+    lines = (ROOT / "LABNOTES.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) >= 160] == []
+    assert [line for line in lines if line.startswith("## ") and not line.endswith(")")] == []
+
+
+def test_experiments_keep_tables_and_no_values_of_single_questions():
+    kept = [
+        path
+        for path in (ROOT / "experiments").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert [path.name for path in kept if path.suffix in (".npz", ".npy") or ".tar" in path.name] == []
+    assert sum(path.stat().st_size for path in kept) < 2 << 20
