@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import threading
+import time
 
 import httpx
 import pytest
@@ -74,14 +75,23 @@ def add_generation(out, documents, generation, model):
     write(out, RetrieverDescription(generation, "hybrid", **names, model="model", weight=0.5))
 
 
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
-def running(retriever, limits=None, token=None, more=None, **engine):
-    """A server in a thread, on a port of its own; gives its address."""
+def running(retriever, limits=None, token=None, more=None, servers=None, **engine):
+    """A server in a thread, on a port of its own; gives its address, and adds itself to `servers`."""
     limits = limits or Limits()
     made = Engine(retriever, limits, **engine)
     app = make_app(made, token=token, more=[] if more is None else [more(made)])
     listening, ready = listen("127.0.0.1", 0), threading.Event()
     server = make_server(app, limits, ready.set)
+    if servers is not None:
+        servers.append(server)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

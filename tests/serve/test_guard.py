@@ -10,10 +10,15 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import APIRouter, Response
+from pydantic import ValidationError
 
 from liebig.base.errors import LiebigError, RecipeError
+from liebig.serve import middleware
 from liebig.serve.middleware import Limits, is_loopback
-from liebig.serve.server import check_token, listen
+from liebig.serve.routes import EmbeddingsRequest, EmbedRequest, RerankRequest, SearchRequest
+from liebig.serve.server import PIPELINED, check_token, listen
+from tests.serve.conftest import until
 
 JSON = {"Content-Type": "application/json"}
 SMALL = Limits(body=1 << 20, texts=8, characters=500, query=50, k=5, queue=4, seconds=1.0)
@@ -117,6 +122,68 @@ def test_json_sent_as_a_form_is_told_what_to_do(small):
     assert "Content-Type: application/json" in answer.json()["error"]
 
 
+MANY = 20_000
+NUMBERS = {str(number): 1 for number in range(MANY)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/embed", {"inputs": [1] * MANY}, "has more than 9216 JSON values"),
+        ("/v1/embeddings", {"input": [[1, 2]] * MANY}, "and texts instead of token ids"),
+        ("/v1/embeddings", {"input": [[]] * MANY}, "has more than 9216 JSON values"),
+        ("/rerank", {"query": "a", "texts": [1] * MANY}, "has more than 9216 JSON values"),
+        ("/search", {"query": "a", "filters": NUMBERS}, "has more than 9216 JSON values"),
+        ("/search", {"query": "a", **NUMBERS}, "has more than 9216 JSON values"),
+        ("/search", {"query": "a", "filters": dict.fromkeys(map(str, range(300)), 1)}, "has more than 256 fields"),
+    ],
+)  # fmt: skip
+def test_requests_of_too_many_values_are_refused_before_any_is_checked(server, path, body, sentence):
+    answer = httpx.post(server + path, json=body)
+    assert answer.status_code == 413
+    assert sentence in answer.text
+
+
+def test_texts_may_look_like_many_values(server):
+    text = 'a, [b], {c: "d"}, \\" \\' * 3000
+    answer = httpx.post(f"{server}/embed", json={"inputs": [text, text[:-1]]})
+    assert (answer.status_code, len(answer.json())) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [
+        (EmbedRequest, {"inputs": [1] * 99}),
+        (EmbeddingsRequest, {"input": [None] * 99}),
+        (RerankRequest, {"query": "a", "texts": [1] * 99}),
+        (SearchRequest, {"query": "a", "filters": {"language": [1] * 99}}),
+    ],
+)
+def test_validation_ends_at_the_first_wrong_item(model, body):
+    with pytest.raises(ValidationError) as raised:
+        model.model_validate(body)
+    assert raised.value.error_count() <= 4  # one of each type that a field may have
+
+
+def test_others_are_answered_while_a_large_body_is_parsed(serving, retriever, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    parse = middleware.parse_body
+
+    def slow(body, limits):
+        begun.set()
+        assert go_on.wait(60)
+        return parse(body, limits)
+
+    with serving(retriever) as address, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(middleware, "parse_body", slow)
+        body = {"inputs": ["a comet"], "more": "x" * middleware.LARGE}
+        large = pool.submit(httpx.post, f"{address}/embed", json=body)
+        assert begun.wait(60)
+        assert httpx.get(f"{address}/health").status_code == 200
+        go_on.set()
+        assert large.result().status_code == 200
+
+
 def connected(address):
     where = urlsplit(address)
     return socket.create_connection((where.hostname, where.port), timeout=60)
@@ -159,6 +226,87 @@ def test_connections_that_wait_do_not_shut_others_out(serving, retriever):
             with contextlib.suppress(ConnectionResetError):
                 assert line.recv(1) == b""
         for line in lines:
+            line.close()
+
+
+LONG = 32 << 20  # bytes of an answer, more than sockets hold
+
+
+def long_answers(engine):
+    routes = APIRouter()
+
+    @routes.get("/long")
+    async def answer():
+        return Response(bytes(LONG))
+
+    return routes
+
+
+def unread(address, *headers):
+    """A connection that asks for a long answer and does not read it."""
+    line = connected(address)
+    line.sendall("\r\n".join(["GET /long HTTP/1.1", "Host: 127.0.0.1", *headers, "", ""]).encode())
+    return line
+
+
+def test_answers_that_are_not_read_are_given_up(serving, retriever):
+    servers = []
+    with serving(retriever, Limits(seconds=1.0), more=long_answers, servers=servers) as address:
+        lines = [unread(address), unread(address, "Connection: close")]
+        until(lambda: servers[0].server_state.total_requests == 2)
+        until(lambda: not servers[0].server_state.connections)
+        assert len(httpx.get(f"{address}/long").content) == LONG  # one that is read
+        for line in lines:
+            line.close()
+
+
+def test_unread_answers_are_bounded_together(serving, retriever):
+    """The oldest is given up, long before its time is over."""
+    servers = []
+    limits = Limits(seconds=600, unsent=LONG + LONG // 2)
+    with serving(retriever, limits, more=long_answers, servers=servers) as address:
+        lines = [unread(address) for _ in range(3)]
+        until(lambda: servers[0].server_state.total_requests == 3)
+        until(lambda: len(servers[0].server_state.connections) == 1)
+        for line in lines:
+            line.close()
+
+
+def test_a_client_may_send_some_requests_ahead_and_not_many(serving, retriever):
+    get = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(retriever, Limits(seconds=600)) as address:
+        with connected(address) as some:
+            some.sendall(get * PIPELINED)
+            answers = b""
+            while answers.count(b'"ok"') < PIPELINED:
+                answers += some.recv(65536)
+        with connected(address) as many, contextlib.suppress(ConnectionResetError):
+            many.sendall(get * 1000)
+            answers = b""
+            while part := many.recv(65536):
+                answers += part
+        assert answers.count(b'"ok"') < 1000
+
+
+def test_connections_of_one_address_are_bounded(serving, retriever):
+    """Those that do not read go first, then those that wait; never one that is being answered."""
+    servers = []
+    limits = Limits(seconds=600, per_address=4)
+    with serving(retriever, limits, more=long_answers, servers=servers) as address:
+        waiting = [connected(address) for _ in range(2)]
+        lines = [unread(address) for _ in range(2)]
+        until(lambda: servers[0].server_state.total_requests == 2)
+        for _ in range(2):
+            assert httpx.get(f"{address}/health").status_code == 200
+        for line in waiting:
+            line.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert line.recv(65536).startswith(b"HTTP/1.1 200")
+        more = [connected(address) for _ in range(8)]
+        with contextlib.suppress(ConnectionResetError):
+            assert waiting[0].recv(1) == b""
+        assert httpx.get(f"{address}/health").status_code == 200
+        until(lambda: len(servers[0].server_state.connections) <= 4)
+        for line in (*waiting, *lines, *more):
             line.close()
 
 
@@ -208,7 +356,8 @@ def test_only_loopback_names_reach_a_server_without_a_token(server):
     port = urlsplit(server).port
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", "127.3.2.1:80", "[::1]:80", "LOCALHOST"):
         assert httpx.get(f"{server}/info", headers={"Host": host}).status_code == 200
-    for host in (f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", ""):
+    others = (f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", "")
+    for host in (*others, "localhost:evil", "localhost:80:90", "[::1]:evil", "[::1]evil", "[[::1]"):
         answer = httpx.get(f"{server}/info", headers={"Host": host})
         assert (answer.status_code, answer.json()["error_type"]) == (403, "forbidden")
 

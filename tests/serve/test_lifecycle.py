@@ -20,16 +20,10 @@ from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import NAME
 from liebig.serve.middleware import Limits
 from liebig.stages import STAGES
+from tests.serve.conftest import until
 from tests.worlds.processes import running
 
 COMET = {"comet": ("Comets", "de", [("", ["A comet is a small body of ice."])])}
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def test_an_update_is_taken_over_without_a_request_failing(small_model, tmp_path, serving):

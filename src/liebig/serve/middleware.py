@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import re
 import time
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -30,6 +31,7 @@ from liebig.base.json_output import to_json
 KINDS = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
     408: "timeout", 413: "too_large", 422: "validation", 500: "internal", 503: "overloaded", 504: "timeout",
+    507: "storage",
 }  # fmt: skip
 
 
@@ -170,11 +172,18 @@ class Limits:
     queue: int = 4096
     requests: int = 1024
     connections: int = 512  # that wait for the headers of a request
+    per_address: int = 512  # connections of one client
+    unsent: int = 256 << 20  # bytes of answers that clients have not read
     wait_ms: float = 1.0
     budget: int | None = None
     batching: bool = True
     poll: float = 1.0
     grace: float = 20.0
+
+    @property
+    def values(self) -> int:
+        """JSON values of a request: its texts, with room for filters and what a client may add."""
+        return 8 * self.texts + 1024
 
 
 def is_loopback(host: str) -> bool:
@@ -192,7 +201,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+PARSED = "liebig.json"  # where the scope of a request has its parsed body
+LARGE = 64 << 10  # bytes of a body that is parsed in a thread
+FIELDS = 256  # names and values in the objects of a request
 OPEN = ("/", "/docs", "/label", "/health", "/favicon.ico", "/favicon.svg")  # these need no token
 HEADERS = [
     (
@@ -211,6 +222,7 @@ class Guard:
         self._app, self._limits, self._metrics = app, limits, metrics
         self._token = None if token is None else f"Bearer {token}".encode()
         self._active = 0
+        self._large = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -221,9 +233,11 @@ class Guard:
         self._active += 1
         try:
             self._check(scope["path"], dict(scope["headers"]))
-            given = await self._body(scope, receive)
+            body = await self._body(scope, receive)
             async with asyncio.timeout(self._limits.seconds):
-                await self._app(scope, given, answer)
+                if body:
+                    scope[PARSED] = await self._parse(body)
+                await self._app(scope, _replay(body, receive), answer)
         except Refusal as refusal:
             await answer.refuse(refusal)
         except TimeoutError:
@@ -241,8 +255,8 @@ class Guard:
         if self._active > self._limits.requests:
             raise Busy(self._active)
         if self._token is None:
-            host = _host_name(headers.get(b"host", b"").decode("latin-1"))
-            if not is_loopback(host):
+            host = headers.get(b"host", b"").decode("latin-1")
+            if not is_loopback(_host_name(host)):
                 sentence = f"This server has no token and accepts only requests to a loopback address, not to {host!r}."
                 raise Refusal(403, sentence)
         elif path not in OPEN and not path.startswith("/page/"):
@@ -251,24 +265,24 @@ class Guard:
                 sentence = "This server requires a token: send the header Authorization: Bearer TOKEN."
                 raise Refusal(401, sentence, {"WWW-Authenticate": "Bearer"})
 
-    async def _body(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the whole body before the route sees the request."""
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Read the whole body before the route sees the request; None for methods without one."""
         if scope["method"] in ("GET", "HEAD"):
-            return receive
+            return None
         try:
             async with asyncio.timeout(self._limits.seconds):
-                whole = await self._read(receive)
+                return await self._read(receive)
         except TimeoutError:
             raise Refusal(
                 408, f"The request body did not arrive within {self._limits.seconds:g} seconds."
             ) from None
-        _refuse_halves(whole)
-        first: list[Message] = [{"type": "http.request", "body": whole, "more_body": False}]
 
-        async def given() -> Message:
-            return first.pop() if first else await receive()
-
-        return given
+    async def _parse(self, body: bytes) -> Any:
+        if len(body) <= LARGE:
+            return parse_body(body, self._limits)
+        # One at a time: parsing holds the interpreter's lock, and other requests must get it in between.
+        async with self._large:
+            return await asyncio.to_thread(parse_body, body, self._limits)
 
     async def _read(self, receive: Receive) -> bytes:
         parts, size, more = [], 0, True
@@ -308,25 +322,51 @@ class _Answer:
         await self({"type": "http.response.body", "body": payload})
 
 
-def _refuse_halves(body: bytes) -> None:
-    """Refuse lone surrogates: JSON can contain them, UTF-8 cannot. They come from texts cut inside a character."""
-    if not HALF.search(body):
-        return
+def _replay(body: bytes | None, receive: Receive) -> Receive:
+    """`receive` as the route calls it, with the body that was read already."""
+    if body is None:
+        return receive
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
+
+
+def parse_body(body: bytes, limits: Limits) -> Any:
+    """The JSON value of a body. Bodies of too many values are refused before any of them is made, because errors of
+    a million values would take minutes and gigabytes.
+    """
+    # Outside of strings every value but the first follows a comma or an opening bracket, every field has a colon.
+    # Without escaped quotes, strings begin and end at each quote; backslashes are removed in pairs first.
+    bare = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    if bare.count(b'"') > 2 * (limits.values + FIELDS) or _count(bare, b",[{") >= limits.values:
+        advice = "send fewer texts per request, and texts instead of token ids"
+        raise Refusal(413, f"The request has more than {limits.values} JSON values; {advice}.")
+    if _count(bare, b":") > FIELDS:
+        raise Refusal(413, f"The request has more than {FIELDS} fields.")
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return  # the route reports invalid JSON
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise Refusal(422, "The request contains a lone surrogate (half of a character).") from None
+        return orjson.loads(body.removeprefix(BOM_UTF8))
+    except orjson.JSONDecodeError as error:
+        # JSON can contain lone surrogates, UTF-8 cannot. They come from texts cut inside a character.
+        if "surrogate" in str(error):
+            raise Refusal(422, "The request contains a lone surrogate (half of a character).") from None
+        raise Refusal(422, "The request is not JSON.") from None
+
+
+def _count(bare: bytes, characters: bytes) -> int:
+    """How often the characters occur outside of strings, in JSON without escaped quotes."""
+    return sum(len(part) - len(part.translate(None, characters)) for part in bare.split(b'"')[::2])
+
+
+HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::\d{0,5})?", re.ASCII)
 
 
 def _host_name(host: str) -> str:
-    """A Host header without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without brackets and port; "" if anything else follows it."""
+    match = HOST.fullmatch(host)
+    return "" if match is None else (match[1] or match[2] or "").lower()
 
 
 DEFAULT_K = 10

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import cache
@@ -18,7 +18,8 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, FastAPI, Query, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 from liebig import __version__
@@ -30,6 +31,7 @@ from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import SystemName
 from liebig.serve.engine import Engine, Question, Word, analyzer_of, frozen, words_of
 from liebig.serve.middleware import (
+    PARSED,
     Busy,
     Guard,
     Refusal,
@@ -140,8 +142,29 @@ def document_view(document: Document | None, passage: Passage) -> dict[str, Any]
     }
 
 
+class ParsedRequest(Request):
+    """A request whose body the middleware has parsed."""
+
+    async def json(self) -> Any:
+        return self.scope[PARSED]
+
+
+class ParsedRoute(APIRoute):
+    """A route that does not parse the body again."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_parsed(request: Request) -> Response:
+            return await handle(ParsedRequest(request.scope, request.receive))
+
+        return handle_parsed
+
+
 System = SystemName
-Filters = dict[str, str | list[str]]
+Texts = Annotated[list[str], Field(fail_fast=True)]  # one error is reported, so the first one suffices
+TokenIds = Annotated[list[int | list[int]], Field(fail_fast=True)]  # to be refused with advice
+Filters = dict[str, str | Texts]
 
 
 class Own(BaseModel):
@@ -171,7 +194,7 @@ class CompareRequest(Own):
     """A search with two systems side by side."""
 
     query: str = Field(description="The question, or words.", examples=["merge two sorted lists"])
-    systems: Annotated[list[System], Field(min_length=1, max_length=2)] = Field(
+    systems: Annotated[list[System], Field(min_length=1, max_length=2, fail_fast=True)] = Field(
         description="One or two systems.", examples=[["bm25", "dense"]]
     )
     k: int | None = Field(None, ge=1, le=100, description="Number of passages per system (default 10).")
@@ -189,7 +212,7 @@ class ExplainRequest(Own):
 class EmbedRequest(BaseModel):
     """A request of text-embeddings-inference for embeddings."""
 
-    inputs: str | list[str] = Field(
+    inputs: str | Texts = Field(
         description="One text or a list of texts.", examples=[["the first", "the second"]]
     )
     normalize: bool | None = Field(None, description="Scale vectors to length 1 (default: as in the index).")
@@ -204,7 +227,7 @@ class EmbedRequest(BaseModel):
 class EmbeddingsRequest(BaseModel):
     """A request of OpenAI's API for embeddings."""
 
-    input: str | list[str] | list[int] | list[list[int]] = Field(
+    input: str | Texts | TokenIds = Field(
         description="One text or a list of texts.", examples=[["the first", "the second"]]
     )
     model: str = Field("", description="Ignored: the server has one model.")
@@ -221,7 +244,7 @@ class RerankRequest(BaseModel):
     """A request of text-embeddings-inference for reranking."""
 
     query: str = Field(description="The question.", examples=["merge two sorted lists"])
-    texts: list[str] = Field(description="The texts to rank.", examples=[["heapq.merge", "list.sort"]])
+    texts: Texts = Field(description="The texts to rank.", examples=[["heapq.merge", "list.sort"]])
     raw_scores: bool = Field(
         False, description="Return the cross-encoder's raw scores instead of scores from 0 to 1."
     )
@@ -231,7 +254,7 @@ class RerankRequest(BaseModel):
 
 def embed_routes(engine: Engine, model: str) -> APIRouter:
     """The routes for embedding and reranking."""
-    routes = APIRouter(tags=["vectors"])
+    routes = APIRouter(tags=["vectors"], route_class=ParsedRoute)
 
     @routes.post("/embed", summary="Embed texts (compatible with text-embeddings-inference)")
     async def embed(request: EmbedRequest) -> Response:
@@ -320,7 +343,7 @@ DEPTH = 50  # /compare looks this deep for a result's rank in the other system
 
 def search_routes(engine: Engine) -> APIRouter:
     """The routes for searching and reading."""
-    routes = APIRouter(tags=["search"])
+    routes = APIRouter(tags=["search"], route_class=ParsedRoute)
 
     @routes.post("/search", summary="Find the best passages for a question")
     async def search(request: SearchRequest) -> Response:

@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import webbrowser
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from liebig.serve.middleware import Limits, is_loopback
 if TYPE_CHECKING:
     import uvicorn
     from fastapi import APIRouter, FastAPI
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
     from liebig.serve.engine import Engine
 
@@ -151,14 +152,19 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Connections before a request is complete: a time limit for its headers, a size limit, and a limit on their number.
+# Connections: time limits for sending a request's headers and for reading an answer, and limits on their number.
 #
-# uvicorn starts no clock until the headers are there, so a few hundred clients that send nothing could hold every
-# file descriptor of the process. Here a connection that waits for headers is closed after `Limits.seconds`, and of
-# more than `Limits.connections` that wait, the one that has waited longest is closed, so that a client that sends its
-# request at once is always served. An idle connection that is kept alive waits in the same way.
+# uvicorn starts no clock until the headers are there, and none for a client that does not read its answer, so a few
+# hundred clients could hold every file descriptor of the process and any amount of memory. Here a connection that waits
+# for headers is closed after `Limits.seconds`, and of more than `Limits.connections` that wait, the one that has waited
+# longest is closed, so that a client that sends its request at once is always served. An idle connection that is kept
+# alive waits in the same way. A connection with an unread answer is aborted when less than PROGRESS was read in
+# `Limits.seconds`, or when all unread answers exceed `Limits.unsent` and it is the oldest. Of more than
+# `Limits.per_address` connections of a client, the oldest that does not read or waits is aborted.
 
 HEAD = 64 << 10  # bytes of a request line and headers
+PROGRESS = 64 << 10  # bytes of an answer that are read in time, however slow a network is
+PIPELINED = 16  # requests of a connection that wait for the answer to an earlier one
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -166,37 +172,64 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
     """The protocol of one server, with its limits."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    waiting: dict[Connection, asyncio.TimerHandle] = {}  # in the order they began to wait
+    waiting: dict[Connection, asyncio.TimerHandle] = {}  # for headers, in the order they began to wait
+    unread: dict[
+        Connection, asyncio.TimerHandle
+    ] = {}  # with answers that clients do not read, in this order too
+    clients: dict[str, dict[Connection, None]] = {}  # the connections of each address, oldest first
 
     class Connection(HttpToolsProtocol):
         head = 0  # bytes of the next request, until its headers are complete
+        address = ""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
             super().connection_made(transport)
+            self.requests: deque[RequestResponseCycle] = deque()  # without a whole answer
             self.wait()
+            self.address = self.client[0] if self.client else ""
+            same = clients.setdefault(self.address, {})
+            same[self] = None
+            if len(same) > limits.per_address:
+                idle = (
+                    connection for group in (unread, waiting) for connection in same if connection in group
+                )
+                next(idle).abort()  # this one waits, if no other does
 
         def wait(self) -> None:
             """Start the clock of the next request."""
             self.served()
             waiting[self] = self.loop.call_later(limits.seconds, self.close_late)
             if len(waiting) > limits.connections:
-                longest = next(iter(waiting))
-                longest.served()
-                longest.transport.abort()
+                next(iter(waiting)).abort()
 
         def served(self) -> None:
             """Stop the clock."""
             self.head = 0
-            timer = waiting.pop(self, None)
-            if timer is not None:
-                timer.cancel()
+            _cancel(waiting.pop(self, None))
 
         def close_late(self) -> None:
             """Close the connection; a client that has begun a request is told."""
+            if self.transport.is_closing() or self.transport.get_write_buffer_size():
+                self.abort()  # it would stay open until the client has read everything
+                return
             if self.head:
                 self.transport.write(LATE)
             self.served()
             self.transport.close()
+
+        def abort(self) -> None:
+            """Close the connection at once; `connection_lost`, which comes a little later, is not waited for."""
+            self.forget()
+            self.transport.abort()
+
+        def forget(self) -> None:
+            """Take the connection out of all lists."""
+            self.served()
+            _cancel(unread.pop(self, None))
+            same = clients.get(self.address, {})
+            same.pop(self, None)
+            if not same:
+                clients.pop(self.address, None)
 
         def data_received(self, data: bytes) -> None:
             if self in waiting and not self.head:
@@ -206,18 +239,57 @@ def limited(limits: Limits) -> type[HttpToolsProtocol]:
             if self in waiting and self.head > HEAD and not self.transport.is_closing():
                 self.send_400_response("The request's headers are too large.")
 
+        def on_message_begin(self) -> None:
+            if len(self.requests) > PIPELINED:
+                self.abort()
+                raise ConnectionAbortedError  # ends the parsing of what was received
+            super().on_message_begin()
+
         def on_headers_complete(self) -> None:
             self.served()
             super().on_headers_complete()
+            self.requests.append(self.cycle)
 
         def on_response_complete(self) -> None:
-            more = bool(self.pipeline)
+            self.requests.popleft()
             super().on_response_complete()
-            if not more and not self.transport.is_closing():
+            if self.transport.is_closing():
+                self.await_reading()
+            elif not self.requests:
                 self.wait()
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.await_reading()
+            while sum(connection.transport.get_write_buffer_size() for connection in unread) > limits.unsent:
+                next(iter(unread)).abort()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            _cancel(unread.pop(self, None))
+
+        def await_reading(self) -> None:
+            """Give the client time to read the next part of its answer."""
+            _cancel(unread.get(self))  # its place in the order stays
+            size = self.transport.get_write_buffer_size()
+            unread[self] = self.loop.call_later(limits.seconds, self.check_reading, size)
+
+        def check_reading(self, size: int) -> None:
+            if self.transport.get_write_buffer_size() <= size - PROGRESS:
+                self.await_reading()
+            else:
+                self.abort()
+
         def connection_lost(self, exc: Exception | None) -> None:
-            self.served()
+            self.forget()
+            for request in self.requests:  # uvicorn tells only the last of them
+                request.disconnected = True
+                request.message_event.set()
             super().connection_lost(exc)
 
     return Connection
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
