@@ -182,6 +182,36 @@ def test_enough_judged_questions_train_and_are_judged_by_encoders_that_did_not_s
     assert any(line.startswith("Training on your questions is ") for line in lines)
 
 
+def test_minutes_bound_the_trainings_on_questions(tmp_path):
+    (tmp_path / "queries.jsonl").write_text("".join(f'{{"id": "{n}", "text": "q"}}\n' for n in range(100)))
+    loop = user_questions.recipe(tmp_path, tmp_path, 512, 8.0)["loop"]
+    assert loop["minutes"] * (user_questions.PARTS + 1) == 8.0
+    assert loop["steps"] == user_questions.EPOCHS * 3  # and not more than without a limit
+    assert "minutes" not in user_questions.recipe(tmp_path, tmp_path, 512, None)["loop"]
+
+
+def test_an_incomplete_last_line_is_noted_and_the_others_are_read(tmp_path):
+    file = tmp_path / "q.jsonl"
+    file.write_bytes('{"question": "a", "passage": "p"}\n{"question": "größ'.encode()[:-1])
+    questions, notes = user_questions.read_file(file)
+    assert [question.text for question in questions] == ["a"]
+    assert notes == [f'{file}: the last line is incomplete and is left out: {{"question": "grö\ufffd']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"question": "a"}\n{"question": \n',  # a line with an end was meant like this
+        '{"question": \n{"question": "a"}\n{"question": "b',
+        '{"question": "a"}\n{"id": 1}',
+    ],
+)
+def test_other_wrong_lines_are_refused(tmp_path, text):
+    (tmp_path / "q.jsonl").write_text(text)
+    with pytest.raises(DataError, match=r"line [12]: "):
+        user_questions.read_file(tmp_path / "q.jsonl")
+
+
 def test_what_is_trained_as_a_start_for_the_questions_is_not_compared(
     made, small_model, tmp_path, monkeypatch
 ):

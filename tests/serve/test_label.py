@@ -1,6 +1,8 @@
 """Labels: the pool of all systems, the file of judgements, and what goes on after an interruption."""
 
+import contextlib
 import json
+import resource
 
 import httpx
 import pytest
@@ -9,6 +11,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.builder.user_questions import read_file
 from liebig.search.retriever import Result
 from liebig.serve.label import Labelling, label_routes, pooled
+from liebig.serve.middleware import Refusal
 
 
 def result(id):
@@ -80,6 +83,45 @@ def test_the_folder_of_the_judgements_is_made_for_the_first_of_them(tmp_path):
     assert made.file.is_file()
 
 
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """A full disk as the kernel shows it: a write is cut short, the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_loses_no_judgement_and_leaves_no_part_of_one(tmp_path):
+    made = Labelling(tmp_path / "j.jsonl", ["Why?"])
+    made.add("Why?", "p1", 1)
+    whole = made.file.read_bytes()
+    for room in (0, 1, 20):  # a write that fails, and two that are cut short
+        with (
+            files_of_at_most(len(whole) + room),
+            pytest.raises(Refusal, match="was not saved in ") as refused,
+        ):
+            made.add("Why?", "p2", 0)
+        assert refused.value.status == 507
+        assert made.file.read_bytes() == whole
+        assert made.grades == {"why?": {"p1": 1}}
+    made.add("Why?", "p2", 0)
+    assert Labelling.open(tmp_path, None, made.file).grades == {"why?": {"p1": 1, "p2": 0}}
+
+
+@pytest.mark.parametrize("before", ["", '{"question": "a", "passage": "p", "relevance": 1}\n'])
+def test_an_incomplete_last_judgement_is_named_and_the_others_stay(tmp_path, before):
+    file = tmp_path / "judgements.jsonl"
+    file.write_text(before + '{"question": "b", "pas')
+    made = Labelling.open(tmp_path, None, None)
+    assert made.notes == [f'{file}: the last line was incomplete and was removed: {{"question": "b", "pas']
+    made.add("c", "p", 0)
+    grades = Labelling.open(tmp_path, None, None).grades
+    assert grades == ({"a": {"p": 1}} if before else {}) | {"c": {"p": 0}}
+
+
 def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_path):
     made = Labelling(tmp_path / "j.jsonl", ["growth of barley"])
     with (
@@ -95,6 +137,8 @@ def test_the_routes_show_questions_and_save_judgements(serving, retriever, tmp_p
         assert client.get("/label/question").json()["passages"][0]["relevance"] == 1
         assert client.get("/label/question", params={"number": 5}).status_code == 404
         assert client.post("/label/judgement", json={**sent, "relevance": 7}).status_code == 422
+        blank = client.post("/label/judgement", json={**sent, "question": " "})
+        assert (blank.status_code, blank.json()["error"]) == (422, "The query is empty.")
         unknown = client.post("/label/judgement", json={**sent, "passage": "nosuch"})
         assert (unknown.status_code, "no passage 'nosuch'" in unknown.text) == (404, True)
         assert client.get("/label").status_code == 200

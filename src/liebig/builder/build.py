@@ -361,7 +361,9 @@ def _check(
     if given is not None and config.limit > 0:
         builder.whole.begin("own")
         best = "trained" if "trained" in models else judge.START
-        found = training.train_on_questions(builder, fields, models[best].model, vectors[best], by_sentences)
+        found = training.train_on_questions(
+            builder, config, fields, models[best].model, vectors[best], by_sentences
+        )
         if found is not None:
             own, of_parts = found
             models[questions.OWN] = replace(own, measured=bundled)

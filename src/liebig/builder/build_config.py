@@ -49,8 +49,9 @@ class BuildConfig(Config):
         default=None,
         ge=0,
         description=(
-            "Train on the corpus too, for this many minutes; 0 trains nothing [default: train only with --teacher, "
-            "with 60 or more --questions, or if the encoder cannot retrieve yet, for 30 minutes at most]."
+            "Train on the corpus too, for this many minutes, and at most as long again on --questions; 0 trains "
+            "nothing [default: train only with --teacher, with 60 or more --questions, or if the encoder cannot "
+            "retrieve yet, for 30 minutes at most]."
         ),
     )
     questions: str | None = Field(

@@ -394,7 +394,12 @@ def learn_from_teacher(
 
 
 def train_on_questions(
-    builder: Builder, fields: Mapping[str, Any], start: Path, vectors: str, by_sentences: bool
+    builder: Builder,
+    config: BuildConfig,
+    fields: Mapping[str, Any],
+    start: Path,
+    vectors: str,
+    by_sentences: bool,
 ) -> tuple[Encoders, dict[str, Any]] | None:
     """An encoder trained on all the questions, and what the check compares: vectors of the pool by encoders that were
     trained without a part of them. None where there are too few.
@@ -412,7 +417,7 @@ def train_on_questions(
     def trained(name: str, **without: int) -> Path:
         mined = {"questions": str(asked), "bm25": fields["bm25"], "vectors": vectors, **without}
         examples = builder.work(f"examples{name}", {"kind": "examples", **mined})
-        recipe = user_questions.recipe(start, examples, text_reader(start).max_length)
+        recipe = user_questions.recipe(start, examples, text_reader(start).max_length, config.minutes)
         finetuned = builder.work(f"finetuned{name}", recipe)
         # Training may have seen shorter texts; lengths and titles stay those of use.
         whole = {"kind": "mean", "start": str(start), "trained": str(finetuned / "model"), "share": 1.0}

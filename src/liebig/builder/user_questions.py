@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath, Unrecorded
@@ -41,6 +42,7 @@ from liebig.formats.inputs import Source, source_of
 from liebig.formats.items import Item, Options, Row, Where, as_grade, as_id, as_list, as_text
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import container_of, csv_rows, rows, text_lines
+from liebig.methods.samplers import steps_of
 from liebig.search.systems import Hits, Hybrid, open_system, weighted_by
 
 UNJUDGED, NOTES, TRAIN = "unjudged.jsonl", "notes.json", "train"
@@ -69,10 +71,11 @@ class UserQuestion:
 
 
 def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
-    """The questions of a file or folder, each once, and a note about those that are repeated."""
+    """The questions of a file or folder, each once, and notes about repeated ones and an incomplete last line."""
     known: dict[str, UserQuestion] = {}
     repeated: list[Where] = []
-    for text, where, grades in _read(path):
+    notes: list[str] = []
+    for text, where, grades in _whole_entries(path, notes):
         if not text.strip():
             where.refuse("the question is empty", "write one, or remove the line")
         key = " ".join(text.casefold().split())
@@ -83,12 +86,36 @@ def read_file(path: Path) -> tuple[list[UserQuestion], list[str]]:
         question.places |= dict.fromkeys(grades, where)
     if not known:
         raise DataError("there are no questions in it", file=path, fix="write one per line")
-    notes = (f"{path}: {len(repeated):,} lines repeat earlier ones (the first is line {where.line}); each counts once."
-             for where in repeated[:1])  # fmt: skip
-    return list(known.values()), list(notes)
+    notes += (f"{path}: {len(repeated):,} lines repeat earlier ones (the first is line {where.line}); each counts once."
+              for where in repeated[:1])  # fmt: skip
+    return list(known.values()), notes
 
 
 Entry = tuple[str, Where, dict[str, int | None]]
+
+
+def _whole_entries(path: Path, notes: list[str]) -> Iterator[Entry]:
+    """The entries of a file; one whose writing was interrupted at the end is noted, not refused."""
+    line = 0
+    try:
+        for entry in _read(path):
+            line = entry[1].line
+            yield entry
+    except DataError as error:
+        last = incomplete_line(path) if path.suffix == ".jsonl" else ""
+        if not last or not line or error.line != path.read_bytes().count(b"\n") + 1:
+            raise
+        notes.append(f"{path}: the last line is incomplete and is left out: {last}")
+
+
+def incomplete_line(path: Path) -> str:
+    """The last line of a file of JSON lines if it has neither an end nor a whole value, "" otherwise."""
+    last = path.read_bytes().rpartition(b"\n")[2]
+    try:
+        orjson.loads(last)
+    except orjson.JSONDecodeError:
+        return last.decode("utf-8", "replace")
+    return ""
 
 
 def read_texts(path: Path) -> Iterator[str]:
@@ -322,8 +349,15 @@ def negatives(question: Question, found: Hits) -> list[str]:
     return [*question.against, *(id for id in clear if id not in known)][:NEGATIVES]
 
 
-def recipe(model: Path, examples: Path, max_length: int) -> dict[str, Any]:
-    """The recipe of `liebig finetune`: little, with a small learning rate."""
+def recipe(model: Path, examples: Path, max_length: int, minutes: float | None) -> dict[str, Any]:
+    """The recipe of `liebig finetune`: little, with a small learning rate.
+
+    `minutes` are divided among the trainings on all questions and without each part of them.
+    """
+    length: dict[str, float] = {"epochs": EPOCHS}
+    if minutes is not None:
+        steps = EPOCHS * steps_of(Collection(examples).count("queries"), BATCH)
+        length = {"minutes": minutes / (PARTS + 1), "steps": steps}
     return {
         "kind": "finetune",
         "model": {"kind": "folder", "path": str(model)},
@@ -333,7 +367,7 @@ def recipe(model: Path, examples: Path, max_length: int) -> dict[str, Any]:
         "query_length": min(64, max_length),
         "passage_length": min(256, max_length),
         "optim": {"lr": LR},
-        "loop": {"epochs": EPOCHS, "batch": BATCH},
+        "loop": {**length, "batch": BATCH},
     }
 
 

@@ -36,6 +36,8 @@ def command(
     from liebig.serve.server import serve
 
     labelling = Labelling.open(folder, questions, out)
+    for note in labelling.notes:
+        typer.echo(note, err=True)
     serve(
         folder, host=host, port=port, token=token, open_page=open_page, page="/label",
         more=lambda engine: label_routes(engine, labelling), say=lambda line: typer.echo(line, err=True),

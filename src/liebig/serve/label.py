@@ -9,9 +9,11 @@ question without a judgement. `liebig build --questions` reads the file (`builde
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any, Literal
@@ -20,13 +22,13 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from liebig.base.errors import RecipeError
-from liebig.builder.user_questions import UNJUDGED, read_file
+from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
 from liebig.search.retriever import Result
 from liebig.search.retriever_folder import WORK
 from liebig.serve.engine import Engine, Question
 from liebig.serve.middleware import Refusal, check_query, reply
-from liebig.serve.routes import Own, page_file, passage_of
+from liebig.serve.routes import Own, ParsedRoute, page_file, passage_of
 
 JUDGEMENTS = "judgements.jsonl"
 DEPTH = 10  # passages of each system that are judged
@@ -58,26 +60,38 @@ class Labelling:
     file: Path
     questions: list[str]
     grades: dict[str, dict[str, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
     @classmethod
     def open(cls, folder: Path, questions: Path | None, file: Path | None) -> Labelling:
-        """Questions of a file, of the last build, and of the judgements there are; each once."""
+        """Questions of a file, of the last build, and of the judgements there are; each once.
+
+        A last judgement that was not written completely is removed, so that the next one is not appended to it.
+        """
         out = file or folder / JUDGEMENTS
         if out.suffix != ".jsonl":
             raise RecipeError("judgements are lines of JSON", file=out, fix="name a file that ends in .jsonl")
         waiting = folder / WORK / "given" / UNJUDGED
         texts: dict[str, str] = {}
         grades: dict[str, dict[str, int]] = {}
+        notes: list[str] = []
+        if out.is_file() and (last := incomplete_line(out)):
+            os.truncate(out, out.read_bytes().rfind(b"\n") + 1)
+            notes.append(f"{out}: the last line was incomplete and was removed: {last}")
         sources = [questions] if questions is not None else [waiting]
         for source in [*sources, out]:
             if source != questions and not (source.is_file() and source.stat().st_size):
                 continue
-            for question in read_file(source)[0]:
+            own, said = read_file(source)
+            notes += (
+                said if source != out else []
+            )  # of judgements the last counts, so repeating one is no mistake
+            for question in own:
                 texts.setdefault(key_of(question.text), question.text)
                 known = {id: grade for id, grade in question.grades.items() if grade is not None}
                 grades.setdefault(key_of(question.text), {}).update(known)
-        return cls(out, list(texts.values()), grades)
+        return cls(out, list(texts.values()), grades, notes)
 
     @property
     def first(self) -> int:
@@ -86,17 +100,16 @@ class Labelling:
         return next(open_, max(0, len(self.questions) - 1))
 
     def add(self, question: str, passage: str, relevance: int | None) -> None:
-        """Write a judgement to the end of the file; it is there when this returns."""
-        line = json_line({"question": question, "passage": passage, "relevance": relevance}) + "\n"
+        """Write a judgement to the end of the file; it is there when this returns, or the file is as it was."""
+        line = json_line({"question": question, "passage": passage, "relevance": relevance}).encode() + b"\n"
         with self._lock:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("ab+", buffering=0) as file:
-                if file.seek(0, os.SEEK_END):
-                    file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":  # a user's own file may end without one
-                        line = f"\n{line}"
-                file.write(line.encode())
-                os.fsync(file.fileno())
+            try:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("ab+", buffering=0) as file:
+                    _append(file, line)
+            except OSError as error:
+                sentence = f"The judgement was not saved in {self.file}: {error.strerror}."
+                raise Refusal(507, sentence) from None
             grades = self.grades.setdefault(key_of(question), {})
             if relevance is None:
                 grades.pop(passage, None)
@@ -124,6 +137,24 @@ class Labelling:
         }
 
 
+def _append(file: FileIO, line: bytes) -> None:
+    """Write a line and wait until it is on the disk; whatever fails, no part of it stays in the file."""
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        file.seek(size - 1)
+        if file.read(1) != b"\n":  # a user's own file may end without one
+            line = b"\n" + line
+    try:
+        if file.write(line) != len(
+            line
+        ):  # what a full disk has no room for is not an error of the first write
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(size)
+        raise
+
+
 def pooled(lists: Sequence[Sequence[Result]]) -> list[Result]:
     """The results of several systems in turn, each passage once."""
     found: dict[str, Result] = {}
@@ -136,7 +167,7 @@ def pooled(lists: Sequence[Sequence[Result]]) -> list[Result]:
 
 def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
     """The page and what it asks for."""
-    routes = APIRouter(tags=["label"])
+    routes = APIRouter(tags=["label"], route_class=ParsedRoute)
 
     @routes.get("/label", include_in_schema=False)
     async def page() -> Response:
@@ -157,6 +188,7 @@ def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
 
     @routes.post("/label/judgement", summary="Judge a passage")
     async def judgement(request: JudgementRequest) -> Response:
+        check_query(request.question, engine.limits)
         if request.relevance is not None:  # a judgement may be taken back whatever became of its passage
             await asyncio.to_thread(passage_of, engine, request.passage)
         await asyncio.to_thread(labelling.add, request.question, request.passage, request.relevance)
