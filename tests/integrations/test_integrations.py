@@ -78,9 +78,9 @@ def test_llamaindex_finds_the_right_passage(folder):
     pytest.importorskip("llama_index.core")
     from llama_index.core.retrievers import BaseRetriever
 
-    from liebig.integrations.llamaindex import LiebigRetriever
+    from liebig.integrations.llamaindex import LiebigNodeRetriever
 
-    retriever = LiebigRetriever(folder, k=2)
+    retriever = LiebigNodeRetriever(folder, k=2)
     assert isinstance(retriever, BaseRetriever)
     first, *_ = found = retriever.retrieve(QUESTION)
     assert len(found) == 2

@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 from liebig.base import pipeline
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.serve.engine import Engine
+from liebig.serve.engine import ServingEngine
 from liebig.serve.middleware import Limits
 from liebig.serve.routes import make_app
 from liebig.serve.server import listen, make_server
@@ -86,7 +86,7 @@ def until(condition, seconds=60):
 def running(retriever, limits=None, token=None, more=None, servers=None, **engine):
     """A server in a thread, on a port of its own; gives its address, and adds itself to `servers`."""
     limits = limits or Limits()
-    made = Engine(retriever, limits, **engine)
+    made = ServingEngine(retriever, limits, **engine)
     app = make_app(made, token=token, more=[] if more is None else [more(made)])
     listening, ready = listen("127.0.0.1", 0), threading.Event()
     server = make_server(app, limits, ready.set)

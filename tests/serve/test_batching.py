@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from liebig.serve.batching import Batcher, Batching
+from liebig.serve.batching import Batcher, BatchLimits
 from liebig.serve.middleware import Busy
 
 
@@ -29,7 +29,7 @@ class Work:
 def run(scenario, work, workers=1, **how):
     async def main():
         with ThreadPoolExecutor(workers) as pool:
-            return await scenario(Batcher(work, pool, workers, Batching(**how)))
+            return await scenario(Batcher(work, pool, workers, BatchLimits(**how)))
 
     return asyncio.run(main())
 

@@ -10,7 +10,7 @@ from liebig.base import pipeline
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, write
-from liebig.serve.engine import Engine, Question, frozen
+from liebig.serve.engine import SearchQuery, ServingEngine, frozen
 from liebig.serve.middleware import Limits
 from liebig.stages import STAGES
 
@@ -62,10 +62,10 @@ def test_a_field_that_no_document_has_is_named_in_the_error(client):
 
 
 def test_a_question_that_cannot_be_asked_does_not_fail_those_asked_together_with_it(retriever):
-    engine = Engine(retriever, Limits())
-    wrong = Question("a comet", 3, ("bm25",), frozen({"colour": "red"}))
+    engine = ServingEngine(retriever, Limits())
+    wrong = SearchQuery("a comet", 3, ("bm25",), frozen({"colour": "red"}))
     before, failed, after = engine._search(
-        [Question("comet", 3, ("bm25",)), wrong, Question("bow", 3, ("bm25",))]
+        [SearchQuery("comet", 3, ("bm25",)), wrong, SearchQuery("bow", 3, ("bm25",))]
     )
     assert "colour" in str(failed)
     assert [found.lists[0][0].doc for found in (before, after)] == ["comet", "violin"]

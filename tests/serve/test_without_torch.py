@@ -38,7 +38,7 @@ import json
 from fastapi.testclient import TestClient
 from liebig import Retriever
 from liebig.serve.routes import make_app
-from liebig.serve.engine import Engine
+from liebig.serve.engine import ServingEngine
 from liebig.serve.middleware import Limits
 
 folder, question = sys.argv[1:]
@@ -46,7 +46,7 @@ retriever = Retriever.from_folder(folder)
 answers = {
     system: [(hit.id, hit.score) for hit in retriever.search(question, 8, system)] for system in retriever.systems
 }
-with TestClient(make_app(Engine(retriever, Limits())), base_url="http://localhost") as client:
+with TestClient(make_app(ServingEngine(retriever, Limits())), base_url="http://localhost") as client:
     reply = client.post("/search", json={"query": question, "k": 8}).json()
     vector = client.post("/embed", json={"inputs": question}).json()[0]
 served = [(row["id"], row["score"]) for row in reply["results"]]
@@ -137,12 +137,12 @@ def test_the_server_starts_and_answers(folder):
 
 ASSISTANT = """
 from liebig import Retriever
-from liebig.integrations.mcp import Open, Search, Similar
+from liebig.integrations.mcp import OpenTool, SearchTool, SimilarTool
 
 retriever = Retriever.from_folder(sys.argv[1])
-first = Search(question=sys.argv[2], k=1).run(retriever).passages[0].id
-assert Similar(id=first, k=2).run(retriever).passages
-assert Open(id=first).run(retriever).text
+first = SearchTool(question=sys.argv[2], k=1).run(retriever).passages[0].id
+assert SimilarTool(id=first, k=2).run(retriever).passages
+assert OpenTool(id=first).run(retriever).text
 assert "torch" not in sys.modules
 """
 

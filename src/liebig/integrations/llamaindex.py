@@ -1,8 +1,8 @@
-"""A retriever folder in LlamaIndex: `LiebigEmbedding` and `LiebigRetriever`.
+"""A retriever folder in LlamaIndex: `LiebigEmbedding` and `LiebigNodeRetriever`.
 
-    from liebig.integrations.llamaindex import LiebigRetriever
+    from liebig.integrations.llamaindex import LiebigNodeRetriever
 
-    retriever = LiebigRetriever("runs/articles", k=5)
+    retriever = LiebigNodeRetriever("runs/articles", k=5)
     nodes = retriever.retrieve("what limits the growth of barley?")
 
 Both open the folder once and subclass the library's own base classes, so query engines accept them directly.
@@ -26,7 +26,7 @@ try:
 except ImportError:
     raise MissingDependency("llama-index-core", "llamaindex", "a LlamaIndex retriever") from None
 
-__all__ = ["LiebigEmbedding", "LiebigRetriever"]
+__all__ = ["LiebigEmbedding", "LiebigNodeRetriever"]
 
 
 class LiebigEmbedding(BaseEmbedding):
@@ -54,7 +54,7 @@ class LiebigEmbedding(BaseEmbedding):
         return self._retriever.encode(texts, kind="passage").tolist()
 
 
-class LiebigRetriever(BaseRetriever):
+class LiebigNodeRetriever(BaseRetriever):
     """Retrieves passages from a retriever folder; `system` and `filters` are passed to `Retriever.search`."""
 
     def __init__(
@@ -72,8 +72,8 @@ class LiebigRetriever(BaseRetriever):
         super().__init__(**more)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = self._retriever.search(query_bundle.query_str, self._k, self._system, self._filters)
-        return [_node(result) for result in found]
+        results = self._retriever.search(query_bundle.query_str, self._k, self._system, self._filters)
+        return [_node(result) for result in results]
 
 
 def _opened(folder: str | Path | None, retriever: Retriever | None) -> Retriever:

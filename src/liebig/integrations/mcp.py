@@ -73,7 +73,7 @@ class Passages(BaseModel):
     documents: list[DocumentRow] = []
 
 
-class Page(BaseModel):
+class DocumentPage(BaseModel):
     """One page of a document."""
 
     id: str
@@ -84,7 +84,7 @@ class Page(BaseModel):
     text: str
 
 
-class Search(Config):
+class SearchTool(Config):
     """Find the passages that best answer a question. Ask in plain words; short, specific questions work best."""
 
     name: ClassVar[str] = "search"
@@ -112,18 +112,18 @@ class Search(Config):
         return Passages(
             documents=[
                 DocumentRow(
-                    document=found.doc, title=found.title, passages=[PassageRow.of(r) for r in found.results]
+                    document=group.doc, title=group.title, passages=[PassageRow.of(r) for r in group.results]
                 )
-                for found in by_document(results)
+                for group in by_document(results)
             ]
         )
 
 
-class Open(Config):
+class OpenTool(Config):
     """Read a whole document, page by page. Takes the id of a document or of a passage that was found."""
 
     name: ClassVar[str] = "open"
-    answer: ClassVar[type[BaseModel]] = Page
+    answer: ClassVar[type[BaseModel]] = DocumentPage
 
     id: str = Field(description="The id of a document, or of a passage, which opens its document.")
     page: int | None = Field(
@@ -132,7 +132,7 @@ class Open(Config):
         description="The page; leave it out for the first page, or for the one that has the passage.",
     )
 
-    def run(self, retriever: Retriever) -> Page:
+    def run(self, retriever: Retriever) -> DocumentPage:
         """A page of the document."""
         document, passage = retriever.document(self.id), None
         if document is None:
@@ -143,11 +143,12 @@ class Open(Config):
             title, metadata, pages = passage.title, {}, pages_of([passage.text])
         else:
             title, metadata, pages = document.title, dict(document.metadata), pages_of(_blocks(document))
-        page = self.page or (_page_of(passage, pages) if passage is not None else 1)
+        marks = locate(passage.text, pages) if passage is not None else []
+        page = self.page or next((mark.paragraph + 1 for mark in marks), 1)
         if page > len(pages):
             raise RecipeError(f"page = {page}, but there are {len(pages)}", fix=f"ask for 1 to {len(pages)}")
         owner = self.id if document is None else document.id
-        return Page(
+        return DocumentPage(
             id=owner, title=title, metadata=metadata, page=page, pages=len(pages), text=pages[page - 1]
         )
 
@@ -160,7 +161,7 @@ class Open(Config):
             ) from None
 
 
-class Similar(Config):
+class SimilarTool(Config):
     """Find passages that say something like a given passage. Takes the id of a passage that was found."""
 
     name: ClassVar[str] = "similar"
@@ -176,8 +177,8 @@ class Similar(Config):
         return Passages(passages=[PassageRow.of(result) for result in results])
 
 
-Tool = type[Search] | type[Open] | type[Similar]
-TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (Search, Open, Similar)}
+Tool = type[SearchTool] | type[OpenTool] | type[SimilarTool]
+TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in (SearchTool, OpenTool, SimilarTool)}
 
 
 def _blocks(document: Document) -> list[str]:
@@ -202,10 +203,6 @@ def pages_of(blocks: list[str]) -> list[str]:
             pages[-1] += ("\n\n" if pages[-1] else "") + block[:cut]
             block = block[cut:]
     return pages
-
-
-def _page_of(passage: Passage, pages: list[str]) -> int:
-    return next((mark.paragraph + 1 for mark in locate(passage.text, pages)), 1)
 
 
 def make_server(retriever: Retriever) -> Server:

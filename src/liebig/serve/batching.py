@@ -24,7 +24,7 @@ Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
-class Batching:
+class BatchLimits:
     """Limits of batching: cost of a batch, seconds to wait for it to fill, items in the queue."""
 
     budget: int = 1024
@@ -66,7 +66,7 @@ class Batcher(Generic[In, Out]):
         work: Callable[[list[In]], Sequence[Out | Exception]],
         pool: ThreadPoolExecutor,
         workers: int,
-        batching: Batching,
+        batching: BatchLimits,
         watch: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:
         self._work, self._pool, self._workers, self._how, self._watch = work, pool, workers, batching, watch

@@ -22,7 +22,7 @@ from liebig.bm25.search import BM25
 from liebig.search.embed import Embedder, Embedding, TextRequest
 from liebig.search.explain import Contribution
 from liebig.search.retriever import Generation, Result, Retriever
-from liebig.serve.batching import Batcher, Batching
+from liebig.serve.batching import Batcher, BatchLimits
 from liebig.serve.middleware import Busy, Limits, Metrics, Refusal
 from liebig.text.layout import Role
 from liebig.vectors.quantise import unit_length
@@ -58,11 +58,11 @@ def embedder_of(retriever: Retriever) -> Embedder | None:
 def words_of(retriever: Retriever, question: str) -> list[Word]:
     """The distinct words of a question, as BM25 sees them."""
     index = retriever.current.bm25
-    analyzer, found = _analyzer(index), []
+    analyzer, distinct = _analyzer(index), []
     for word in dict.fromkeys(words(question)):
         term = analyzer.term(word)
-        found.append(Word(word, term, None if index is None or not term else frequency(index, term)))
-    return found
+        distinct.append(Word(word, term, None if index is None or not term else frequency(index, term)))
+    return distinct
 
 
 def frequency(index: BM25, term: str) -> int:
@@ -74,17 +74,17 @@ def frequency(index: BM25, term: str) -> int:
 T = TypeVar("T")
 EXPLAINED = 8  # explanations that may wait per worker
 log = logging.getLogger("liebig.serve")
-Filters = tuple[tuple[str, tuple[str, ...]], ...]
+FrozenFilters = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchQuery:
     """A search with one or several systems; only questions with equal depth, systems and filters share a batch."""
 
     text: str
     k: int
     systems: tuple[str | None, ...]
-    filters: Filters = ()
+    filters: FrozenFilters = ()
 
 
 class SearchResults(NamedTuple):
@@ -94,13 +94,13 @@ class SearchResults(NamedTuple):
     lists: list[list[Result]]
 
 
-def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> Filters:
+def frozen(filters: Mapping[str, str | Sequence[str]] | None) -> FrozenFilters:
     """Filters as a hashable value."""
     several = {name: (v,) if isinstance(v, str) else tuple(v) for name, v in (filters or {}).items()}
     return tuple(sorted(several.items()))
 
 
-class Engine:
+class ServingEngine:
     """Answers requests of the routes; call `start` before the first and `close` after the last."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Engine:
         """Load the model and indexes, and begin to watch the folder for new generations."""
         await self.compute(self._load)
         embedder = self.embedder
-        how = Batching(
+        how = BatchLimits(
             budget=self.limits.budget or (embedder.budget if embedder else 1024),
             wait=self.limits.wait_ms / 1000,
             queue=self.limits.queue,
@@ -131,12 +131,12 @@ class Engine:
         lanes = 1 if embedder is not None and embedder.cuda else self._workers
         make = partial(self._batcher, how=how, lanes=lanes)
         self._embeds: Batcher[TextRequest, Embedding] = make("embed", self._embed)
-        self._searches: Batcher[Question, SearchResults] = make("search", self._search)
+        self._searches: Batcher[SearchQuery, SearchResults] = make("search", self._search)
         self._pairs: Batcher[tuple[str, str], float] = make("rerank", self._score)
         self._poll = asyncio.create_task(self._watch_folder())
 
     def _batcher(
-        self, name: str, work: Callable[[list[Any]], Sequence[Any]], *, how: Batching, lanes: int
+        self, name: str, work: Callable[[list[Any]], Sequence[Any]], *, how: BatchLimits, lanes: int
     ) -> Batcher[Any, Any]:
         made = Batcher(work, self._pool, lanes, how, partial(self.metrics.batched, name))
         self.metrics.waiting.labels(name).set_function(lambda: made.waiting)
@@ -157,11 +157,11 @@ class Engine:
     async def embed(self, texts: Sequence[str], kind: Role) -> list[Embedding]:
         """Embed texts, without scaling them to unit length."""
         costs = [self._model().cost(text) for text in texts]
-        found = await self._embeds.submit([TextRequest(text, kind) for text in texts], costs)
-        self.metrics.tokens.inc(sum(item.tokens for item in found))
-        return found
+        embeddings = await self._embeds.submit([TextRequest(text, kind) for text in texts], costs)
+        self.metrics.tokens.inc(sum(item.tokens for item in embeddings))
+        return embeddings
 
-    async def search(self, question: Question) -> SearchResults:
+    async def search(self, question: SearchQuery) -> SearchResults:
         """The best passages for a question, one list per system."""
         return (await self._searches.submit([question], [len(question.text) // 4 + 3]))[0]
 
@@ -174,8 +174,8 @@ class Engine:
         return scores if raw else (1 / (1 + np.exp(-np.array(scores)))).tolist()
 
     async def _similar(self, query: str, texts: Sequence[str]) -> list[float]:
-        asked, found = await asyncio.gather(self.embed([query], "query"), self.embed(texts, "passage"))
-        vectors = np.stack([item.vector for item in (*asked, *found)])
+        of_query, of_texts = await asyncio.gather(self.embed([query], "query"), self.embed(texts, "passage"))
+        vectors = np.stack([item.vector for item in (*of_query, *of_texts)])
         vectors = unit_length(vectors) if self._model().unit else vectors
         scores: list[float] = (vectors[1:] @ vectors[0]).tolist()
         return scores
@@ -204,16 +204,16 @@ class Engine:
         self.metrics.generation.set(generation.description.generation)
         self._loaded = generation
 
-    def _embed(self, asked: list[TextRequest]) -> list[Embedding]:
+    def _embed(self, requests: list[TextRequest]) -> list[Embedding]:
         """Embed texts, those of each role by its model; texts of both share a batch where the model is one."""
         self._model()
         generation, embeddings = self.retriever.current, dict[int, Embedding]()
         places: dict[Embedder, list[int]] = {}
-        for place, request in enumerate(asked):
+        for place, request in enumerate(requests):
             places.setdefault(generation.embedder_for(request.role), []).append(place)
         for embedder, mine in places.items():
-            embeddings.update(zip(mine, embedder.embed([asked[place] for place in mine])))
-        return [embeddings[place] for place in range(len(asked))]
+            embeddings.update(zip(mine, embedder.embed([requests[place] for place in mine])))
+        return [embeddings[place] for place in range(len(requests))]
 
     @property
     def embedder(self) -> Embedder | None:
@@ -231,9 +231,9 @@ class Engine:
             raise Refusal(400, "This folder has no dense index, so there is no model to embed with.")
         return embedder
 
-    def _search(self, questions: list[Question]) -> list[SearchResults | Exception]:
+    def _search(self, questions: list[SearchQuery]) -> list[SearchResults | Exception]:
         """Search questions in groups of equal settings; an error fails only the questions of its group."""
-        found: dict[int, SearchResults | Exception] = {}
+        answers: dict[int, SearchResults | Exception] = {}
         for kind in dict.fromkeys((q.k, q.systems, q.filters) for q in questions):
             places = [i for i, q in enumerate(questions) if (q.k, q.systems, q.filters) == kind]
             k, systems, filters = kind
@@ -243,11 +243,11 @@ class Engine:
                     texts, k, systems, dict(filters) or None
                 )
             except Exception as error:
-                found |= dict.fromkeys(places, error)
+                answers |= dict.fromkeys(places, error)
                 continue
             for i, results in zip(places, zip(*by_system)):
-                found[i] = SearchResults(generation, list(results))
-        return [found[i] for i in range(len(questions))]
+                answers[i] = SearchResults(generation, list(results))
+        return [answers[i] for i in range(len(questions))]
 
     def _score(self, pairs: list[tuple[str, str]]) -> list[float]:
         assert self.reranker is not None, "called only with a reranker"

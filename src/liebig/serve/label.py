@@ -26,12 +26,12 @@ from liebig.builder.user_questions import UNJUDGED, incomplete_line, read_file
 from liebig.formats.output import json_line
 from liebig.search.retriever import Result
 from liebig.search.retriever_folder import WORK
-from liebig.serve.engine import Engine, Question
+from liebig.serve.engine import SearchQuery, ServingEngine
 from liebig.serve.middleware import Refusal, check_query, reply
 from liebig.serve.routes import Own, ParsedRoute, page_file, passage_of
 
 JUDGEMENTS = "judgements.jsonl"
-DEPTH = 10  # passages of each system that are judged
+POOL_DEPTH = 10  # passages of each system that are judged
 
 
 class JudgementRequest(Own):
@@ -157,15 +157,15 @@ def _append(file: FileIO, line: bytes) -> None:
 
 def pooled(lists: Sequence[Sequence[Result]]) -> list[Result]:
     """The results of several systems in turn, each passage once."""
-    found: dict[str, Result] = {}
+    by_id: dict[str, Result] = {}
     for rank in range(max(map(len, lists), default=0)):
         for results in lists:
             if rank < len(results):
-                found.setdefault(results[rank].id, results[rank])
-    return list(found.values())
+                by_id.setdefault(results[rank].id, results[rank])
+    return list(by_id.values())
 
 
-def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
+def label_routes(engine: ServingEngine, labelling: Labelling) -> APIRouter:
     """The page and what it asks for."""
     routes = APIRouter(tags=["label"], route_class=ParsedRoute)
 
@@ -201,10 +201,10 @@ def label_routes(engine: Engine, labelling: Labelling) -> APIRouter:
     return routes
 
 
-async def _shown(engine: Engine, labelling: Labelling, number: int) -> dict[str, Any]:
+async def _shown(engine: ServingEngine, labelling: Labelling, number: int) -> dict[str, Any]:
     text = labelling.questions[number]
     systems = tuple(engine.retriever.systems)
-    _, lists = await engine.search(Question(check_query(text, engine.limits), DEPTH, systems))
+    _, lists = await engine.search(SearchQuery(check_query(text, engine.limits), POOL_DEPTH, systems))
     grades = labelling.grades.get(key_of(text), {})
     passages = [
         {"id": r.id, "title": r.title, "text": r.text, "doc": r.doc, "relevance": grades.get(r.id)}

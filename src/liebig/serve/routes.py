@@ -29,7 +29,7 @@ from liebig.search.embed import Embedding, Floats
 from liebig.search.explain import WORD, locate, snippet
 from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import SystemName
-from liebig.serve.engine import Engine, Question, Word, analyzer_of, frozen, words_of
+from liebig.serve.engine import SearchQuery, ServingEngine, Word, analyzer_of, frozen, words_of
 from liebig.serve.middleware import (
     PARSED,
     Busy,
@@ -84,12 +84,12 @@ def _window(text: str) -> int:
 
 
 def side_by_side(
-    retriever: Retriever, question: str, systems: Sequence[str], found: Sequence[Sequence[Result]], k: int
+    retriever: Retriever, question: str, systems: Sequence[str], rankings: Sequence[Sequence[Result]], k: int
 ) -> list[dict[str, Any]]:
     """One list per system; each result has its rank in the other, None if it is not there."""
-    ranks = [{result.id: result.rank for result in results} for results in found]
+    ranks = [{result.id: result.rank for result in results} for results in rankings]
     lists = []
-    for place, (system, results) in enumerate(zip(systems, found)):
+    for place, (system, results) in enumerate(zip(systems, rankings)):
         rows = with_snippets(retriever, question, results[:k])
         for item in rows:
             item["other"] = ranks[1 - place].get(item["id"]) if len(systems) == 2 else None
@@ -252,7 +252,7 @@ class RerankRequest(BaseModel):
     truncate: bool = Field(True, description="Accepted for compatibility; long texts are always cut.")
 
 
-def embed_routes(engine: Engine, model: str) -> APIRouter:
+def embed_routes(engine: ServingEngine, model: str) -> APIRouter:
     """The routes for embedding and reranking."""
     routes = APIRouter(tags=["vectors"], route_class=ParsedRoute)
 
@@ -260,23 +260,23 @@ def embed_routes(engine: Engine, model: str) -> APIRouter:
     async def embed(request: EmbedRequest) -> Response:
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         check_texts(texts, "inputs", engine.limits)
-        found = await engine.embed(texts, "query" if request.prompt_name == "query" else "passage")
+        embeddings = await engine.embed(texts, "query" if request.prompt_name == "query" else "passage")
         if not request.truncate:
-            _refuse_cut(found, "inputs")
-        return reply(_vectors(engine, found, request.normalize))
+            _refuse_cut(embeddings, "inputs")
+        return reply(_vectors(engine, embeddings, request.normalize))
 
     @routes.post("/v1/embeddings", summary="Embed texts (compatible with OpenAI)")
     async def embeddings(request: EmbeddingsRequest) -> Response:
         texts = _openai_texts(request)
         check_texts(texts, "input", engine.limits)
-        found = await engine.embed(texts, "query" if request.input_type == "query" else "passage")
-        vectors = _vectors(engine, found, None)
+        items = await engine.embed(texts, "query" if request.input_type == "query" else "passage")
+        vectors = _vectors(engine, items, None)
         if request.dimensions not in (None, vectors.shape[1]):
             raise Refusal(
                 400,
                 f"dimensions = {request.dimensions}, but this model's vectors have {vectors.shape[1]} dimensions.",
             )
-        return reply(_openai(vectors, found, request, model))
+        return reply(_openai(vectors, items, request, model))
 
     @routes.get("/v1/models", summary="The model of this server")
     async def models() -> Response:
@@ -305,24 +305,24 @@ def _openai_texts(request: EmbeddingsRequest) -> Sequence[str]:
     return texts  # type: ignore[return-value]  # checked just now
 
 
-def _vectors(engine: Engine, found: Sequence[Embedding], normalize: bool | None) -> Floats:
-    """The vectors as a matrix, scaled to length 1 if asked for, by default as in the index."""
+def _vectors(engine: ServingEngine, embeddings: Sequence[Embedding], normalize: bool | None) -> Floats:
+    """The vectors as a matrix, scaled to length 1 if the request says so, by default as in the index."""
     assert engine.embedder is not None, "it made these vectors"
-    vectors: Floats = np.stack([item.vector for item in found])
+    vectors: Floats = np.stack([item.vector for item in embeddings])
     return unit_length(vectors) if (engine.embedder.unit if normalize is None else normalize) else vectors
 
 
-def _refuse_cut(found: Sequence[Embedding], name: str) -> None:
-    cut = [place for place, item in enumerate(found) if item.cut]
+def _refuse_cut(embeddings: Sequence[Embedding], name: str) -> None:
+    cut = [place for place, item in enumerate(embeddings) if item.cut]
     if cut:
         sentence = (
-            f"Text {cut[0]} of {name} is longer than the model's limit of {found[cut[0]].tokens} tokens."
+            f"Text {cut[0]} of {name} is longer than the model's limit of {embeddings[cut[0]].tokens} tokens."
         )
         raise Refusal(413, sentence)
 
 
 def _openai(
-    vectors: Floats, found: Sequence[Embedding], request: EmbeddingsRequest, model: str
+    vectors: Floats, embeddings: Sequence[Embedding], request: EmbeddingsRequest, model: str
 ) -> dict[str, Any]:
     as_bytes = request.encoding_format == "base64"
     data = [
@@ -333,15 +333,15 @@ def _openai(
         }
         for place, vector in enumerate(vectors)
     ]
-    tokens = sum(item.tokens for item in found)
+    tokens = sum(item.tokens for item in embeddings)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": request.model or model, "usage": usage}
 
 
-DEPTH = 50  # /compare looks this deep for a result's rank in the other system
+COMPARE_DEPTH = 50  # /compare looks this deep for a result's rank in the other system
 
 
-def search_routes(engine: Engine) -> APIRouter:
+def search_routes(engine: ServingEngine) -> APIRouter:
     """The routes for searching and reading."""
     routes = APIRouter(tags=["search"], route_class=ParsedRoute)
 
@@ -367,26 +367,28 @@ def search_routes(engine: Engine) -> APIRouter:
     async def explain(request: ExplainRequest) -> Response:
         query = check_query(request.query, engine.limits)
         passage = await asyncio.to_thread(passage_of, engine, request.id)
-        found = await engine.explain(query, request.id, request.system)
-        words = [{"start": start, "end": end, "contribution": value} for start, end, value in found]
+        contributions = await engine.explain(query, request.id, request.system)
+        words = [{"start": start, "end": end, "contribution": value} for start, end, value in contributions]
         return reply({"id": passage.id, "system": request.system, "text": passage.text, "words": words})
 
     @routes.get("/document", summary="Show a document with a passage marked")
     async def document(
         passage: Annotated[str, Query(description="The id of a passage of the document.")],
     ) -> Response:
-        found = await asyncio.to_thread(passage_of, engine, passage)
-        whole = await asyncio.to_thread(_document, engine, found)
-        return reply(await asyncio.to_thread(document_view, whole, found))
+        def view() -> dict[str, Any]:
+            marked = passage_of(engine, passage)
+            return document_view(engine.retriever.document(marked.doc) if marked.doc else None, marked)
+
+        return reply(await asyncio.to_thread(view))
 
     return routes
 
 
-async def _search(engine: Engine, request: SearchRequest) -> Response:
+async def _search(engine: ServingEngine, request: SearchRequest) -> Response:
     query, k = check_query(request.query, engine.limits), check_k(request.k, engine.limits)
     began = time.perf_counter()
     generation, (results,) = await engine.search(
-        Question(query, k, (request.system,), frozen(request.filters))
+        SearchQuery(query, k, (request.system,), frozen(request.filters))
     )
     took = time.perf_counter() - began
     retriever = engine.retriever
@@ -405,17 +407,17 @@ async def _search(engine: Engine, request: SearchRequest) -> Response:
     )
 
 
-async def _compare(engine: Engine, request: CompareRequest) -> Response:
+async def _compare(engine: ServingEngine, request: CompareRequest) -> Response:
     query, k, retriever = (
         check_query(request.query, engine.limits),
         check_k(request.k, engine.limits),
         engine.retriever,
     )
     began, filters = time.perf_counter(), frozen(request.filters)
-    depth = max(DEPTH, k)
-    generation, found = await engine.search(Question(query, depth, tuple(request.systems), filters))
+    depth = max(COMPARE_DEPTH, k)
+    generation, rankings = await engine.search(SearchQuery(query, depth, tuple(request.systems), filters))
     took = time.perf_counter() - began
-    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, found, k)
+    lists = await asyncio.to_thread(side_by_side, retriever, query, request.systems, rankings, k)
     words = words_of(retriever, query)
     for item in lists:
         item["nothing"] = None if item["results"] else why_nothing(item["system"], words, bool(filters))
@@ -431,16 +433,12 @@ async def _compare(engine: Engine, request: CompareRequest) -> Response:
     )
 
 
-def passage_of(engine: Engine, id: str) -> Passage:
+def passage_of(engine: ServingEngine, id: str) -> Passage:
     """A passage by its id; one that is not there is refused."""
     try:
         return engine.retriever.passage(id)
     except DataError:
         raise Refusal(404, f"There is no passage {id!r}.") from None
-
-
-def _document(engine: Engine, passage: Passage) -> Document | None:
-    return engine.retriever.document(passage.doc) if passage.doc else None
 
 
 TYPES = {
@@ -469,7 +467,7 @@ def assets() -> frozenset[str]:
     )
 
 
-def page_routes(engine: Engine, model: str) -> APIRouter:
+def page_routes(engine: ServingEngine, model: str) -> APIRouter:
     """The routes for pages, health and metrics."""
     routes = APIRouter(tags=["server"])
 
@@ -514,7 +512,7 @@ def page_file(name: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
-def _info(engine: Engine, model: str) -> dict[str, object]:
+def _info(engine: ServingEngine, model: str) -> dict[str, object]:
     embedder, limits = engine.embedder, engine.limits
     return {
         "version": __version__,
@@ -534,7 +532,7 @@ ABOUT = (
 )
 
 
-def make_app(engine: Engine, *, token: str | None = None, more: Sequence[APIRouter] = ()) -> FastAPI:
+def make_app(engine: ServingEngine, *, token: str | None = None, more: Sequence[APIRouter] = ()) -> FastAPI:
     """Build the application, with more routes than it has where given; the engine starts and stops with it."""
 
     @asynccontextmanager

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-    from liebig.serve.engine import Engine
+    from liebig.serve.engine import ServingEngine
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,7 +43,7 @@ def serve(
     limits: Limits | None = None,
     open_page: bool = False,
     page: str = "",
-    more: Callable[[Engine], APIRouter] | None = None,
+    more: Callable[[ServingEngine], APIRouter] | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Serve a retriever folder until SIGINT or SIGTERM; `more` are routes beside the usual, `page` is one of them."""
@@ -55,7 +55,8 @@ def serve(
     with listening:
         engine = _engine(folder, limits, workers, reranker, device, say)
         app = make_app(engine, token=token, more=[more(engine)] if more is not None else [])
-        address = f"http://{_shown(host)}:{listening.getsockname()[1]}"
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{listening.getsockname()[1]}"
 
         def ready() -> None:
             also = f"search page at {address}" if page else "search page"
@@ -97,17 +98,17 @@ def _engine(
     reranker: Path | None,
     device: str | None,
     say: Callable[[str], None],
-) -> Engine:
+) -> ServingEngine:
     """Open the folder and load its models, so that errors are reported before the server starts."""
     from liebig.search.retriever import Retriever
-    from liebig.serve.engine import Engine
+    from liebig.serve.engine import ServingEngine
 
     retriever = Retriever.from_folder(folder, device=device, reranker=reranker)
     _ = retriever.reranker
     if "dense" in retriever.systems:
         _ = retriever.current.embedder
     say(f"Opened {counted(len(retriever), 'passages')} ({', '.join(retriever.systems)}).")
-    return Engine(retriever, limits, workers=workers)
+    return ServingEngine(retriever, limits, workers=workers)
 
 
 def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvicorn.Server:
@@ -146,10 +147,6 @@ def make_server(app: FastAPI, limits: Limits, ready: Callable[[], None]) -> uvic
             timeout_graceful_shutdown=int(limits.grace),
         )
     )
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 # Connections: time limits for sending a request's headers and for reading an answer, and limits on their number.
