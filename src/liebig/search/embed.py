@@ -1,12 +1,13 @@
 """The one way from texts to vectors: tokens, packed rows, the model, vectors in the order of the texts.
 
 `Embedder` is an encoder with the layouts of its roles and the forward that suits it: torch on its device
-(`model/torch_model.py`, with a lean forward on a CPU), or an ONNX export (`model/onnx_graph.py`). `vectors` answers at
-once; `stream` takes any number of texts, a window at a time: windows are tokenised ahead of the model, in processes
-where it runs on a GPU and there are very many texts; texts longer than the model takes are cut or become several pieces
-that overlap, pieces are sorted by length and packed up to a budget of tokens, so rows hold no padding. Rows are copied
-to the device while the row before is computed, and a window's vectors come back while the next is under way. Memory: a
-few windows. Cost: the model's on real tokens; index arithmetic and copying cost 1 ns per token.
+(`model/torch_model.py`, with a lean forward on a CPU), numpy where torch is not installed (`model/numpy_model.py`), or
+an ONNX export (`model/onnx_graph.py`). `vectors` answers at once; `stream` takes any number of texts, a window at a
+time: windows are tokenised ahead of the model, in processes where it runs on a GPU and there are very many texts; texts
+longer than the model takes are cut or become several pieces that overlap, pieces are sorted by length and packed up to
+a budget of tokens, so rows hold no padding. Rows are copied to the device while the row before is computed, and a
+window's vectors come back while the next is under way. Memory: a few windows. Cost: the model's on real tokens; index
+arithmetic and copying cost 1 ns per token.
 
 N texts of a window, P pieces, T tokens, D width of the vectors.
 """
@@ -32,6 +33,7 @@ from liebig.base.errors import MissingDependency
 from liebig.base.hub import model_folder
 from liebig.base.machine import Pace, free_cores, helpers, set_threads, tokenizer_threads
 from liebig.base.records import Title
+from liebig.model.numpy_model import NumpyEncoder, NumpyModel
 from liebig.model.onnx_graph import OnnxEncoder, OnnxModel, graph_folder, is_export
 from liebig.model.settings import TOKENS_CPU, TOKENS_INT8, PackedRow, Precision, TextReader, nothing
 from liebig.ragged import Ragged, gather, offsets_of, split_by_budget
@@ -378,7 +380,7 @@ class Embedder:
 
     def __init__(
         self,
-        encoder: Encoder | OnnxEncoder,
+        encoder: Encoder | OnnxEncoder | NumpyEncoder,
         passage: RoleLayout | None = None,
         query: RoleLayout | None = None,
         *,
@@ -416,10 +418,11 @@ class Embedder:
         half: bool | None = None,
         precision: Precision = "fp32",
     ) -> Embedder:
-        """A model's folder on a device; an ONNX export runs on the CPU, and so does any graph if torch is not there."""
+        """A model's folder on a device; an ONNX export runs on the CPU, and so does every model if torch is missing."""
         path = model_folder(path)
         if find_spec("torch") is None:
-            reader = OnnxEncoder(path).use(title=title, max_length=max_length, query_length=query_length)
+            reader = NumpyEncoder(path) if graph_folder(path) is None else OnnxEncoder(path)
+            reader = reader.use(title=title, max_length=max_length, query_length=query_length)
             return cls(reader, unit=unit, half=half, folder=path)
         from liebig.model.encoder import Encoder
 
@@ -448,7 +451,7 @@ class Embedder:
     @property
     def encoder(self) -> Encoder:
         """The model in torch."""
-        if isinstance(self._encoder, OnnxEncoder):
+        if isinstance(self._encoder, OnnxEncoder | NumpyEncoder):
             raise MissingDependency("torch", "train", "the model itself")
         return self._encoder
 
@@ -460,13 +463,17 @@ class Embedder:
     @property
     def cuda(self) -> bool:
         """Whether it runs on a GPU."""
-        return not isinstance(self._encoder, OnnxEncoder) and self._encoder.device.type == "cuda"
+        return (
+            not isinstance(self._encoder, OnnxEncoder | NumpyEncoder) and self._encoder.device.type == "cuda"
+        )
 
     @cached_property
     def precision(self) -> Literal["bf16", "fp32", "int8", "onnx"]:
         """What the model computes in; an ONNX graph has its own."""
         if self.onnx:
             return "onnx"
+        if isinstance(self._encoder, NumpyEncoder):
+            return "fp32"
         if self.encoder.in_half(self.half):
             return "bf16"
         from liebig.model.kernels.int8 import choose
@@ -497,7 +504,9 @@ class Embedder:
         """The forward, made once for the number of threads of the thread that calls."""
         key = self.reader.skip(layout), unit, set_threads()
         if key not in self._models:
-            if self.onnx:
+            if isinstance(self._encoder, NumpyEncoder):
+                self._models[key] = NumpyModel(self._encoder, unit=unit, skip=key[0])
+            elif self.onnx:
                 assert self.folder is not None, "an export has a folder"
                 graph = graph_folder(self.folder)
                 assert graph is not None, "it was there when the model was opened"

@@ -1,0 +1,296 @@
+"""BERT-like encoders in numpy: what an installation without torch encodes with, from any model folder.
+
+`NumpyEncoder` reads the safetensors of a folder, `NumpyModel` is the forward that the engine runs. It computes what
+`Backbone` does, in float32: products of all tokens of a packed row together, attention sequence by sequence, so nothing
+is padded. It is made for questions, which are few and short. Folders with an ONNX graph are run by `onnx_graph.py`.
+Other families (ALBERT, ModernBERT, MPNet) and pickled weights need torch or a graph.
+
+T packed tokens, B sequences, D width, H heads, L tokens of a sequence, E width of a head, P pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from liebig.base.errors import MissingDependency, ModelError
+from liebig.model.settings import (
+    Floats,
+    FolderReader,
+    ModelSettings,
+    PackedRow,
+    first_line,
+    nothing,
+    read_json,
+)
+from liebig.ragged import Ragged
+from liebig.vectors.quantise import unit_length
+
+WEIGHTS = "model.safetensors"
+PROJECT = "embeddings_project"
+PREFIX = re.compile(r"^(bert|roberta|electra|distilbert)\.(?=embeddings|encoder|transformer)")
+ADD_GRAPH = "or add a graph where torch is: liebig export RETRIEVER --to onnx"
+ROBERTA = ("roberta", "xlm-roberta", "camembert")  # their positions begin after the padding index
+FAMILIES = ("bert", "electra", "distilbert", *ROBERTA)
+
+
+class LayerNames(NamedTuple):
+    """What the weights of a layer are called in a file."""
+
+    layers: str = "encoder.layer"
+    query: str = "attention.self.query"
+    key: str = "attention.self.key"
+    value: str = "attention.self.value"
+    out: str = "attention.output.dense"
+    first_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    second_norm: str = "output.LayerNorm"
+
+
+DISTILBERT = LayerNames(
+    "transformer.layer", "attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin",
+    "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm",
+)  # fmt: skip
+
+
+class Linear(NamedTuple):
+    """A product with a bias; inputs are the rows of the weight."""
+
+    weight: Floats
+    bias: Floats
+
+    def __call__(self, x: Floats) -> Floats:
+        return x @ self.weight + self.bias
+
+
+class LayerNorm(NamedTuple):
+    """A layer norm."""
+
+    scale: Floats
+    shift: Floats
+    eps: np.float32
+
+    def __call__(self, x: Floats) -> Floats:
+        centred = x - x.mean(-1, keepdims=True)
+        variance = np.square(centred).mean(-1, keepdims=True)
+        return (centred / np.sqrt(variance + self.eps)) * self.scale + self.shift
+
+
+class EncoderLayer(NamedTuple):
+    """The weights of a layer; queries, keys and values are one product."""
+
+    qkv: Linear
+    out: Linear
+    first_norm: LayerNorm
+    up: Linear
+    down: Linear
+    second_norm: LayerNorm
+
+
+# erf in seven digits, less than float32 has: Abramowitz and Stegun, 7.1.26.
+ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def gelu(x: Floats) -> Floats:
+    """x times the normal distribution function of x."""
+    size = np.abs(x) / np.float32(np.sqrt(2))
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    tail = np.polyval([*np.array(ERF, np.float32), np.float32(0)], t) * np.exp(-size * size)
+    return 0.5 * x * (1 + np.copysign(1 - tail, x))
+
+
+def sigmoid(x: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+Activation = Callable[[Floats], Floats]
+ACTIVATIONS: dict[str, Activation] = {
+    "torch.nn.modules.linear.Identity": lambda x: x,
+    "torch.nn.modules.activation.Tanh": np.tanh,
+    "torch.nn.modules.activation.ReLU": lambda x: np.maximum(x, 0),
+    "torch.nn.modules.activation.GELU": gelu,
+    "torch.nn.modules.activation.SiLU": lambda x: x * sigmoid(x),
+    "torch.nn.modules.activation.Sigmoid": sigmoid,
+}
+
+
+def weighted_mean(x_LD: Floats, skip: int) -> Floats:
+    """The mean with weights 1, 2, 3, … along the sequence."""
+    weights_L = np.arange(1, len(x_LD) + 1, dtype=np.float32)[skip:]
+    return weights_L @ x_LD[skip:] / np.maximum(weights_L.sum(), np.float32(1e-9))
+
+
+# Of the states of a sequence and how many of its first tokens are left out; as `POOLINGS` in `encoder.py`.
+POOLINGS: dict[str, Callable[[Floats, int], Floats]] = {
+    "cls": lambda x_LD, skip: x_LD[skip if len(x_LD) > skip else 0],
+    "mean": lambda x_LD, skip: x_LD[skip:].sum(0) / max(len(x_LD) - skip, 1e-9),
+    "max": lambda x_LD, skip: x_LD[skip:].max(0, initial=-np.inf),
+    "mean_sqrt_len_tokens": lambda x_LD, skip: x_LD[skip:].sum(0) / max(len(x_LD) - skip, 1e-9) ** 0.5,
+    "weightedmean": weighted_mean,
+    "lasttoken": lambda x_LD, skip: x_LD[-1],
+}
+
+
+class Weights:
+    """The tensors of a safetensors file by name, without the prefix of the model's class."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._tensors = path, dict[str, NDArray[Any]]()
+        try:
+            with safe_open(path, framework="numpy") as file:
+                for name in file.keys():  # noqa: SIM118, not a mapping
+                    # Files of the first years have gamma and beta.
+                    plain = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+                        "LayerNorm.beta", "LayerNorm.bias"
+                    )
+                    self._tensors[PREFIX.sub("", plain)] = file.get_tensor(name)
+        except (OSError, ValueError, TypeError, SafetensorError) as error:
+            raise ModelError(f"the weights cannot be read: {first_line(error)}", file=path) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def get(self, name: str) -> NDArray[Any]:
+        """A tensor in the precision that it is stored in."""
+        if name not in self._tensors:
+            raise ModelError(f"the weight {name!r} is missing", file=self.path, fix="save the model again")
+        return self._tensors[name]
+
+    def floats(self, name: str) -> Floats:
+        return self.get(name).astype(np.float32)
+
+    def linear(self, *names: str) -> Linear:
+        """One product, or several of the same input side by side."""
+        weights = [self.floats(f"{name}.weight").T for name in names]
+        biases = [self.floats(f"{name}.bias") for name in names]
+        return Linear(np.ascontiguousarray(np.concatenate(weights, 1)), np.concatenate(biases))
+
+    def norm(self, name: str, eps: float) -> LayerNorm:
+        return LayerNorm(self.floats(f"{name}.weight"), self.floats(f"{name}.bias"), np.float32(eps))
+
+    def layer(self, names: LayerNames, number: int, eps: float) -> EncoderLayer:
+        at = LayerNames(*(f"{names.layers}.{number}.{name}" for name in names))
+        return EncoderLayer(
+            self.linear(at.query, at.key, at.value), self.linear(at.out), self.norm(at.first_norm, eps),
+            self.linear(at.up), self.linear(at.down), self.norm(at.second_norm, eps),
+        )  # fmt: skip
+
+
+class NumpyEncoder(FolderReader):
+    """A model's folder read without torch: tokenizer, prompts, lengths and weights; `NumpyModel` is its forward."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = ModelSettings.read(folder)
+        config = read_json(settings.transformer / "config.json")
+        refuse(folder, config, settings)
+        family, weights = config["model_type"], Weights(settings.transformer / WEIGHTS)
+        start = int(config.get("pad_token_id", 1)) + 1 if family in ROBERTA else 0
+        eps = float(config.get("layer_norm_eps", 1e-12))
+        self.heads = int(config.get("num_attention_heads", config.get("n_heads", 12)))
+        self.words = weights.get(
+            "embeddings.word_embeddings.weight"
+        )  # few rows are used: those become float32
+        self.places = weights.floats("embeddings.position_embeddings.weight")[start:]
+        if family != "distilbert":  # one text has one type of tokens
+            self.places += weights.floats("embeddings.token_type_embeddings.weight")[0]
+        self.norm = weights.norm("embeddings.LayerNorm", eps)
+        # ELECTRA's embeddings may be narrower than its layers.
+        self.project = weights.linear(PROJECT) if f"{PROJECT}.weight" in weights else None
+        names = DISTILBERT if family == "distilbert" else LayerNames()
+        count = int(config.get("num_hidden_layers", config.get("n_layers", 12)))
+        self.layers = [weights.layer(names, number, eps) for number in range(count)]
+        self.pool = POOLINGS[settings.pooling]
+        self.tail = [read_tail(name, path) for name, path in settings.tail]
+        super().__init__(settings, len(self.places))
+        self.width = len(self.vectors(Ragged.from_lists([self.tokenizer.wrap([])]))[0])
+
+    def vectors(self, tokens: Ragged, skip: int = 0) -> Floats:
+        """The vectors of a packed row, B x D; pooling leaves out the first `skip` tokens of every sequence."""
+        x_TD, bounds = self._states(tokens), tokens.offsets.tolist()
+        x_BD = np.stack([self.pool(x_TD[start:end], skip) for start, end in pairwise(bounds)])
+        for part in self.tail:
+            x_BD = part(x_BD)
+        return x_BD.astype(np.float32, copy=False)
+
+    def _states(self, tokens: Ragged) -> Floats:
+        """The states after the last layer, T x D."""
+        bounds = tokens.offsets
+        places_T = np.arange(bounds[-1]) - np.repeat(bounds[:-1], tokens.lengths)
+        x_TD = self.norm(self.words[tokens.values].astype(np.float32) + self.places[places_T])
+        x_TD = x_TD if self.project is None else self.project(x_TD)
+        for layer in self.layers:
+            seen_TD = self._attend(layer.qkv(x_TD), bounds.tolist())
+            x_TD = layer.first_norm(x_TD + layer.out(seen_TD))
+            x_TD = layer.second_norm(x_TD + layer.down(gelu(layer.up(x_TD))))
+        return x_TD
+
+    def _attend(self, qkv: Floats, bounds: Sequence[int]) -> Floats:
+        """The values of each sequence, mixed by the softmax of its scores."""
+        tokens, width = len(qkv), qkv.shape[1] // 3
+        q_HTE, k_HTE, v_HTE = qkv.reshape(tokens, 3, self.heads, -1).transpose(1, 2, 0, 3)
+        seen_TD = np.empty((tokens, width), np.float32)
+        for start, end in pairwise(bounds):
+            scores_HLL = q_HTE[:, start:end] @ k_HTE[:, start:end].transpose(0, 2, 1)
+            scores_HLL *= np.float32((width // self.heads) ** -0.5)
+            shares_HLL = np.exp(scores_HLL - scores_HLL.max(-1, keepdims=True))
+            shares_HLL /= shares_HLL.sum(-1, keepdims=True)
+            mixed_HLE = shares_HLL @ v_HTE[:, start:end]
+            seen_TD[start:end] = mixed_HLE.transpose(1, 0, 2).reshape(end - start, width)
+        return seen_TD
+
+
+def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> None:
+    """A model that this file does not compute needs torch, or a graph."""
+    family = config.get("model_type")
+    needs = (
+        f"a model of the family {family!r}" if family not in FAMILIES
+        else "a model with another activation than GELU"
+        if config.get("hidden_act", config.get("activation", "gelu")) != "gelu"
+        else "a model with relative positions" if config.get("position_embedding_type", "absolute") != "absolute"
+        else f"a model without {WEIGHTS}" if not (settings.transformer / WEIGHTS).is_file()
+        else ""
+    )  # fmt: skip
+    if needs:
+        raise MissingDependency("torch", "train", f"{folder}: {needs}", ADD_GRAPH)
+
+
+def read_tail(name: str, folder: Path) -> Activation:
+    """A Dense or Normalize module."""
+    if name == "Normalize":
+        return unit_length
+    config, weights = read_json(folder / "config.json"), Weights(folder / WEIGHTS)
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    plain = all(
+        config.get(key) in (None, "sentence_embedding") for key in ("module_input_name", "module_output_name")
+    )
+    if activation not in ACTIVATIONS or not plain or config.get("use_residual"):
+        raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
+    weight_DN = weights.floats("linear.weight").T
+    bias = weights.floats("linear.bias") if config.get("bias", True) else np.float32(0)
+    return lambda x_BD: ACTIVATIONS[activation](x_BD @ weight_DN + bias)
+
+
+class NumpyModel:
+    """An encoder in numpy with the interface that the engine needs; products use the threads of numpy's BLAS."""
+
+    def __init__(self, encoder: NumpyEncoder, *, unit: bool = False, skip: int = 0) -> None:
+        self._encoder, self._unit, self._skip, self.width = encoder, unit, skip, encoder.width
+
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
+        """Vectors of `count` pieces; they are there when this returns."""
+        out_PD = np.empty((count, self.width), np.float32)
+        for tokens, numbers in packed:
+            vectors_BD = self._encoder.vectors(tokens, self._skip)
+            out_PD[numbers] = unit_length(vectors_BD) if self._unit else vectors_BD
+            done(len(tokens.values))
+        return lambda: out_PD
