@@ -1,7 +1,7 @@
 # A server for a retriever folder, installed from the wheel; docs/serving.md says how to build and run it.
 FROM python:3.12-slim AS build
 COPY constraints.txt dist/liebig-*.whl /tmp/
-# EXTRAS=[train] adds torch, for a folder whose questions are encoded without ONNX Runtime.
+# EXTRAS=[train] adds torch, for rerankers and for encoders that need it to encode questions.
 ARG EXTRAS=
 RUN python -m venv /opt/liebig \
  && /opt/liebig/bin/pip install --no-cache-dir -c /tmp/constraints.txt "$(ls /tmp/liebig-*.whl)${EXTRAS}"

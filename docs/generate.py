@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import typer
 from typer.core import TyperGroup
 
+from liebig import stage_command
 from liebig.base import config
 from liebig.cli import make_app
 from liebig.commands import BUILT_IN as COMMANDS
@@ -91,16 +93,13 @@ def _example(format: Format) -> str:
     return f"`{name}`: `{line if len(line) <= 100 else line[:95] + '…'}`"
 
 
-def forms() -> str:
-    """The options of every stage, which its `--help` shows without importing it."""
-    made = [Form.of(command.load().STAGE) for command in COMMANDS if command.stage]
-    return json.dumps([form.model_dump() for form in made], indent=1, ensure_ascii=False) + "\n"
-
-
 def pages() -> dict[Path, str]:
-    """The tracked pages, and the stored forms of stages."""
+    """The tracked pages, and the stored forms of stages, a line each."""
     stored = HERE.parent / "src" / "liebig" / "commands" / FORMS
-    return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), stored: forms()}
+    made = [Form.of(command.load().STAGE) for command in COMMANDS if command.stage]
+    lines = ",\n".join(json.dumps(form.model_dump(), ensure_ascii=False) for form in made)
+    with patch.object(stage_command, "stored_forms", lambda: {form.name: form for form in made}):
+        return {HERE / "cli.md": cli_page(), HERE / "formats.md": formats_page(), stored: f"[\n{lines}\n]\n"}
 
 
 def schemas() -> dict[Path, str]:

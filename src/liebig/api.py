@@ -133,8 +133,8 @@ class EvaluationResult:
 def build(sources: str | Path | Iterable[str | Path], out: str | Path, **config: Any) -> BuildResult:
     """Build a retriever from files and folders without labels, as `liebig build` does.
 
-    `config` takes `model`, `questions`, `teacher`, `minutes` of training on the documents, `language`, `seed` and
-    `strict` (see `liebig build --help`).
+    `config` takes `model`, `questions`, `teacher`, `minutes` of training on the documents, `language`, `seed`,
+    `format` and `strict` (see `liebig build --help`).
     """
     fields = {"sources": sources if isinstance(sources, str | Path) else list(sources), **config}
     return build_folder(STAGES, recipes.parse(BuildConfig, fields), Path(out), announce)

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from difflib import get_close_matches
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
@@ -184,7 +184,6 @@ class LazyGroup(PlainHelp, TyperGroup):
     prefix = ""
     markup: Literal["markdown"] | None = "markdown"
     static = False
-    helping = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         below = [name.removeprefix(self.prefix) for name in commands() if name.startswith(self.prefix)]
@@ -197,12 +196,15 @@ class LazyGroup(PlainHelp, TyperGroup):
             if self.static:
                 return TyperCommand(cmd_name, help=command.help, rich_help_panel=command.panel)
             with reported():
-                return _loaded(command, self.markup, only_help=self.helping)
+                return _loaded(command, self.markup)
         first = next((c for c in commands().values() if c.name.startswith(name + " ")), None)
         return None if first is None else _group(name, self.markup, first.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        self.helping = "--help" in takewhile(lambda word: word != "--", args)
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            near = get_close_matches(args[0], names, n=1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 
     @contextmanager
@@ -251,18 +253,18 @@ def _group(name: str, markup: Literal["markdown"] | None, panel: str) -> Any:
     return group
 
 
-def _loaded(command: Command, markup: Literal["markdown"] | None, only_help: bool = False) -> Any:
-    """The command of a module: of its `STAGE`, or of its function `command`; for its help a stored form suffices."""
+def _loaded(command: Command, markup: Literal["markdown"] | None) -> Any:
+    """The command of a module: of its `STAGE`, which is loaded when it runs, or of its function `command`."""
     app = typer.Typer(rich_markup_mode=markup, pretty_exceptions_enable=False, add_completion=False)
     name = command.name.rpartition(" ")[2]
     if command.stage:
-        from liebig.stage_command import Form, help_command, stage_command, stored_forms
+        from liebig.stage_command import Form, stage_command, stored_forms
 
-        form = stored_forms().get(command.name) if only_help and command in BUILT_IN else None
-        does = help_command(form) if form is not None else stage_command(command.load().STAGE)
-        example = (form or Form.of(command.load().STAGE)).example
-        text = f"{command.help}\n\nExample:\n\n    {example}"
+        known = stored_forms().get(command.name) if command in BUILT_IN else None
+        form = known or Form.of(command.load().STAGE)
+        text = f"{command.help}\n\nExample:\n\n    {form.example}"
         epilog = EPILOG.format(name=command.name)
+        does = stage_command(form, lambda: command.load().STAGE)
         app.command(name, cls=PlainCommand, help=text, epilog=epilog)(guarded(does))
     else:
         module = command.load()

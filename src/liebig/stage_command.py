@@ -1,7 +1,8 @@
 """A stage as a command: plain fields of its config are options; words are a recipe, overrides and positional values.
 
-`Form` is what the command line shows of a stage. `make docs` stores the forms of all stages in `commands/forms.json`,
-so `liebig pretrain --help` needs neither the module nor torch; a test holds the file to the modules.
+`Form` is what the command line has to know of a stage. `make docs` stores the forms of all stages in
+`commands/forms.json`, so neither `liebig pretrain --help` nor a mistake in the arguments waits for the module and for
+torch; a test holds the file to the modules.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from liebig.base import config as recipes
-from liebig.base.errors import RecipeError
+from liebig.base.config import Config, Input, InputPath, ModelInput, ModelPath
+from liebig.base.errors import RecipeError, WorkspaceError
 from liebig.base.json_output import print_json, without_text
 from liebig.base.pipeline import Stage, run_as_rank
 from liebig.commands import METAVARS
@@ -47,11 +49,15 @@ class Form(BaseModel):
     plan: bool
     document: str
     options: tuple[Option, ...]
+    fields: dict[
+        str, dict[str, Any]
+    ]  # every key of the config with the JSON schema of its value, where that is plain
 
     @classmethod
     def of(cls, stage: Stage) -> Form:
         """The form of a stage whose module is loaded."""
         fields = stage.config.model_fields
+        schemas = stage.config.model_json_schema()["properties"]
         return cls(
             name=stage.name,
             example=stage.example,
@@ -62,7 +68,23 @@ class Form(BaseModel):
             options=tuple(
                 _option(name, field) for name, field in fields.items() if _is_plain(field.annotation)
             ),
+            fields={name: _described(field, schemas[name]) for name, field in fields.items()},
         )
+
+    def outline(self) -> type[Config]:
+        """The config of the stage as far as its plain fields go; tables and lists are accepted as they are."""
+        fields: dict[str, Any] = {
+            name: (_annotation(about), ... if about.get(REQUIRED) else Field(None, validate_default=False))
+            for name, about in self.fields.items()
+        }
+        return create_model(self.name, __base__=Config, **fields)
+
+    def check_inputs(self, config: Config) -> None:
+        """Refuse files and folders that do not exist, as the stage would."""
+        for name, about in self.fields.items():
+            path = getattr(config, name)
+            if about.get(READS) == "file" and isinstance(path, Path) and not path.exists():
+                raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
 
     def signature(self) -> inspect.Signature:
         """Parameters as typer reads them."""
@@ -100,42 +122,75 @@ def stored_forms() -> dict[str, Form]:
     return {form.name: form for form in TypeAdapter(list[Form]).validate_json(text)}
 
 
-def help_command(form: Form) -> Callable[..., None]:
-    """A command that has the help of a stage and does nothing."""
-
-    def command(**_: Any) -> None:
-        raise AssertionError("this command only has a help")
-
-    command.__signature__ = form.signature()  # type: ignore[attr-defined]  # typer reads it
-    return command
-
-
-def stage_command(stage: Stage) -> Callable[..., None]:
-    """A typer command whose options are the plain fields of the stage's config."""
-    fields = stage.config.model_fields
+def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
+    """A typer command whose options are the plain fields of the stage's config; mistakes are found before it loads."""
 
     def command(
         words: list[str], out: Path | None, only_plan: bool = False, as_json: bool = False, **flags: Any
     ) -> None:
-        recipe, overrides, values = split_words(stage, words)
-        values |= {name: _typed(flag, fields[name]) for name, flag in flags.items() if flag is not None}
+        outline = form.outline()
+        recipe, overrides, values = split_words(form, words)
+        values |= {
+            name: _typed(flag, outline.model_fields[name]) for name, flag in flags.items() if flag is not None
+        }
         if recipe is not None and "stages" in recipes.read_toml(recipe):
             fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
             raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
+        known = recipes.load(outline, recipe, overrides, values)
+        if not only_plan:
+            form.check_inputs(known)
+            if out is None:
+                raise RecipeError("there is no folder to write", fix="add --out DIR")
+        stage = load()
         config = recipes.load(stage.config, recipe, overrides, values)
         if only_plan and stage.plan is not None:
             typer.echo(stage.plan(config))
-        elif out is None:
-            raise RecipeError("there is no folder to write", fix="add --out DIR")
-        else:
+        elif out is not None:
             with without_text(as_json):
                 run_as_rank(stage, config, out)
             if as_json:
                 print_json(json.loads((out / stage.document).read_text(encoding="utf-8")))
 
-    command.__signature__ = Form.of(stage).signature()  # type: ignore[attr-defined]  # typer reads it
-    command.__name__ = stage.name.replace(" ", "_")
+    command.__signature__ = form.signature()  # type: ignore[attr-defined]  # typer reads it
+    command.__name__ = form.name.replace(" ", "_")
     return command
+
+
+REQUIRED, READS = "required", "reads"
+LIMITS = {"minimum": "ge", "exclusiveMinimum": "gt", "maximum": "le", "exclusiveMaximum": "lt"}
+SCALARS: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
+
+
+def _described(field: FieldInfo, schema: dict[str, Any]) -> dict[str, Any]:
+    """What a mistake in a field is recognised by: whether it is required, its schema, and whether it is a path read."""
+    about: dict[str, Any] = {REQUIRED: True} if field.is_required() else {}
+    if not _is_plain(field.annotation):
+        return about
+    marks = f"{field.annotation} {field.metadata}"
+    if ModelInput.__name__ in marks:
+        about[READS] = "model"
+    elif Input.__name__ in marks:
+        about[READS] = "file"
+    return about | _plain_schema(schema)
+
+
+def _plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: schema[name] for name in ("type", "format", "enum", "const", *LIMITS) if name in schema}
+    return kept | ({"anyOf": [_plain_schema(part) for part in schema["anyOf"]]} if "anyOf" in schema else {})
+
+
+def _annotation(about: dict[str, Any], reads: str = "") -> Any:
+    """The type that a schema was made from."""
+    reads = about.get(READS, reads)
+    if "anyOf" in about:
+        return Union[tuple(_annotation(part, reads) for part in about["anyOf"])]  # noqa: UP007, made at run time
+    if "enum" in about or "const" in about:
+        return Literal[tuple(about.get("enum", [about.get("const")]))]
+    if about.get("format") == "path":
+        return {"file": InputPath, "model": ModelPath}.get(reads, Path)
+    kind = SCALARS.get(about.get("type", ""), Any)
+    limits = {LIMITS[name]: about[name] for name in LIMITS if name in about}
+    return Annotated[kind, Field(**limits)] if limits else kind
 
 
 def _parameter(name: str, kind: Any, info: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -170,7 +225,7 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str], dict[str, Any]]:
+def split_words(form: Form, words: list[str]) -> tuple[Path | None, list[str], dict[str, Any]]:
     """Tell a recipe, overrides and positional values apart."""
     recipe, overrides, values = None, [], []
     for word in words:
@@ -182,14 +237,13 @@ def split_words(stage: Stage, words: list[str]) -> tuple[Path | None, list[str],
             values.append(word)
     if not values:
         return recipe, overrides, {}
-    if stage.positional is None:
+    if form.positional is None:
         raise RecipeError(
-            f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {stage.name} --help"
+            f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {form.name} --help"
         )
-    many = _many(stage.config.model_fields[stage.positional].annotation)
-    if not many and len(values) > 1:
-        raise RecipeError(f"{values[1]!r} is one {stage.positional} too many", fix="give one")
-    return recipe, overrides, {stage.positional: values if many else values[0]}
+    if not form.many and len(values) > 1:
+        raise RecipeError(f"{values[1]!r} is one {form.positional} too many", fix="give one")
+    return recipe, overrides, {form.positional: values if form.many else values[0]}
 
 
 def _is_plain(annotation: Any) -> bool:

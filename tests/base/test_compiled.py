@@ -110,7 +110,7 @@ def test_ids_have_the_same_hashes(without_numba):
 def test_a_kernel_without_a_numpy_version_names_the_extra(monkeypatch):
     monkeypatch.setattr(compiled, "numba", None)
     assert compiled.njit(cache=True, numpy=len)(sum)([7, 8]) == 2
-    with pytest.raises(MissingDependency, match=r"pip install 'liebig\[train\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[train\]"):
         compiled.njit(cache=True)(sum)([7, 8])
 
 

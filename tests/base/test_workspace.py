@@ -318,3 +318,13 @@ def test_a_manifest_with_parts_of_the_wrong_kind_is_corrupt(tmp_path, part):
     (out / "manifest.json").write_text(json.dumps(value | {part: 3}))
     with pytest.raises(CorruptError, match="not a manifest"):
         workspace.verify(out)
+
+
+def test_an_unfinished_folder_says_to_run_the_same_command_again(tmp_path):
+    interrupt(tmp_path / "out", {"text": "hello"})
+    for folder in (tmp_path / "out", tmp_path / "out.partial"):
+        with pytest.raises(WorkspaceError, match=r"is not finished\. To fix it: run the same command again"):
+            workspace.verify(folder)
+    make(tmp_path / "out")
+    interrupt(tmp_path / "out", {"text": "another"})
+    workspace.verify(tmp_path / "out")  # the finished one is there while the next is written

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from liebig import __version__
 from liebig.cli import make_app
+from liebig.stage_command import _type_names, stored_forms
 from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
@@ -201,3 +202,76 @@ def test_help_has_no_types_of_python_and_no_type_behind_a_flag():
             text = CliRunner().invoke(make_app(markup), [command, "--help"]).output
             assert not re.findall(r"<(?:bool|str|int|float|path|list)\b", text)
             assert "{" not in text
+
+
+MISTAKES = [  # the words, and what is said
+    (["bulid", "docs"], "No such command 'bulid'. Did you mean 'build'?"),
+    (["queries", "generat"], "No such command 'generat'. Did you mean 'generate'?"),
+    (["build"], "Missing argument 'SOURCE...'"),
+    (["build", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
+    (["build", ".", "--questions", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
+    (["search", "nowhere"], "there is no index, or no question."),
+    (["search", "--bogus"], "No such option: --bogus"),
+    (["encode", "."], "there is no folder to write. To fix it: add --out DIR."),
+    (["encode", "nowhere", "--out", "out"], "nowhere: there is no such file or folder."),
+    (["encode", ".", "--type", "fp8", "--out", "out"], "type = 'fp8'"),
+    (["encode", ".", "--overlap", "-1", "--out", "out"], "overlap"),
+    (["encode", ".", "windw=3", "--out", "out"], "write window"),
+    (["pretrain", "--foo"], "No such option: --foo"),
+    (["pretrain", "objectiv.kind=mlm", "--out", "out"], "write objective"),
+    (["retrieve", "--out", "out"], "collection is missing."),
+    (["index", "here", "there"], "'there' is one vectors too many."),
+]
+HEAVY = (
+    "torch",
+    "transformers",
+    "numba",
+    "scipy",
+    "pyarrow",
+    "faiss",
+    "onnxruntime",
+    "matplotlib",
+    "fastapi",
+)
+MISTAKE = """
+import json, sys
+from typer.testing import CliRunner
+from liebig.cli import make_app
+
+heavy, cases = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+for words, said in cases:
+    done = CliRunner().invoke(make_app(markup=None), words)
+    text = " ".join(done.stderr.replace("│", " ").split())
+    assert (done.exit_code, said in text) == (2, True), (words, text)
+    assert not set(heavy) & set(sys.modules), (words, set(heavy) & set(sys.modules))
+"""
+
+
+def test_a_mistake_in_the_arguments_is_answered_without_loading_what_computes(tmp_path):
+    words = [sys.executable, "-c", MISTAKE, json.dumps(HEAVY), json.dumps(MISTAKES)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in STAGES if STAGES[name].config.model_fields])
+def test_the_outline_of_a_stage_has_its_fields_and_their_types(name):
+    form = stored_forms()[name]
+    outline, config = form.outline(), STAGES[name].config
+    assert list(outline.model_fields) == list(config.model_fields)
+    for option in form.options:
+        field, same = config.model_fields[option.name], outline.model_fields[option.name]
+        assert (same.is_required(), _type_names(same.annotation)) == (
+            field.is_required(),
+            _type_names(field.annotation),
+        )
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("command", ["init", "build"])
+def test_a_place_that_cannot_be_written_is_one_sentence(command, tmp_path):
+    (tmp_path / "a.txt").write_text("barley")
+    done = invoke(command, str(tmp_path / "a.txt"), "--out", "/proc/x")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert (
+        "the folder cannot be made: No such file or directory. To fix it: give another --out." in done.stderr
+    )

@@ -388,7 +388,7 @@ def test_ir_datasets_name_is_an_alias_where_the_package_is(monkeypatch):
 
 def test_ir_datasets_name_without_the_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(MissingDependency, match=r"liebig\[ir\]"):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[ir\]"):
         read("ir_datasets:beir/tiny/test")
 
 

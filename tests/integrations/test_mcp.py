@@ -12,6 +12,7 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
 from typer.testing import CliRunner
 
+from liebig.base.errors import install_command
 from liebig.builder.build import BuildConfig, build
 from liebig.cli import make_app
 from liebig.integrations.mcp import PAGE, make_server, pages_of
@@ -163,7 +164,7 @@ def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "liebig.integrations.mcp")
     done = CliRunner().invoke(make_app(), ["mcp", str(tmp_path)])
     assert done.exit_code == 2
-    assert (
-        "an MCP server needs the package mcp, which is not installed. To fix it: pip install 'liebig[mcp]'"
-        in (done.stderr)
+    said = (
+        f"an MCP server needs the package mcp, which is not installed. To fix it: {install_command('mcp')}."
     )
+    assert said in done.stderr

@@ -70,7 +70,7 @@ def test_a_model_that_changed_has_another_revision(folder, tmp_path):
 def test_a_missing_package_is_one_sentence(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.setitem(sys.modules, "mteb.models.model_meta", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'liebig\[mteb\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[mteb\]"):
         _ = MtebModel(folder).mteb_model_meta
 
 

@@ -7,11 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Query
 from liebig.bm25.analysis import Analyzer
+from liebig.cli import make_app
 from liebig.collection import Collection
 from liebig.commands.search import ask_indexes
 from liebig.measures import parse
@@ -406,3 +408,11 @@ def test_the_gpu_searches_if_there_is_one(tmp_path, collection, dense, monkeypat
     monkeypatch.setattr("liebig.stages.retrieve.open_index", opened)
     with pytest.raises(SeenError, match=f"^{device}$"):
         searched(tmp_path / "out", collection=collection, dense=dense[0], vectors=dense[1], device=named)
+
+
+def test_an_unfinished_build_says_to_run_the_same_command_again(tmp_path):
+    (tmp_path / "out" / "work").mkdir(parents=True)
+    for command, *rest in (["search", "a question"], ["search"], ["serve"]):
+        done = CliRunner().invoke(make_app(), [command, str(tmp_path / "out"), *rest])
+        assert done.exit_code == 2
+        assert "the build is not finished. To fix it: run the same command again" in done.stderr

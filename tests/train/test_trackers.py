@@ -111,9 +111,7 @@ def test_tensorboard_gets_the_log_and_takes_back_steps_that_are_done_again(tmp_p
 )
 def test_a_missing_tracker_is_one_sentence(tmp_path, monkeypatch, tracker, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        MissingDependency, match=rf"the tracker {tracker} needs .*pip install 'liebig\[{extra}\]'"
-    ):
+    with pytest.raises(MissingDependency, match=rf"the tracker {tracker} needs .*pip install .*\[{extra}\]'"):
         RunLog(tmp_path, 0, [tracker])
 
 

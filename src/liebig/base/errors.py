@@ -6,6 +6,8 @@ traceback and exits with code 2. Mistakes of a programmer are assertions, not th
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 
@@ -60,11 +62,41 @@ class ResourceError(LiebigError):
     """The machine ran out of something; what was finished is kept, and the same command resumes from there."""
 
 
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation, from where it was installed: PyPI does not have Liebig."""
+    clone = Path(__file__).parents[3]
+    if (clone / "pyproject.toml").is_file():
+        return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
+    source = _installed_from()
+    if source is None:
+        return f"pip install '.[{extra}]' in a clone of its repository"
+    if isinstance(source, Path):
+        return f"pip install {shlex.quote(f'{source}[{extra}]')}"
+    return f"pip install {shlex.quote(f'liebig[{extra}] @ {source}')}"
+
+
+def _installed_from() -> Path | str | None:
+    """The clone, the wheel or the address that pip installed this package from; None where that is gone or unknown."""
+    from importlib.metadata import PackageNotFoundError, distribution  # only errors need it
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        said = json.loads(distribution("liebig").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    url = str(said.get("url", ""))
+    if url.startswith("file:"):
+        path = Path(unquote(urlsplit(url).path))
+        return path if path.exists() else None
+    tool = said.get("vcs_info", {}).get("vcs")
+    return f"{tool}+{url}" if tool and url else url or None
+
+
 class MissingDependency(LiebigError):
     """An optional package is needed for this."""
 
     def __init__(self, package: str, extra: str, need: str, otherwise: str = "") -> None:
         super().__init__(
             f"{need} needs the package {package}, which is not installed",
-            fix=f"pip install 'liebig[{extra}]'" + (f"; {otherwise}" if otherwise else ""),
+            fix=install_command(extra) + (f"; {otherwise}" if otherwise else ""),
         )

@@ -85,7 +85,9 @@ def load(path: Path) -> NDArray[Any]:
             raise ResourceError(
                 "too many files are open", file=path, fix="raise the limit: ulimit -n 65536"
             ) from None
-        raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
+        raise CorruptError(
+            f"cannot be mapped: {error}", file=path, fix="run the command that wrote it again"
+        ) from None
     # The header is parsed as Python source, with all the parser's errors; MemoryError is that of deep nesting.
     except (
         ValueError,
@@ -96,7 +98,9 @@ def load(path: Path) -> NDArray[Any]:
         MemoryError,
         LookupError,
     ) as error:
-        raise CorruptError(f"cannot be mapped: {error}", file=path, fix="run its stage again") from None
+        raise CorruptError(
+            f"cannot be mapped: {error}", file=path, fix="run the command that wrote it again"
+        ) from None
 
 
 def _mapped(path: Path) -> NDArray[Any]:

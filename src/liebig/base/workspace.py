@@ -31,6 +31,7 @@ from liebig.base.progress import say
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
+AGAIN = "run the command that wrote it again"
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
 
@@ -176,18 +177,23 @@ def _finish(partial: Path, intent: Mapping[str, Any], seed: int | None, started:
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a finished folder."""
+    begun = any((place / LOCK).is_file() for place in (folder, folder.with_name(folder.name + ".partial")))
+    if begun and not (folder / MANIFEST).exists():
+        raise WorkspaceError("is not finished", file=folder, fix="run the same command again")
     if not folder.is_dir():
-        raise WorkspaceError("there is no such folder", file=folder, fix="run the stage that writes it first")
+        raise WorkspaceError(
+            "there is no such folder", file=folder, fix="run the command that writes it first"
+        )
     value = _read_json(folder / MANIFEST)
     if value is None:
-        raise CorruptError("the folder has no readable manifest.json", file=folder, fix="run its stage again")
+        raise CorruptError("the folder has no readable manifest.json", file=folder, fix=AGAIN)
     try:
         manifest = Manifest(**value)
         whole = manifest.outputs.keys() == manifest.sizes.keys() and isinstance(manifest.inputs, dict)
     except (TypeError, AttributeError):
         whole = False
     if not whole:
-        raise CorruptError("manifest.json is not a manifest", file=folder, fix="run its stage again")
+        raise CorruptError("manifest.json is not a manifest", file=folder, fix=AGAIN)
     return manifest
 
 
@@ -202,10 +208,10 @@ def verify(folder: Path, *, hashes: bool = True, below: str = "", largest: int |
             continue
         path, size = folder / name, manifest.sizes[name]
         if not path.is_file():
-            raise CorruptError(f"{name} is missing", file=folder, fix="run its stage again")
+            raise CorruptError(f"{name} is missing", file=folder, fix=AGAIN)
         hashed = hashes and (largest is None or size <= largest)
         if path.stat().st_size != size or (hashed and hash_file(path) != wanted):
-            raise CorruptError(f"{name} does not match the manifest", file=folder, fix="run its stage again")
+            raise CorruptError(f"{name} does not match the manifest", file=folder, fix=AGAIN)
     return manifest
 
 
@@ -280,13 +286,11 @@ def _hold_against_manifest(path: Path, hashes: Mapping[str, str]) -> None:
     inside = [PurePosixPath(name) for name in outputs if PurePosixPath(name).is_relative_to(base)]
     missing = [name for name in inside if name.relative_to(base).as_posix() not in hashes]
     if missing and path.is_dir():
-        raise CorruptError(f"{missing[0]} is missing", file=home, fix="run its stage again")
+        raise CorruptError(f"{missing[0]} is missing", file=home, fix=AGAIN)
     for name, found in hashes.items():
         wanted = outputs.get((base / name).as_posix())
         if wanted is not None and wanted != found:
-            raise CorruptError(
-                f"{base / name} does not match the manifest", file=home, fix="run its stage again"
-            )
+            raise CorruptError(f"{base / name} does not match the manifest", file=home, fix=AGAIN)
 
 
 def atomic_write(path: Path, data: bytes) -> None:
@@ -316,7 +320,16 @@ def versions() -> dict[str, str]:
 @contextlib.contextmanager
 def locked(folder: Path, what: str) -> Iterator[Path]:
     """Lock a folder against a second writer; the lock is released when its process ends."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (
+        FileNotFoundError,
+        FileExistsError,
+        NotADirectoryError,
+    ) as error:  # /proc says that it is not found
+        raise WorkspaceError(
+            f"the folder cannot be made: {error.strerror}", file=folder, fix="give another --out"
+        ) from None
     path = folder / LOCK
     with path.open("w") as file:
         try:

@@ -220,7 +220,11 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         checks=checked.name,
         reranker=None if reranker is None else reranker.name,
         depth=config.depth,
-        more={"sources": [absolute(source) for source in config.sources], "language": config.language},
+        more={
+            "sources": [absolute(source) for source in config.sources],
+            "language": config.language,
+            "format": config.format,
+        },
     )
     description.replace(out, builder.before, now)
     folder_of_training = out / WORK / ("trained" if config.teacher is None else "taught")
@@ -285,7 +289,8 @@ def kept_documents(out: Path) -> Path:
 
 def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
     """Documents and passages of the sources, and the list of files that could not be read."""
-    read = builder.work("read", {"kind": "init", "paths": list(config.sources), "strict": config.strict})
+    fields = {"kind": "init", "paths": list(config.sources), "format": config.format, "strict": config.strict}
+    read = builder.work("read", fields)
     skipped = builder.out / SKIPPED
     skipped.unlink(missing_ok=True)
     if (read / SKIPPED).is_file():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from liebig import encoders
 from liebig.base.config import Config, one_or_several
@@ -23,6 +24,17 @@ def _names(value: Any) -> Any:
 def _default_by_name(value: Any) -> Any:
     """The bundled encoder by its name is the default: what was measured with it holds for it under any name."""
     return None if value == encoders.PREFIX + encoders.DEFAULT else value
+
+
+def _readable(name: str) -> str:
+    """A format that can be read, or the error of a wrong choice, which the recipe's reader explains."""
+    from liebig.formats import readable  # few builds name one
+
+    if name in readable():
+        return name
+    raise PydanticCustomError(
+        "literal_error", "should be one of {expected}", {"expected": ", ".join(readable())}
+    )
 
 
 class BuildConfig(Config):
@@ -60,6 +72,10 @@ class BuildConfig(Config):
     )
     language: str = Field(default="en", description="Language of the texts, by name or code.")
     seed: int = Field(default=0, ge=0, description="Seed of all random choices.")
+    format: Annotated[str, AfterValidator(_readable)] | None = Field(
+        default=None,
+        description="Format of all the sources; docs/formats.md lists them [default: detected for each].",
+    )
     strict: bool = Field(
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
     )

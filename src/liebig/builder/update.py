@@ -272,7 +272,7 @@ def built_with(
         raise RecipeError(
             "only a folder with both indexes and a model can be updated", file=out, fix="run liebig build"
         )
-    known = {"language": before.more["language"]} if "language" in before.more else {}
+    known = {name: before.more[name] for name in ("language", "format") if name in before.more}
     return BuildConfig(sources=given, strict=strict, **known)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from liebig.base.config import parse
+from liebig.base.errors import WorkspaceError
 from liebig.base.progress import announce
 from liebig.builder.build_config import BuildConfig
 from liebig.stages import STAGES
@@ -33,6 +35,7 @@ def command(
     questions: Annotated[str | None, option("questions")] = DEFAULTS.questions,
     language: Annotated[str, option("language")] = DEFAULTS.language,
     seed: Annotated[int, option("seed", min=0)] = DEFAULTS.seed,
+    format: Annotated[str | None, option("format")] = DEFAULTS.format,
     reranker: Annotated[str | None, option("reranker")] = DEFAULTS.reranker,
     rerank_depth: Annotated[int | None, option("rerank_depth", min=1)] = DEFAULTS.rerank_depth,
     rerank_int8: Annotated[
@@ -48,22 +51,29 @@ def command(
 
         liebig build ~/articles --out runs/articles
     """
+    fields = {
+        "sources": sources,
+        "model": model,
+        "teacher": teacher,
+        "texts": texts,
+        "minutes": minutes,
+        "questions": questions,
+        "language": language,
+        "seed": seed,
+        "format": format,
+        "strict": strict,
+        "reranker": reranker,
+        "rerank_depth": rerank_depth,
+        "rerank_int8": rerank_int8,
+    }
+    config = parse(BuildConfig, fields)
+    # Before torch is loaded. What has a colon is the name of a source, such as stdlib:.
+    files = [source for source in sources if source != "-" and ":" not in source]
+    for path in filter(None, [*files, questions, texts]):
+        if not Path(path).exists():
+            raise WorkspaceError("there is no such file or folder", file=path, fix="check the path")
     from liebig.builder.build import build
 
-    config = BuildConfig(
-        sources=tuple(sources),
-        model=model,
-        teacher=teacher,
-        texts=texts,
-        minutes=minutes,
-        questions=questions,
-        language=language,
-        seed=seed,
-        strict=strict,
-        reranker=reranker,
-        rerank_depth=rerank_depth,
-        rerank_int8=rerank_int8,
-    )
     build(STAGES, config, out, announce)
     announce(f"\nReport: {write_report(out)}\nNext: liebig serve {out}")
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from liebig import encoders
 from liebig.base import workspace
-from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError
+from liebig.base.errors import DataError, LiebigError, ModelError, WorkspaceError, install_command
 from liebig.base.hub import model_folder
 from liebig.base.json_output import print_json
 from liebig.base.machine import DOT, PRECISION, VNNI, cores, default_precision
@@ -56,7 +56,6 @@ class Finding:
 
 
 GIB = 2**30
-TRAIN = "pip install 'liebig[train]'"
 HEAD = 64  # width of a usual attention head
 EXTRAS = {
     "pypdf": "reading PDF", "pymilvus": "Milvus", "onnxruntime": "ONNX", "fastapi": "liebig serve",
@@ -88,7 +87,8 @@ def _memory() -> str:
 def _gpus() -> Iterator[Finding]:
     if find_spec("torch") is None:
         yield Finding(
-            "torch", f"not installed: this machine searches and serves, and does not build ({TRAIN})"
+            "torch",
+            f"not installed: this machine searches and serves; to build: {install_command('train')}",
         )
         return
     import torch
@@ -216,7 +216,9 @@ def _compared(index: Index, collection: Collection, model: Path) -> Finding:
     if shards is None:
         return Finding("vectors", f"kept by {index.kind}, not on disk; not compared with the model")
     if find_spec("torch") is None:
-        return Finding("vectors", f"not compared with the model, which needs torch ({TRAIN})")
+        return Finding(
+            "vectors", f"not compared with the model, which needs torch ({install_command('train')})"
+        )
     from liebig.model.encoder import Encoder
 
     try:

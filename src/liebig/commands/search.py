@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -28,21 +28,24 @@ from liebig.base.errors import DataError, LiebigError, RecipeError
 from liebig.base.json_output import print_json, printable
 from liebig.base.progress import say, visible
 from liebig.base.records import Passage
-from liebig.bm25 import search as bm25
-from liebig.bm25.analysis import Analyzer
-from liebig.bm25.search import BM25
-from liebig.collection import Collection, is_collection
-from liebig.search.explain import snippet
-from liebig.search.filters import Filters
-from liebig.search.retriever import DocumentResults, Result, Retriever, by_document
-from liebig.search.retriever_folder import is_retriever
-from liebig.search.systems import Hits, Lexical, System, document_of, open_system
+from liebig.search.retriever_folder import is_retriever, is_unfinished
+
+if TYPE_CHECKING:  # imported where it is used, so that a mistake in the arguments is answered at once
+    from liebig.bm25.analysis import Analyzer
+    from liebig.bm25.search import BM25
+    from liebig.search.filters import Filters
+    from liebig.search.retriever import DocumentResults, Result
+    from liebig.search.systems import Hits, System
 
 Texts = Callable[[str], Passage]  # looks up the text of a hit
 
 
 def texts_of(systems: Sequence[System], path: Path | None) -> Texts:
     """The texts of a collection or BM25 index, else of a BM25 index among the systems, else ids alone."""
+    from liebig.bm25.search import BM25
+    from liebig.collection import Collection
+    from liebig.search.systems import Lexical
+
     if path is not None:
         return _from_index(BM25.open(path)) if _is_bm25(path) else Collection(path).passage
     for system in systems:
@@ -61,12 +64,17 @@ def ids_alone(id: str) -> Passage:
 
 
 def _is_bm25(path: Path) -> bool:
+    from liebig.bm25.search import SUMMARY
+    from liebig.collection import is_collection
+
     if is_collection(path):
         return False
-    return bm25.SUMMARY in workspace.read_manifest(path).outputs
+    return SUMMARY in workspace.read_manifest(path).outputs
 
 
 def _from_index(index: BM25) -> Texts:
+    from liebig.search.systems import document_of
+
     def passage(id: str) -> Passage:
         number = index.find(id)
         if number is None:
@@ -94,6 +102,9 @@ def ask_indexes(
     console: Console | None = None,
 ) -> Ask:
     """Open one index, or two to be shown side by side, to be asked questions."""
+    from liebig.bm25.analysis import Analyzer
+    from liebig.search.systems import Lexical, open_system
+
     if json and len(indexes) > 1:
         raise RecipeError("--json has the answers of one index", fix="name one index, or a retriever")
     console = console or Console()
@@ -196,11 +207,15 @@ def hit(rank: int, passage: Passage, score: float, note: str, question: str, ana
 
 def marked(text: str, question: str, analyzer: Analyzer) -> Text:
     """The part of a text that answers, with the question's words marked."""
+    from liebig.search.explain import snippet
+
     pieces = snippet(text, question, analyzer)
     return Text.assemble(*((visible(piece.text), "bold yellow" if piece.marked else "") for piece in pieces))
 
 
 def _nothing(question: str, systems: Sequence[System], analyzer: Analyzer) -> str:
+    from liebig.search.systems import Lexical
+
     terms = analyzer.terms(question)
     if not any(isinstance(system, Lexical) for system in systems):
         return "Nothing was found: the index is empty."
@@ -221,6 +236,9 @@ def ask_retriever(
     console: Console | None = None,
 ) -> Ask:
     """Open a retriever's folder to be asked questions, as `Retriever.search` answers them."""
+    from liebig.bm25.analysis import Analyzer
+    from liebig.search.retriever import Retriever, by_document
+
     retriever = Retriever.from_folder(folder, reranker=reranker)
     system = retriever.current.name_of(system, reranker)
     console = console or Console()
@@ -370,7 +388,7 @@ def command(
 
 def retriever_of(paths: Sequence[Path], *, of_retriever: bool, of_index: bool) -> Path | None:
     """The retriever's folder, None for indexes; refused with the other's options, or with an index beside it."""
-    folder = next((path for path in paths if is_retriever(path)), None)
+    folder = next((path for path in paths if is_retriever(path) or is_unfinished(path)), None)
     if folder is None and of_retriever:
         raise RecipeError(
             "only a retriever has systems, filters and a reranker",
@@ -390,7 +408,7 @@ def retriever_of(paths: Sequence[Path], *, of_retriever: bool, of_index: bool) -
 def split_question(words: Sequence[str]) -> tuple[Sequence[str], str | None]:
     """Folders, and the question behind them; None where the last word is a folder that Liebig wrote."""
     last = Path(words[-1])
-    if is_retriever(last) or (last / workspace.MANIFEST).is_file():
+    if is_retriever(last) or is_unfinished(last) or (last / workspace.MANIFEST).is_file():
         return words, None
     if len(words) == 1:
         if last.exists():

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 from liebig.base import workspace
-from liebig.base.errors import CorruptError, DataError
+from liebig.base.errors import CorruptError, DataError, WorkspaceError
 
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
@@ -72,6 +72,10 @@ def read(folder: Path) -> RetrieverDescription:
     try:
         row = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
+        if is_unfinished(folder):
+            raise WorkspaceError(
+                "the build is not finished", file=folder, fix="run the same command again"
+            ) from None
         fix = "make one with liebig build"
         raise DataError(
             "the folder is not a retriever: it has no retriever.json", file=folder, fix=fix
@@ -170,3 +174,8 @@ def exclusive(folder: Path) -> Iterator[None]:
 def is_retriever(path: Path) -> bool:
     """Whether a folder is a retriever's."""
     return (path / NAME).is_file()
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a build began to write a retriever here and did not end."""
+    return (path / WORK).is_dir() and not is_retriever(path)

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
+from liebig import encoders
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import checked, computing_threads
@@ -55,7 +56,10 @@ class EncodeConfig(Config):
             "A collection, a token store, or any file that liebig init reads [default: standard input]."
         ),
     )
-    model: ModelPath = Field(description="The model's folder (or its ONNX export), or org/name of the hub.")
+    model: ModelPath = Field(
+        encoders.PREFIX + encoders.DEFAULT,
+        description="The model's folder (or its ONNX export), liebig:NAME, or org/name of the hub.",
+    )
     what: What = Field(
         "passages",
         description="Part of the source to encode; sentences are those of its passages, without titles.",
