@@ -8,6 +8,7 @@ from threading import Event
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from liebig import encoders
 from liebig.base import workspace
@@ -20,14 +21,15 @@ from liebig.builder.questions import OWN, QUESTIONS, Question, bare, read as rea
 from liebig.builder.runner import Builder
 from liebig.builder.spread import measure_spread
 from liebig.builder.update import built_with, update
-from liebig.cli import main
+from liebig.cli import main, make_app
 from liebig.model import onnx_graph
 from liebig.model.cross_encoder import CrossEncoder
 from liebig.model.encoder import Encoder
+from liebig.model.torch_model import TorchModel
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import RetrieverDescription, read
 from liebig.search.systems import SPREAD_TIMES
-from liebig.stages import STAGES
+from liebig.stages import STAGES, encode as encode_command
 from liebig.train.log import read_log
 from liebig.train.stopping import FEW
 from tests.worlds import books
@@ -567,3 +569,56 @@ def test_a_reranker_is_copied_measured_and_kept_by_updates(made, small_model, tm
     refresh(tmp_path / "out")
     assert (retriever.reload(), read(tmp_path / "out").reranker) == (True, "reranker-1")
     assert "reranked" in retriever.systems
+
+
+def test_texts_of_the_check_that_are_those_of_the_index_are_encoded_once(made, tmp_path, monkeypatch):
+    rows = [
+        {
+            "_id": topic,
+            "text": f"People know {topic} since year {n}. Every house keeps {topic}. Take {n} spoons of {topic}.",
+        }
+        for n, topic in enumerate(TOPICS)
+    ]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pieces, row, encode_texts = [], TorchModel._row, encode_command._encode
+
+    def spy(self, tokens, *rest):
+        pieces[-1].extend(map(tuple, tokens.to_lists()))
+        return row(self, tokens, *rest)
+
+    def stage(*arguments):
+        pieces.append([])
+        with monkeypatch.context() as patch:
+            patch.setattr(TorchModel, "_row", spy)
+            encode_texts(*arguments)
+
+    monkeypatch.setattr(encode_command, "_encode", stage)
+    made(tmp_path / "corpus.jsonl", tmp_path / "out")
+    assert len(pieces) >= 3, "the pool, its sentences, and all passages"
+    again = [
+        piece
+        for number, of_stage in enumerate(pieces)
+        for piece in of_stage
+        if any(piece in p for p in pieces[:number])
+    ]
+    assert again == []
+    assert sum(map(len, pieces)) >= len(TOPICS)
+
+
+def test_the_format_that_a_build_names_is_that_of_its_updates(made, tmp_path):
+    (tmp_path / "notes.txt").write_text("Barley grows.\n")
+    out = tmp_path / "out"
+    made(tmp_path / "notes.txt", out, format="texts")
+    assert workspace.read_manifest(out / "work" / "read").recipe["format"] == "texts"
+    assert built_with(read(out), out).format == "texts"
+
+
+def test_a_format_that_is_none_is_refused_with_those_that_are(tmp_path):
+    (tmp_path / "notes.txt").write_text("Barley grows.\n")
+    words = ["build", str(tmp_path / "notes.txt"), "--format", "beri", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(make_app(), words)
+    assert (done.exit_code, "format = 'beri'" in done.stderr, "write 'beir'" in done.stderr) == (
+        2,
+        True,
+        True,
+    )

@@ -1,5 +1,6 @@
 """The forward in int8: its kernels against torch, the whole against plain rounding in float64, and when it is used."""
 
+import importlib.util
 from itertools import pairwise
 from math import log
 
@@ -14,7 +15,7 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.registers import POWER, WAY, Number, exp2, load, pack_pairs, store, tile
+from liebig.model.kernels.registers import POWER, WAY, Number, exp2, is_compiled, load, pack_pairs, store, tile
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
 
@@ -424,3 +425,31 @@ def test_int8_is_refused_where_it_would_be_wrong(monkeypatch) -> None:
     monkeypatch.setenv(PRECISION, "int4")
     with pytest.raises(RecipeError, match="int4"):
         choose("auto", small())
+
+
+def test_a_kernel_that_was_compiled_before_is_known_without_compiling_it(tmp_path):
+    source = tmp_path / "kernels_of_a_test.py"
+
+    def load():
+        spec = importlib.util.spec_from_file_location("kernels_of_a_test", source)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.double
+
+    text = "from liebig.model.kernels.registers import kernel\n\n@kernel\ndef double(x):\n    return 2 * x\n"
+    source.write_text(text)
+    first = load()
+    assert not is_compiled(first)
+    assert first(3) == 6
+    assert is_compiled(first)
+    assert is_compiled(load())
+    source.write_text(text + "\n\n# changed\n")
+    assert not is_compiled(load())
+
+
+def test_int8_pays_sooner_where_its_kernels_are_compiled(monkeypatch):
+    limits = []
+    for compiled in (False, True):
+        monkeypatch.setattr(int8, "is_compiled", lambda kernel, compiled=compiled: compiled)
+        limits.append(int8.pays_from())
+    assert limits[0] > limits[1] > 0

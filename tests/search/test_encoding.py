@@ -4,18 +4,21 @@ import io
 import itertools
 import json
 import os
+import shutil
 import sys
 import threading
 
 import numpy as np
 import pytest
 
-from liebig.base import workspace
+from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
+from liebig.model.kernels import int8
+from liebig.model.torch_model import TorchModel
 from liebig.ragged import Ragged
 from liebig.search import embed as rows
 from liebig.search.embed import Frame, Item, Workers
@@ -510,15 +513,111 @@ def test_the_total_is_known_from_the_start(tmp_path, model, collection, capsys):
     assert "encode: 9/9 texts" in capsys.readouterr().err
 
 
-def test_int8_is_for_many_passages_unless_it_is_named(collection, model, monkeypatch):
+def test_int8_is_for_many_tokens_unless_it_is_named(collection, model, monkeypatch):
     config = {"model": model, "source": collection}
+    letters = sum(len(item.record.text) for item in read_items(collection, "passages"))
+    monkeypatch.setattr(int8, "pays_from", lambda: letters // 2)
     assert precision_of(EncodeConfig(**config)) == "fp32"
     assert precision_of(EncodeConfig(**config, precision="int8")) == "int8"
-    monkeypatch.setattr(command, "FEW", 50)
+    monkeypatch.setattr(int8, "pays_from", lambda: letters // 8)
     assert precision_of(EncodeConfig(**config)) == "auto"
     assert precision_of(EncodeConfig(**config, what="sentences")) == "auto"
+    assert precision_of(EncodeConfig(**config, max_length=8)) == "fp32"  # the rest is cut off
     assert precision_of(EncodeConfig(**config, what="queries")) == "fp32"
     assert precision_of(EncodeConfig(model=model)) == "fp32"  # standard input, which may be a line
+
+
+def test_few_long_texts_have_many_tokens_and_the_part_that_is_cut_off_does_not_count(
+    tmp_path, model, monkeypatch
+):
+    (tmp_path / "long.jsonl").write_text(
+        "".join(json.dumps({"_id": str(i), "text": "barley " * 4000}) + "\n" for i in range(40))
+    )
+    config = {"model": model, "source": tmp_path / "long.jsonl"}
+    monkeypatch.setattr(int8, "pays_from", lambda: 20_000)
+    assert precision_of(EncodeConfig(**config)) == "auto"  # 40 x 512
+    monkeypatch.setattr(int8, "pays_from", lambda: 30_000)
+    assert precision_of(EncodeConfig(**config)) == "fp32"
+    assert precision_of(EncodeConfig(**config, long="max")) == "auto"
+
+
+def test_a_resumed_run_computes_in_the_precision_in_which_it_began(tmp_path, model, collection, monkeypatch):
+    precisions = []
+    monkeypatch.setattr(
+        command, "_encode", lambda embedder, *rest: precisions.append(embedder._precision) or 1 / 0
+    )
+    for kept in ("fp32", "auto"):
+        monkeypatch.setattr(command, "precision_of", lambda config, kept=kept: kept)
+        with pytest.raises(ZeroDivisionError):
+            encoded(tmp_path / "v", source=collection, model=model, resume=True)
+    assert precisions == ["fp32", "fp32"]
+
+
+def staged(out, **values):
+    """As `encoded`, with the manifest of a stage."""
+    config = EncodeConfig.model_validate({"device": "cpu", "type": "fp32", **values})
+    pipeline.run_stage(command.STAGE, config, out)
+    return whole(out)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The tokens of the pieces that the model computes."""
+    pieces, row = [], TorchModel._row
+
+    def spy(self, tokens, *rest):
+        pieces.extend(map(tuple, tokens.to_lists()))
+        return row(self, tokens, *rest)
+
+    monkeypatch.setattr(TorchModel, "_row", spy)
+    return pieces
+
+
+def test_texts_that_were_encoded_before_are_taken_over(tmp_path, model, collection, computed):
+    lines = (collection / "passages.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "passages.jsonl").write_text("".join(lines[7:27]))
+    pool = tmp_path / "pool"
+    vectors = dict(zip(*staged(pool, source=tmp_path / "some", model=model)))
+    before = set(computed)
+    expected = staged(tmp_path / "plain", source=collection, model=model)
+    every = set(computed)
+    assert len(before) < len(every)
+    copy = tmp_path / "copy"  # as a build copies the model that it chose
+    with workspace.stage(copy, kind="model", recipe={}, inputs={"model": model}) as folder:
+        shutil.copytree(model, folder.path, dirs_exist_ok=True)
+    for name, by in {"again": model, "by-copy": copy}.items():
+        computed.clear()
+        ids, found = staged(tmp_path / name, source=collection, model=by, reuse=(pool,))
+        assert set(computed) == every - before
+        assert ids == expected[0]
+        np.testing.assert_allclose(found, expected[1], atol=1e-5)
+        assert all((found[ids.index(id)] == vectors[id]).all() for id in vectors)
+
+
+def test_pieces_of_long_texts_are_taken_over(tmp_path, model, collection, computed):
+    values = {"source": collection, "model": model, "long": "max", "overlap": 4}
+    expected = staged(tmp_path / "pool", **values)
+    computed.clear()
+    found = staged(tmp_path / "again", **values, reuse=(tmp_path / "pool",))
+    assert computed == []
+    assert found[0] == expected[0]
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("changes", [{"title": "no"}, {"unit": True}, {"max_length": 12}, {"prompt": ""}])
+def test_vectors_made_in_another_way_are_not_taken_over(tmp_path, model, collection, computed, changes):
+    staged(tmp_path / "pool", source=collection, model=model)
+    computed.clear()
+    staged(tmp_path / "other", source=collection, model=model, reuse=(tmp_path / "pool",), **changes)
+    assert len(computed) == 50
+
+
+def test_vectors_of_another_model_are_not_taken_over(tmp_path, model, collection, small_model, computed):
+    staged(tmp_path / "pool", source=collection, model=model)
+    computed.clear()
+    staged(tmp_path / "other", source=collection, model=small_model, reuse=(tmp_path / "pool",))
+    assert len(computed) == 50
 
 
 def test_vectors_say_what_they_were_computed_in(collection, model, tmp_path):

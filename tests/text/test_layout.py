@@ -60,7 +60,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def encoded_ids(config: EncodeConfig, records: list[Any], workers: int = 0) -> list[list[int]]:
     """The ids that `liebig encode` gives to its model."""
     items = [Item(str(i), record) for i, record in enumerate(records)]
-    embedder = load(config, "cpu")
+    embedder = load(config, "cpu", "fp32")
     layout = layout_of(config, embedder)
     plan = Plan(frame_of(layout), 4096)
     groups = [items[:1], items[1:]] if len(items) > 1 else [items]  # one alone is never sent to a process
@@ -163,7 +163,7 @@ def examined_ids(encoder: Encoder, about: dict[str, Any], seen: list[list[list[i
 
 def test_processes_that_tokenise_read_the_same_ids(model: Path, forked_helpers: None) -> None:
     config = EncodeConfig(model=model, title="separator", device="cpu")
-    layout = layout_of(config, load(config, "cpu"))
+    layout = layout_of(config, load(config, "cpu", "fp32"))
     assert encoded_ids(config, PASSAGES, workers=1) == layout.lists(PASSAGES)
 
 

@@ -44,6 +44,7 @@ class Builder:
         self.out, self.say = out, say
         self.whole = Whole({}, say)
         self.took: dict[str, float] = {}  # seconds, by the names of the stages that were run
+        self.encoded: list[str] = []  # folders of vectors, whose texts need not be encoded again
         self.expected: dict[str, float] = {}  # seconds, by the names of phases; those that are known
         self.before = description.read(out) if description.is_retriever(out) else None
         description.remove_old(out, self.before)
@@ -92,7 +93,14 @@ def encode_passages(builder: Builder, name: str, source: Path, model: Path) -> P
     room = layout.length - len(layout.tokenizer.wrap([]))
     longer = layout.tokens(sample).lengths > room
     long = "max" if longer.sum() > 0.02 * len(sample) else "first"
-    return builder.work(name, encode_fields(source, model, long))
+    return _encoded(builder, name, encode_fields(source, model, long))
+
+
+def _encoded(builder: Builder, name: str, fields: Mapping[str, Any]) -> Path:
+    """Run an encoding that takes over what this build has encoded before, such as the pool of the check."""
+    out = builder.work(name, {**fields, "reuse": list(builder.encoded)})
+    builder.encoded.append(str(out))
+    return out
 
 
 def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
@@ -104,7 +112,7 @@ def encode_fields(source: Path, model: Path, long: str) -> dict[str, Any]:
 
 def encode_sentences(builder: Builder, name: str, source: Path, model: Path) -> Path:
     """Vectors of the sentences of a collection's passages."""
-    return builder.work(name, sentence_fields(source, model))
+    return _encoded(builder, name, sentence_fields(source, model))
 
 
 def sentence_fields(source: Path, model: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ N texts of a window, P pieces, T tokens, D width of the vectors.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -278,6 +278,39 @@ class Model(Protocol):
 
         What is returned waits for them; `done` is told the tokens of every row that was computed or set going.
         """
+
+
+class KnownVectors:
+    """A model that computes only the pieces whose vectors are not known yet; pieces are told apart by their tokens."""
+
+    def __init__(self, model: Model, known: Mapping[bytes, Floats]) -> None:
+        self._model, self._known, self.width = model, known, model.width
+
+    def start(
+        self, packed: Iterable[PackedRow], count: int, done: Callable[[int], None] = nothing
+    ) -> Callable[[], Floats]:
+        """As every model; what is known is put in the place of what was not computed."""
+        taken: dict[int, Floats] = {}
+
+        def unknown() -> Iterator[PackedRow]:
+            for tokens, numbers in packed:
+                vectors = [self._known.get(piece.tobytes()) for piece in tokens]
+                new = np.array([i for i, vector in enumerate(vectors) if vector is None], np.int64)
+                taken.update((int(n), v) for n, v in zip(numbers, vectors) if v is not None)
+                rest = tokens.take(new)
+                done(len(tokens.values) - len(rest.values))
+                if len(new):
+                    yield rest, numbers[new]
+
+        computed = self._model.start(unknown(), count, done)
+
+        def wait() -> Floats:
+            vectors_PD = computed()
+            for number, vector in taken.items():
+                vectors_PD[number] = vector
+            return vectors_PD
+
+        return wait
 
 
 @dataclass(frozen=True)

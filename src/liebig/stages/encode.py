@@ -16,16 +16,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Annotated, Literal, cast
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
 from liebig import encoders
-from liebig.base.config import Config, InputPath, ModelPath
+from liebig.base import workspace
+from liebig.base.config import Config, InputPath, ModelPath, Unrecorded
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.machine import checked, computing_threads
 from liebig.base.pipeline import Stage
@@ -36,13 +37,25 @@ from liebig.collection import Collection, is_collection
 from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.model.settings import Precision
-from liebig.search.embed import Cut, Embedder, Item, Plan, WindowVectors, Workers, encode, frame_of
+from liebig.search.embed import (
+    CHARACTERS,
+    Cut,
+    Embedder,
+    Item,
+    KnownVectors,
+    Model,
+    Plan,
+    WindowVectors,
+    Workers,
+    encode,
+    frame_of,
+)
 from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
 from liebig.train.distributed import World, connect
-from liebig.vectors import SHARDS, Shard, write_shard, write_summary
-from liebig.vectors.quantise import Type
+from liebig.vectors import SHARDS, Shard, Vectors, write_shard, write_summary
+from liebig.vectors.quantise import Floats, Type
 
 What = Literal["passages", "queries", "documents", "sentences"]
 
@@ -117,10 +130,14 @@ class EncodeConfig(Config):
     half: bool | None = Field(None, description="Compute in bfloat16 [default: on a GPU].")
     precision: Precision = Field(
         "auto",
-        description="Numbers that the model computes with on a CPU; auto is int8 for a thousand passages and more by "
-        "the bundled encoder on a processor with int8 dot products (AVX-512 VNNI; asimddp on aarch64), else fp32.",
+        description="Numbers that the model computes with on a CPU; auto is int8 for passages by the bundled encoder "
+        "on a processor with int8 dot products (AVX-512 VNNI; asimddp on aarch64), where they have enough tokens to "
+        "save more time than the kernels take to compile, else fp32.",
     )
     compile: bool | None = Field(None, description="Compile the model [default: on a GPU].")
+    reuse: Annotated[tuple[Path, ...], Unrecorded()] = Field(
+        (), description="Folders of vectors; those that the same model made of the same text are taken over."
+    )
 
     @model_validator(mode="after")
     def _sentences_are_pieces(self) -> EncodeConfig:
@@ -255,8 +272,9 @@ def store_items(store: TokenStore) -> Iterator[Item]:
 ROLES: dict[What, Role] = {
     "passages": "passage", "documents": "passage", "sentences": "passage", "queries": "query"
 }  # fmt: skip
-FEW = 1000  # texts, for which compiling the kernels of int8 costs more than they save
 PARTS = "parts"
+PRECISION = "precision.txt"  # in PARTS: what `auto` was, so that a run that is resumed computes as it began
+CUT = 512  # tokens: about where texts are cut
 PART_SECONDS = 30.0  # work that an interruption may lose, besides a window
 
 
@@ -269,8 +287,11 @@ def run(config: EncodeConfig, folder: Folder) -> None:
             raise RecipeError("standard input cannot be read by several processes", fix="name a source")
         for name in (SHARDS, PARTS):  # nobody knows whether standard input says the same again
             shutil.rmtree(folder.path / name, ignore_errors=True)
+    if world.first:
+        keep_precision(config, folder.path)
     world.barrier()  # the first process has prepared the folder
-    embedder = load(config, world.device if config.device is None else config.device)
+    precision = cast(Precision, (folder.path / PARTS / PRECISION).read_text(encoding="ascii"))
+    embedder = load(config, world.device if config.device is None else config.device, precision)
     (folder.path / SHARDS).mkdir(parents=True, exist_ok=True)
     shards = Shards(folder.path, config.shard, world)
     with computing_threads(config.threads):
@@ -282,7 +303,7 @@ def run(config: EncodeConfig, folder: Folder) -> None:
     world.barrier()
 
 
-def load(config: EncodeConfig, device: torch.device | str) -> Embedder:
+def load(config: EncodeConfig, device: torch.device | str, precision: Precision) -> Embedder:
     """The model on its device."""
     length = {"query_length" if ROLES[config.what] == "query" else "max_length": config.max_length}
     embedder = Embedder.load(
@@ -291,7 +312,7 @@ def load(config: EncodeConfig, device: torch.device | str) -> Embedder:
         title=config.title,
         unit=config.unit,
         half=config.half,
-        precision=precision_of(config),
+        precision=precision,
         **length,
     )
     if embedder.cuda if config.compile is None else config.compile:
@@ -299,16 +320,36 @@ def load(config: EncodeConfig, device: torch.device | str) -> Embedder:
     return embedder
 
 
+def keep_precision(config: EncodeConfig, folder: Path) -> None:
+    """Write down what to compute in, unless an interrupted run has done it."""
+    path = folder / PARTS / PRECISION
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        workspace.atomic_write(path, precision_of(config).encode())
+
+
 def precision_of(config: EncodeConfig) -> Precision:
-    """As the config says; `auto` is fp32 for queries, which cost little, and for texts that are known to be few."""
+    """As the config says; `auto` is fp32 for queries, which cost little, and for texts of few tokens."""
     if config.precision != "auto":
         return config.precision
     if config.source is None or ROLES[config.what] == "query":
         return "fp32"
-    count = count_items(
-        config.source, "passages" if config.what == "sentences" else config.what, config.split
-    )
-    return "fp32" if count is not None and count < FEW else "auto"
+    from liebig.model.kernels.int8 import pays_from
+
+    enough = pays_from()
+    return "auto" if any(total >= enough for total in accumulate(_tokens(config, config.source))) else "fp32"
+
+
+def _tokens(config: EncodeConfig, source: Path) -> Iterator[int]:
+    """About how many tokens are encoded of each text."""
+    most = config.max_length or CUT
+    for item in read_items(source, "passages" if config.what == "sentences" else config.what, config.split):
+        if item.tokens is not None:
+            count = len(item.tokens)
+        else:
+            text = item.record if isinstance(item.record, str) else item.record.text
+            count = len(text.encode()) // CHARACTERS
+        yield min(count, most) if config.long == "first" and config.what != "sentences" else count
 
 
 def layout_of(config: EncodeConfig, embedder: Embedder) -> RoleLayout:
@@ -387,7 +428,9 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
         total = count_items(config.source, config.what, config.split)
     mine = shards.share(total)
     # Before the time of a text is measured: it may compile.
-    model = embedder.model(layout, unit=embedder.unit)
+    model: Model = embedder.model(layout, unit=embedder.unit)
+    known = known_vectors(config, embedder, layout)
+    model = KnownVectors(model, known) if known else model
     with (
         Progress("encode", mine, "texts") as bar,
         ThreadPoolExecutor(1) as writer,
@@ -402,6 +445,45 @@ def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
             writing = writer.submit(_write, path, window, config.type if whole else "fp32")
         if writing is not None:
             writing.result()
+
+
+def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) -> dict[bytes, Floats]:
+    """The vectors of the folders to take over that the same model made, by the tokens that they were made of."""
+    known: dict[bytes, Floats] = {}
+    models = model_digests(config.model) if config.reuse else ()
+    for path in config.reuse:
+        manifest = workspace.read_manifest(path)
+        before = EncodeConfig.model_validate(manifest.recipe)
+        settings = ("prompt", "title", "unit", "max_length", "half")
+        alike = all(getattr(before, name) == getattr(config, name) for name in settings)
+        if (
+            manifest.inputs["model"] not in models
+            or before.source is None
+            or before.long == "mean"
+            or not alike
+        ):
+            continue
+        vectors = np.concatenate([rows for _, rows in Vectors.open(path).chunks(before.window)])
+        items = read_items(before.source, before.what, before.split, embedder.encoder.tokenizer.digest)
+        plan, start = _plan(before, embedder, layout), 0
+        with Workers(embedder.encoder.tokenizer, None) as workers:
+            groups = iter(lambda rest=items, size=before.window: list(islice(rest, size)), [])
+            for batch in workers.windows(groups, layout):
+                pieces = plan.pieces(batch)
+                for tokens, numbers in plan.packed(batch, pieces):
+                    known |= {row.tobytes(): vectors[start + n] for row, n in zip(tokens, numbers.tolist())}
+                start += len(pieces.text)
+        assert start == len(vectors), "a vector for each piece"
+    return known
+
+
+def model_digests(model: Path) -> tuple[str, ...]:
+    """The digest of a model's folder, and where a build copied it from another one, that one's."""
+    own = workspace.digest(model)
+    if not (model / workspace.MANIFEST).is_file():
+        return (own,)
+    manifest = workspace.read_manifest(model)
+    return (own, manifest.inputs["model"]) if manifest.kind == "model" else (own,)
 
 
 def _write(path: Path, window: WindowVectors, kind: Type) -> None:

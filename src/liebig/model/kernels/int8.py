@@ -54,6 +54,7 @@ from liebig.model.kernels.registers import (
     exp2,
     fma,
     inline,
+    is_compiled,
     kernel,
     load,
     load_ints,
@@ -138,6 +139,14 @@ def _scales(weight_KN: Tensor) -> Tensor:
     return (weight_KN.abs().amax(0) / float(MOST)).clamp_min(float(TINY))
 
 
+def pays_from() -> int:
+    """The number of tokens from which int8 takes less time than float32, with what its kernels cost first."""
+    return LOADED if is_compiled(run_layers) else COMPILED
+
+
+# Compiling takes as long as int8 saves on 60,000 tokens of one core, and two cores save twice as much in that time;
+# loading what was compiled before, with calibrating, as long as it saves on 2,000 (bundled encoder, aarch64).
+COMPILED, LOADED = 100_000, 4_000
 ROUNDED = 0.25  # of a code: half precision moves the largest by an eighth, other weights are up to a half off
 NEAR = 0.1  # of a code, the mean distance to whole ones: that of weights that were never rounded is a quarter
 STORED = 2.0**-10  # of a code: what half precision moves it by, with what it moves the scale by

@@ -60,6 +60,15 @@ def kernel(function: Function) -> Any:
     return made
 
 
+def is_compiled(function: Any) -> bool:
+    """Whether a kernel need not be compiled: this process has done it, or an earlier one on such a processor."""
+    stored = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    if stored is None:
+        return False
+    processor = function.targetctx.codegen().magic_tuple()
+    return bool(function.signatures) or any(key[1] == processor for key in stored._load_index())
+
+
 inline: Any = numba.njit(inline="always", error_model="numpy")
 FUSED = ("contract",)  # a product and a sum may be rounded once
 ANY_ORDER = ("reassoc", "nsz")
