@@ -10,10 +10,13 @@ import threading
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from liebig import encoders
 from liebig.base import pipeline, workspace
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Document, Passage, Query, Section
+from liebig.cli import make_app
 from liebig.indexes import open_index
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
@@ -623,3 +626,12 @@ def test_vectors_of_another_model_are_not_taken_over(tmp_path, model, collection
 def test_vectors_say_what_they_were_computed_in(collection, model, tmp_path):
     encoded(tmp_path / "v", model=model, source=collection)
     assert Vectors.open(tmp_path / "v").about["precision"] == "fp32"
+
+
+def test_the_bundled_encoder_is_the_default(tmp_path, collection):
+    assert EncodeConfig().model == encoders.folder()
+    done = CliRunner().invoke(
+        make_app(), ["encode", str(collection), "--out", str(tmp_path / "v"), "--device", "cpu"]
+    )
+    assert done.exit_code == 0, done.output
+    assert Vectors.open(tmp_path / "v").width == Encoder.load(encoders.folder()).width

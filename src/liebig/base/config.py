@@ -203,9 +203,9 @@ def _bundled(value: Any) -> Any:
     if isinstance(value, str | Path) and Path(value).parts[:1] == (RECIPES,) and not Path(value).exists():
         found = recipes_home().joinpath(*Path(value).parts[1:])
         return found if found.exists() else value
-    if not (isinstance(value, str) and value.startswith(encoders.PREFIX)):
+    if not (isinstance(value, str | Path) and str(value).startswith(encoders.PREFIX)):
         return value
-    return encoders.folder(value)
+    return encoders.folder(str(value))
 
 
 InputPath = Annotated[Path, Input(), BeforeValidator(_bundled)]

@@ -70,7 +70,7 @@ class EncodeConfig(Config):
         ),
     )
     model: ModelPath = Field(
-        encoders.PREFIX + encoders.DEFAULT,
+        Path(encoders.PREFIX + encoders.DEFAULT),
         description="The model's folder (or its ONNX export), liebig:NAME, or org/name of the hub.",
     )
     what: What = Field(
@@ -467,14 +467,18 @@ def known_vectors(config: EncodeConfig, embedder: Embedder, layout: RoleLayout) 
         items = read_items(before.source, before.what, before.split, embedder.encoder.tokenizer.digest)
         plan, start = _plan(before, embedder, layout), 0
         with Workers(embedder.encoder.tokenizer, None) as workers:
-            groups = iter(lambda rest=items, size=before.window: list(islice(rest, size)), [])
-            for batch in workers.windows(groups, layout):
+            for batch in workers.windows(_groups(items, before.window), layout):
                 pieces = plan.pieces(batch)
                 for tokens, numbers in plan.packed(batch, pieces):
                     known |= {row.tobytes(): vectors[start + n] for row, n in zip(tokens, numbers.tolist())}
                 start += len(pieces.text)
         assert start == len(vectors), "a vector for each piece"
     return known
+
+
+def _groups(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    while group := list(islice(items, size)):
+        yield group
 
 
 def model_digests(model: Path) -> tuple[str, ...]:
