@@ -20,8 +20,8 @@ from liebig.base.errors import install_command
 from liebig.builder.build import build
 from liebig.builder.build_config import BuildConfig
 from liebig.cli import make_app
-from liebig.commands import STAGES
 from liebig.search.retriever import Retriever
+from liebig.stages import STAGES
 from tests.search.conftest import make_folder
 
 ROOT = Path(__file__).parents[2]
