@@ -136,7 +136,14 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
         if recipe is not None and "stages" in recipes.read_toml(recipe):
             fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
             raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
-        known = recipes.load(outline, recipe, overrides, values)
+        try:
+            known = recipes.load(outline, recipe, overrides, values)
+        except RecipeError:
+            if recipe is not None or any(_is_nested(override, form) for override in overrides):
+                recipes.load(
+                    load().config, recipe, overrides, values
+                )  # names what is wrong inside tables too
+            raise
         if not only_plan:
             form.check_inputs(known)
             if out is None:
@@ -154,6 +161,12 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
     command.__signature__ = form.signature()  # type: ignore[attr-defined]  # typer reads it
     command.__name__ = form.name.replace(" ", "_")
     return command
+
+
+def _is_nested(override: str, form: Form) -> bool:
+    """Whether an override sets a value inside a table, which the outline knows nothing of."""
+    first, dot, _ = override.partition("=")[0].partition(".")
+    return bool(dot) and first in form.fields
 
 
 REQUIRED, READS = "required", "reads"
