@@ -15,7 +15,17 @@ from liebig.base.machine import PRECISION
 from liebig.model.backbone import Backbone
 from liebig.model.kernels import int8
 from liebig.model.kernels.int8 import Copies, Int8Forward, Weight, calibrate, choose, is_rounded
-from liebig.model.kernels.registers import POWER, WAY, Number, exp2, is_compiled, load, pack_pairs, store, tile
+from liebig.model.kernels.registers import (
+    POWER,
+    WAY,
+    Number,
+    exp2,
+    is_compiled,
+    load,
+    pack_pairs,
+    store,
+    tile,
+)
 from liebig.model.packed import Packed
 from liebig.model.torch_model import LeanForward, read_layers
 
