@@ -8,8 +8,9 @@ import liebig.collection as module
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
 from liebig.collection import Collection
+from liebig.collection.id_table import IdTable, Repeat
 from liebig.collection.lookup import OffsetIndex, hash64
-from liebig.collection.writer import CollectionWriter, Ledger, Repeat
+from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
 from liebig.formats.items import Item, Options, Where
 
@@ -183,7 +184,7 @@ def test_a_broken_line_is_named(collection):
 @given(st.lists(st.tuples(st.integers(0, 40).map(str), st.integers(0, 2).map(str)), max_size=200))
 @settings(max_examples=60)
 def test_the_ledger_answers_as_a_dictionary_would(entries):
-    ledger, known = Ledger(), {}
+    ledger, known = IdTable(), {}
     for name, content in entries:
         expected = (
             Repeat.NEW if name not in known else Repeat.SAME if known[name] == content else Repeat.OTHER
@@ -194,7 +195,7 @@ def test_the_ledger_answers_as_a_dictionary_would(entries):
 
 
 def test_the_ledger_grows_and_keeps_its_index():
-    ledger = Ledger()
+    ledger = IdTable()
     for number in range(20_000):
         assert ledger.add(f"id{number}", str(number), number * 10) is Repeat.NEW
     assert ledger.add("id777", "777", 0) is Repeat.SAME

@@ -12,7 +12,8 @@ from liebig.base.errors import DataError
 from liebig.base.workspace import digest
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource, source_of
-from liebig.formats.items import Options, Skipped
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
 
 
 @pytest.fixture
@@ -25,8 +26,8 @@ def folder(tmp_path):
 
 def read(path, strict=False):
     """Names of the documents that were read, and the reasons of what was not."""
-    skipped = Skipped(strict)
-    options = Options(skipped=skipped)
+    skipped = Ledger(strict)
+    options = Options(ledger=skipped)
     names = [item.record.id for found in detect(path, None, skipped) for item in found.items(options)]
     return names, [str(error) for error in skipped.errors], skipped.guessed
 
@@ -205,7 +206,7 @@ def test_members_of_one_name_are_told(tmp_path):
         archive.writestr("b.md", "# B\n")
         archive.writestr("a.md", "# New\n")
     (tmp_path / "x.zip").write_bytes(buffer.getvalue())
-    [found] = detect(tmp_path / "x.zip", None, skipped := Skipped(strict=False))
+    [found] = detect(tmp_path / "x.zip", None, skipped := Ledger(strict=False))
     assert [item.record.title for item in found.items(Options())] == ["New", "B"]
     [error] = skipped.errors
     assert "x.zip!a.md: the archive has 2 members of this name; only the last one is read" in str(error)
@@ -226,7 +227,7 @@ def test_a_deep_member_of_an_archive_is_read_or_told(tmp_path):
 def test_data_whose_format_cannot_be_told_is_skipped_beside_data_that_can(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "x"}\n')
     (tmp_path / "settings.json").write_text("[1.5]")
-    [found] = detect(tmp_path, None, skipped := Skipped(strict=False))
+    [found] = detect(tmp_path, None, skipped := Ledger(strict=False))
     assert found.source.name == "corpus.jsonl"
     assert "settings.json" in str(skipped.errors[0])
 

@@ -96,9 +96,9 @@ def test_files_of_a_folder_that_are_not_read_are_told(tmp_path):
     put(tmp_path, "a.md", "# One\n\nText.\n")
     put(tmp_path, "b.md", "# Two\n\nText.\n")
     assert detect(tmp_path)[-1].why == "a folder of 2 text files"
-    put(tmp_path, "one.jsonl", '{"id": "1", "text": "a"}\n')
+    put(tmp_path, "one.jsonl", '{"_id": "1", "text": "a"}\n')
     assert detect(tmp_path)[-1].why == "a folder of 2 text files; 1 other file is ignored: .jsonl"
-    put(tmp_path, "two.jsonl", '{"id": "2", "text": "b"}\n')
+    put(tmp_path, "two.jsonl", '{"_id": "2", "text": "b"}\n')
     assert detect(tmp_path)[-1].why.endswith("; 2 other files are ignored: .md")
 
 

@@ -8,7 +8,8 @@ import pytest
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.formats import detect, lxml_documents
-from liebig.formats.items import Options, Skipped
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 RELS = (
@@ -74,9 +75,7 @@ def packed(parts):
 
 def read(path):
     """The only document of a file."""
-    (record,) = [
-        item.record for found in detect(path) for item in found.items(Options(skipped=Skipped(True)))
-    ]
+    (record,) = [item.record for found in detect(path) for item in found.items(Options(ledger=Ledger(True)))]
     return record
 
 

@@ -353,9 +353,11 @@ def test_sentence_transformers_lists_and_query_pos_neg(tmp_path):
     assert records(put(tmp_path, "y.jsonl", rows)) == [Tuple("q", "a", ("n",)), Tuple("q", "b", ("n",))]
 
 
-def test_a_third_text_column_that_is_no_negative_is_refused(tmp_path):
+def test_a_third_text_column_that_is_no_negative_is_refused_in_tuples(tmp_path):
     with pytest.raises(DataError, match="'category' is not named like a negative"):
-        records(put(tmp_path, "x.jsonl", '{"question": "q", "answer": "a", "category": "sports"}\n'))
+        records(
+            put(tmp_path, "x.jsonl", '{"question": "q", "answer": "a", "category": "sports"}\n'), "tuples"
+        )
 
 
 def fake_ir_datasets():

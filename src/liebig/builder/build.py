@@ -22,6 +22,7 @@ encoding takes (`liebig plan`).
 from __future__ import annotations
 
 import html
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,7 @@ from liebig.builder.build_config import BuildConfig
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
 from liebig.collection import Collection
 from liebig.formats.documents import document_lines
-from liebig.formats.items import SKIPPED
+from liebig.formats.ledger import SKIPPED
 from liebig.formats.output import write_lines
 from liebig.model.cross_encoder import CrossEncoder, read_files, reranker_folder
 from liebig.model.encoder import Encoder
@@ -61,6 +62,7 @@ from liebig.train.log import warnings_of
 
 BY_SENTENCES = 100_000  # up to this many passages, their sentences have vectors too: some five to ten each
 ROOM = 28  # tokens of the model's length left to titles and special tokens
+TABLES_SHOWN = 5  # tables whose columns are printed
 
 
 class ModelConfig(Config):
@@ -300,6 +302,9 @@ def read_collection(builder: Builder, config: BuildConfig, model: Path) -> Path:
         builder.say(
             f"{files} skipped, because reading failed; {skipped} says why (--strict makes it an error)"
         )
+    tables = json.loads((read / "summary.json").read_text(encoding="utf-8")).get("tables", {})
+    for table, columns in list(tables.items())[:TABLES_SHOWN]:
+        builder.say(f"{table}: {columns}")
     fields = {"kind": "passages", "collection": str(read), **passage_fields(config, model)}
     return builder.part("collection", fields)
 

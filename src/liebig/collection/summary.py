@@ -31,7 +31,8 @@ from liebig.collection import Collection
 from liebig.collection.lookup import Hashes, hash64, hash_all
 from liebig.collection.writer import SINGULAR, CollectionWriter
 from liebig.formats import Match
-from liebig.formats.items import Item, Skipped
+from liebig.formats.items import Item
+from liebig.formats.ledger import Ledger
 from liebig.formats.output import collapse
 
 SAMPLES = 3
@@ -62,6 +63,15 @@ class Kind:
         return [row for _, _, row in sorted(self.samples, key=lambda entry: entry[1])]
 
 
+@dataclass(frozen=True)
+class CensusMark:
+    """What a census had counted at one time."""
+
+    kinds: dict[str, tuple[int, int, list[tuple[int, int, dict[str, Any]]]]]
+    counts: Counter[str]
+    queries: int
+
+
 class Census:
     """Counts over all records of a collection."""
 
@@ -69,6 +79,26 @@ class Census:
         self.kinds: defaultdict[str, Kind] = defaultdict(Kind)
         self.counts: Counter[str] = Counter()
         self._queries, self._words = array("Q"), array("Q")
+
+    def mark(self) -> CensusMark:
+        """What is counted now, to come back to."""
+        kinds = {
+            name: (len(kind.lengths), kind.empty, list(kind.samples)) for name, kind in self.kinds.items()
+        }
+        return CensusMark(kinds, self.counts.copy(), len(self._queries))
+
+    def back_to(self, mark: CensusMark) -> None:
+        """Forget all that was counted since the mark."""
+        for name in list(self.kinds):
+            if name not in mark.kinds:
+                del self.kinds[name]
+                continue
+            count, empty, samples = mark.kinds[name]
+            kind = self.kinds[name]
+            kind.empty, kind.samples = empty, list(samples)
+            del kind.lengths[count:]
+        self.counts = mark.counts.copy()
+        del self._queries[mark.queries :], self._words[mark.queries :]
 
     def see(self, item: Item) -> None:
         """One more record."""
@@ -175,16 +205,16 @@ def warning(check: str, count: int, sentence: str, examples: Iterable[str] = ())
     }
 
 
-def file_warnings(skipped: Skipped) -> list[dict[str, Any]]:
+def file_warnings(ledger: Ledger) -> list[dict[str, Any]]:
     """Files that were left out, and those whose encoding is a guess."""
     found: list[dict[str, Any]] = []
-    if count := len(skipped.errors):
+    if count := len(ledger.errors):
         files = "file was" if count == 1 else "files were"
-        names = (f"{PurePath(e.file or '').name} ({e.what})" for e in skipped.errors)
+        names = (f"{PurePath(e.file or '').name} ({e.what})" for e in ledger.errors)
         found.append(warning("skipped", count, f"{count:,} {files} skipped; skipped.txt says why", names))
-    if count := len(skipped.guessed):
+    if count := len(ledger.guessed):
         files = "file is" if count == 1 else "files are"
-        names = (f"{PurePath(name).name} ({encoding})" for name, encoding in skipped.guessed.items())
+        names = (f"{PurePath(name).name} ({encoding})" for name, encoding in ledger.guessed.items())
         found.append(
             warning("encoding", count, f"{count:,} {files} not UTF-8; the encoding was guessed", names)
         )
@@ -204,14 +234,14 @@ def empties(collection: Collection, writer: CollectionWriter, census: Census) ->
 
 def duplicates(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
     """Records with the same text under different ids."""
-    for name, ledger in writer.ledgers.items():
-        contents, counts = np.unique(ledger.contents, return_counts=True)
+    for name, table in writer.tables.items():
+        contents, counts = np.unique(table.contents, return_counts=True)
         repeated = contents[counts > 1]
         more = int(counts.sum()) - len(contents)
         if more:
-            places = np.flatnonzero(np.isin(ledger.contents, repeated[:EXAMPLES]))
+            places = np.flatnonzero(np.isin(table.contents, repeated[:EXAMPLES]))
             sentence = f"{_many(more, name)} with the text of another one, under a different id"
-            yield warning("duplicate", more, sentence, _names(collection, name, ledger.offsets[places]))
+            yield warning("duplicate", more, sentence, _names(collection, name, table.offsets[places]))
 
 
 def _names(collection: Collection, kind: str, offsets: NDArray[np.uint64]) -> Iterator[str]:
@@ -225,8 +255,8 @@ def _names(collection: Collection, kind: str, offsets: NDArray[np.uint64]) -> It
 def shared_ids(collection: Collection, writer: CollectionWriter, census: Census) -> Warnings:
     """Ids that a query and a passage or document have in common: some tools drop such hits."""
     for name in ("passages", "documents"):
-        queries = writer.ledgers["queries"]
-        common = np.flatnonzero(np.isin(queries.ids, writer.ledgers[name].ids))
+        queries = writer.tables["queries"]
+        common = np.flatnonzero(np.isin(queries.ids, writer.tables[name].ids))
         if len(common):
             sentence = (
                 f"{_many(len(common), 'queries')} with the id of a {SINGULAR[name]}: where they are unrelated, "
@@ -262,8 +292,8 @@ def _dangling(
     writer: CollectionWriter, kind: str, split: str, pairs: Callable[[], Iterator[tuple[str, str]]]
 ) -> Warnings:
     """Both sides of (query, passage) pairs against what the collection has; ids without any text are no mistake."""
-    texts = np.union1d(writer.ledgers["passages"].ids, writer.ledgers["documents"].ids)
-    queries = np.sort(writer.ledgers["queries"].ids)
+    texts = np.union1d(writer.tables["passages"].ids, writer.tables["documents"].ids)
+    queries = np.sort(writer.tables["queries"].ids)
     if not len(texts) and not len(queries):
         return
     for side, what, known in ((1, "passages", texts), (0, "queries", queries)):
@@ -337,6 +367,8 @@ MANY = 6
 def show(summary: Mapping[str, Any], console: Console) -> None:
     """Print a summary."""
     _sources(summary["sources"], console)
+    for name, columns in list(summary.get("tables", {}).items())[:MANY]:
+        console.print(f"[bold]{escape(name)}[/bold]: {escape(columns)}")
     _counts(summary, console)
     for kind, found in summary["lengths"].items():
         _histogram(kind, found, console)

@@ -20,7 +20,8 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
 from liebig.formats.base import Format, Preview
 from liebig.formats.inputs import NamedSource, Source, source_of
-from liebig.formats.items import Item, Options, Skipped
+from liebig.formats.items import Item, Options
+from liebig.formats.ledger import Ledger
 
 GROUP = "liebig.formats"
 BUILT_IN = {
@@ -48,6 +49,7 @@ BUILT_IN = {
     "tevatron-run": "liebig.formats.tevatron:RUN",
     "msmarco-id-triples": "liebig.formats.msmarco:ID_TRIPLES",
     "dpr-passages": "liebig.formats.dpr:PASSAGES",
+    "table": "liebig.formats.any_table:TABLE",
     "msmarco-documents": "liebig.formats.msmarco:DOCUMENTS",
     "msmarco-titled": "liebig.formats.msmarco:TITLED",
     "msmarco-triples": "liebig.formats.msmarco:TRIPLES",
@@ -93,11 +95,25 @@ class Match:
     source: Source
     format: Format
     why: str
+    in_folder: bool = False
+    """Whether it is a file that was found in a folder, and not named: if it cannot be read, the others still are."""
 
     def items(self, options: Options) -> Iterator[Item]:
-        """The records of the source."""
+        """The records of the source; the ledger of the options gets the files that were read."""
         assert self.format.read is not None, "only formats with a reader are matched"
-        return self.format.read(self.source, options)
+        yield from self.format.read(self.source, options)
+        ledger = options.ledger
+        if not self.source.is_folder:
+            ledger.mark_read(self.source.label)
+            return
+        # A reader of folders that enters what it reads leaves the rest to be listed here; any other reads all of it.
+        labels = [file.label for file in self.source.files()]
+        keeps_ledger = not ledger.read.isdisjoint(labels)
+        for label in labels:
+            if not keeps_ledger:
+                ledger.mark_read(label)
+            elif not ledger.is_explained(label):
+                ledger.ignore(label, f"not part of the format {self.format.name}")
 
 
 @cache
@@ -141,16 +157,18 @@ def is_name(text: str) -> bool:
     return text == "-" or any(f.prefix and text.startswith(f.prefix) for f in formats().values())
 
 
-def detect(path: Path | str, name: str | None = None, skipped: Skipped | None = None) -> list[Match]:
-    """What a path holds, by the rules or by a format's name; what cannot be read is refused, or added to `skipped`."""
-    skipped = skipped or Skipped()
+def detect(path: Path | str, name: str | None = None, ledger: Ledger | None = None) -> list[Match]:
+    """What a path holds, by the rules or by a format's name; what cannot be read is refused or listed in the ledger."""
+    ledger = ledger or Ledger()
     text = str(path)
     source = NamedSource(text) if text != "-" and is_name(text) else source_of(path)
     for _, below in source.walk():
+        if not below.is_folder:
+            ledger.see(below.label)
         for flaw in below.flaws:
-            skipped.add(flaw)
+            ledger.skip(flaw)
     if name is None:
-        return _detect(source, skipped)
+        return _detect(source, ledger)
     if name not in readable():
         near = difflib.get_close_matches(name, readable(), n=1, cutoff=0.4)
         raise DataError(
@@ -158,12 +176,16 @@ def detect(path: Path | str, name: str | None = None, skipped: Skipped | None = 
             fix=f"write {near[0]}" if near else f"use one of {', '.join(readable())}",
         )
     format = formats()[name]
-    whole = format.place != "file" or not source.is_folder
-    files = [source] if whole else [file for file in _files(source) if not _is_readme(file)]
-    return [Match(file, format, "named") for file in files]
+    if format.place != "file" or not source.is_folder:
+        return [Match(source, format, "named")]
+    return [
+        Match(file, format, "named", in_folder=True)
+        for file in _files(source, ledger)
+        if not _is_readme(file)
+    ]
 
 
-def _detect(source: Source, skipped: Skipped) -> list[Match]:
+def _detect(source: Source, ledger: Ledger) -> list[Match]:
     """What a source holds; a folder that is not a format itself is searched for files."""
     if isinstance(source, NamedSource):
         return [_first_match(source, [f for f in formats().values() if f.prefix])]
@@ -173,33 +195,55 @@ def _detect(source: Source, skipped: Skipped) -> list[Match]:
     for format in formats().values():
         if format.place != "file" and format.rule and format.rule(preview):
             return [Match(source, format, format.reason)]
-    return _detect_in_folder(source, skipped)
+    return _detect_in_folder(source, ledger)
 
 
-def _detect_in_folder(folder: Source, skipped: Skipped) -> list[Match]:
-    """The files of a folder, each in its format: tables, else data, else all text files as documents."""
+def _detect_in_folder(folder: Source, ledger: Ledger) -> list[Match]:
+    """The files of a folder: those of a data set, each in its format, or text files and tables as documents.
+
+    It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts.
+    """
     texts = formats()["texts"]
     known = DATA.union(*(f.suffixes for f in formats().values() if f is not texts))
-    files = _files(folder)
-    data = [file for file in files if file.suffix in known]
+    files = _files(folder, ledger)
     prose = [file for file in files if file.suffix in texts.suffixes - known and not _is_readme(file)]
-    tables = [file for file in data if file.suffix in TABLES]
-    if tables:
-        return _mention_others(files, _detect_files(tables, skipped))
-    if data and len(data) >= len(prose) and (matches := _detect_files(data, skipped) + _data_among(prose)):
-        return _mention_others(files, matches)
-    if prose and len(_data_among(prose)) == len(prose):
-        return _mention_others(files, _data_among(prose))
-    if prose:
-        others = [file for file in files if file.suffix not in texts.suffixes]
-        return _mention_others(others, [Match(folder, texts, f"a folder of {len(prose):,} text files")])
-    raise DataError("the folder contains nothing that can be read", file=folder.label, fix="name its files")
+    matches, errors = _detect_files([file for file in files if file.suffix in known])
+    documents = [match for match in matches if match.format.yields == ("documents",)]
+    others = [match for match in matches if match not in documents]
+    has_name = [match for match in matches if match.format.name != "table"]  # any table is a table
+    statements = _data_among(prose)
+    is_data = bool(others) and len(has_name) >= len(prose)
+    is_data |= any(match.source.suffix in TABLES for match in others) or len(statements) == len(prose)
+    if is_data:
+        matches += statements
+    else:
+        matches = [*documents, Match(folder, texts, f"a folder of {len(prose):,} text files")]
+    if not matches:
+        nothing = DataError(
+            "the folder contains nothing that can be read", file=folder.label, fix="name its files"
+        )
+        raise errors[0] if errors else nothing
+    for error in errors:
+        if is_data:
+            ledger.skip(error)
+        else:  # among texts, a file of settings is not meant to be read
+            ledger.ignore(str(error.file), error.what)
+    return _mention_others(files, matches, ledger)
 
 
-def _mention_others(files: list[Source], matches: list[Match]) -> list[Match]:
+def _mention_others(files: list[Source], matches: list[Match], ledger: Ledger) -> list[Match]:
     """The matches, the last with a note on the files that are not read, so that nobody misses one unawares."""
-    read = [match.source for match in matches]
-    left = [file for file in files if file not in read and not _is_readme(file)]
+    read = {match.source for match in matches}
+    whole = next((match.format for match in matches if match.source.is_folder), None)
+    left = [file for file in files if file not in read and not (whole and file.suffix in whole.suffixes)]
+    for file in left:
+        about = (
+            "describes the data beside it"
+            if _is_readme(file)
+            else "not of a kind that is read in this folder"
+        )
+        ledger.ignore(file.label, ledger.ignored.get(file.label, about))
+    left = [file for file in left if not _is_readme(file)]
     if not left:
         return matches
     kinds = sorted({file.suffix or file.plain for file in left})
@@ -215,31 +259,32 @@ def _data_among(prose: list[Source]) -> list[Match]:
     for file in prose:
         if file.suffix not in TXT:
             break
-        match = detect_file(file)
-        if match.format.name in PROSE:
+        detected, _ = _detect_files([file])
+        if not detected or detected[0].format.name in PROSE:
             break
-        matches.append(match)
+        matches += detected
     return matches
 
 
-def _detect_files(files: list[Source], skipped: Skipped) -> list[Match]:
-    """The files whose format can be detected; if there is none, the first error."""
+def _detect_files(files: list[Source]) -> tuple[list[Match], list[DataError]]:
+    """The files whose format can be detected, and what is wrong with the others."""
     matches: list[Match] = []
-    first: DataError | None = None
+    errors: list[DataError] = []
     for file in files:
         try:
-            matches.append(detect_file(file))
+            matches.append(replace(detect_file(file), in_folder=True))
         except DataError as error:
-            skipped.add(error)
-            first = first or error
-    if not matches and first is not None:
-        raise first
-    return matches
+            errors.append(error)
+    return matches, errors
 
 
-def _files(folder: Source) -> list[Source]:
+def _files(folder: Source, ledger: Ledger) -> list[Source]:
     """The files below a folder, without those that only describe others."""
-    return [f for f in folder.files() if f.plain not in ABOUT and not f.name.startswith("cache-")]
+    files = list(folder.files())
+    described = {file for file in files if file.plain in ABOUT or file.name.startswith("cache-")}
+    for file in described:
+        ledger.ignore(file.label, "describes the data beside it")
+    return [file for file in files if file not in described]
 
 
 def _is_readme(file: Source) -> bool:

@@ -48,13 +48,16 @@ def read_folder(folder: Source, options: Options) -> Iterator[Item]:
     corpus, queries, qrels = (folder.find(name) for name in ("corpus.jsonl", "queries.jsonl", "qrels"))
     if corpus is not None and options.passages:
         yield from read_passages(corpus, options)
+        options.ledger.mark_read(corpus.label)
     if queries is not None:
         for item in read_questions(queries, options):
             yield Item(item.record, item.where)
+        options.ledger.mark_read(queries.label)
     for file in qrels.children() if qrels is not None else ():
         if file.suffix == ".tsv":
             split = options.split or check_split(file.stem, Where(file.label))
             yield from read_qrels(file, Options(split=split))
+            options.ledger.mark_read(file.label)
 
 
 def write_folder(export: Export) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.collection.lookup import hash64
-from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
+from liebig.formats.base import HEAD, Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -218,7 +218,10 @@ def write_training(export: Export) -> None:
 
 def is_results(preview: Preview) -> bool:
     """Elements with question and ctxs, or one object of results with contexts."""
-    return preview.has("question", "ctxs") or preview.container == "json object"
+    if preview.container != "json object":
+        return preview.has("question", "ctxs")
+    head = preview.source.head(HEAD)
+    return b'"contexts"' in head or b'"ctxs"' in head
 
 
 def read_results(source: Source, options: Options) -> Iterator[Item]:

@@ -47,8 +47,9 @@ def read_texts(source: Source, options: Options) -> Iterator[Item]:
             parsed = binary(file) if binary is not None else _parse(file, where, options)
             id = as_id(name, where)
         except DataError as error:
-            options.skipped.add(error)
+            options.ledger.skip(error)
         else:
+            options.ledger.mark_read(file.label)
             yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
 
 
@@ -56,7 +57,7 @@ def _parse(file: Source, where: Where, options: Options) -> Article:
     """A text file, parsed as its suffix says."""
     text, encoding = whole_text(file)
     if encoding != UTF_8:
-        options.skipped.guessed[file.label] = encoding
+        options.ledger.guessed[file.label] = encoding
     text = without_ligatures(text)
     return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
 

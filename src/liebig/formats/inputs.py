@@ -33,6 +33,7 @@ from liebig.base.errors import DataError
 
 BUFFER = 1 << 20
 PACKED = (".gz", ".xz", ".zst")
+HIDDEN = (".", "~$")  # hidden files, and the lock files that Office leaves beside open documents
 
 
 def unpacker_of(stream: Any) -> Callable[[BinaryIO], BinaryIO] | None:
@@ -181,6 +182,8 @@ class Source(ABC):
     name: str
     label: str
     parent: str = ""
+    subpath: str = ""
+    """Its path below the source that was named; "" for that one."""
     flaws: tuple[DataError, ...] = ()
     """What lies directly in it and cannot be read, with the reason."""
 
@@ -194,8 +197,14 @@ class Source(ABC):
         """The bytes as they are stored."""
 
     def children(self) -> list[Source]:
-        """What lies in a folder, by name; hidden files, links to folders and flaws left out."""
+        """What lies in a folder, by name; hidden files, lock files, links to folders and flaws left out."""
         return []
+
+    def _placed(self, children: list[Source]) -> list[Source]:
+        """The children, each with its path."""
+        for child in children:
+            child.subpath = f"{self.subpath}/{child.plain}" if self.subpath else child.plain
+        return children
 
     @property
     def plain(self) -> str:
@@ -303,7 +312,7 @@ class DiskSource(Source):
             return children, ()
         root = self._root or self.path.resolve()
         try:
-            paths = sorted(path for path in self.path.iterdir() if not path.name.startswith("."))
+            paths = sorted(path for path in self.path.iterdir() if not path.name.startswith(HIDDEN))
         except OSError as error:
             reason = f"the folder cannot be listed ({os.strerror(error.errno or 0)})"
             return children, (DataError(reason, file=self.label, fix="allow it to be read"),)
@@ -314,7 +323,7 @@ class DiskSource(Source):
                 flaws.append(error)
             else:
                 children += [child] if child is not None else []
-        return children, tuple(flaws)
+        return self._placed(children), tuple(flaws)
 
     @contextlib.contextmanager
     def seekable(self) -> Iterator[BinaryIO]:
@@ -386,7 +395,9 @@ class MemberSource(Source):
             first, _, rest = member.partition("/")
             groups.setdefault(first, {})[rest] = opener
         joint = "" if self.label.endswith("!") else "/"
-        return [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
+        return self._placed(
+            [MemberSource(self.label + joint + name, name, groups[name]) for name in sorted(groups)]
+        )
 
 
 def printable(name: str) -> str:
@@ -472,6 +483,7 @@ def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]
         tree = children[0]
         if not tree.is_folder:
             break
+    tree.subpath = ""
     repeated = [(name, n) for name, n in Counter(name for name, _ in pairs).items() if n > 1 and name in kept]
     tree.flaws = (
         *(_member_flaw(source, f"{name[:80]}…", "the name is too long") for name in long),
@@ -487,7 +499,7 @@ def _member_flaw(source: Source, name: str, what: str) -> DataError:
 
 def _is_clutter(name: str) -> bool:
     parts = PurePosixPath(name).parts
-    return "__MACOSX" in parts or any(part.startswith(".") for part in parts)
+    return "__MACOSX" in parts or any(part.startswith(HIDDEN) for part in parts)
 
 
 def _zip_members(

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, NoReturn
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
 from liebig.formats.inputs import Source
+from liebig.formats.ledger import Ledger
 
 Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
 SPLIT = re.compile(r"(?<![a-z])(train|dev|validation|valid|val|test|eval)(?:[._-]?(small))?(?![a-z])")
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-SKIPPED = "skipped.txt"  # where a stage lists the files it skipped
 SAME = {"validation": "dev", "valid": "dev", "val": "dev"}
 
 
@@ -48,21 +48,6 @@ class Item(NamedTuple):
     split: str = ""
 
 
-class Skipped:
-    """Files that were skipped, with the reason; `strict` makes the first one an error instead."""
-
-    def __init__(self, strict: bool = True) -> None:
-        self.strict = strict
-        self.errors: list[DataError] = []
-        self.guessed: dict[str, str] = {}  # files that are not UTF-8, with the encoding they were read in
-
-    def add(self, error: DataError) -> None:
-        """Skip a file."""
-        if self.strict:
-            raise error
-        self.errors.append(error)
-
-
 @dataclass(frozen=True)
 class Options:
     """What a reader may be told: the split, the tokenizer of token ids, a prefix of ids, the field of topics.
@@ -78,7 +63,7 @@ class Options:
     columns: Mapping[str, str] = field_(default_factory=dict)
     format: str | None = None
     passages: bool = True
-    skipped: Skipped = field_(default_factory=Skipped, compare=False)
+    ledger: Ledger = field_(default_factory=Ledger, compare=False)
 
     def split_of(self, source: Source, default: str) -> str:
         """The split given, else the one in the file's name, or its folder's if that is all of it, else the default."""

@@ -28,6 +28,7 @@ from liebig.formats.items import (
     as_score,
     field,
 )
+from liebig.formats.ledger import Ledger
 from liebig.formats.output import json_line, tab_line
 from liebig.formats.rows import rows, tab_fields
 from liebig.formats.trec import by_query, by_rank, qrels_lines
@@ -73,13 +74,13 @@ def is_titled(preview: Preview) -> bool:
 def read_titled(source: Source, options: Options) -> Iterator[Item]:
     """Passages of `pid <tab> title <tab> text` lines, or of a folder with para.txt and para.title.txt."""
     if source.is_folder:
-        yield from _read_para(source)
+        yield from _read_para(source, options.ledger)
         return
     for where, (name, title, text) in tab_fields(source, 3, "id, title, text"):
         yield Item(Passage(as_id(name, where), text, title), where)
 
 
-def _read_para(folder: Source) -> Iterator[Item]:
+def _read_para(folder: Source, ledger: Ledger) -> Iterator[Item]:
     """RocketQA's two files, joined by id whatever their order; a passage may have no title."""
     texts, names = folder.find("para.txt"), folder.find("para.title.txt")
     if texts is None or names is None:
@@ -87,6 +88,8 @@ def _read_para(folder: Source) -> Iterator[Item]:
     with TitleFile(_titles(names)) as titles:
         for where, (name, text) in tab_fields(texts, 2, "id, text"):
             yield Item(Passage(as_id(name, where), text, titles.get(name)), where)
+    for file in (texts, names):
+        ledger.mark_read(file.label)
 
 
 def _titles(source: Source) -> Iterator[tuple[str, str]]:

@@ -376,9 +376,10 @@ def rows(source: Source) -> Iterator[tuple[Where, Row]]:
 
 
 def _csv(source: Source) -> Iterator[tuple[Where, Row]]:
-    """Rows under a header."""
+    """Rows under a header; the mark that is most frequent in it parts the columns, as spreadsheets export them."""
     names: list[str] = []
-    for where, row in csv_rows(source):
+    first = source.head(HEAD).partition(b"\n")[0]
+    for where, row in csv_rows(source, max(",;\t", key=lambda mark: first.count(mark.encode()))):
         if not names:
             names = row
             if len(set(names)) != len(names):

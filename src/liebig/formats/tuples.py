@@ -7,6 +7,7 @@ a column named label or score makes two texts a scored pair. JSON lines may also
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -33,14 +34,23 @@ from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
 SCORES = ("label", "score", "labels", "scores", "similarity")
 IGNORED = ("idx", "index", "id", "_id", "split", "genre", "dataset", "year", "source", "__index_level_0__")
 NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?([-_ ]?\d+)?", re.IGNORECASE)
+# The names that the data sets of sentence-transformers give their first two columns.
+PAIRS = re.compile(
+    r"anchor (positive|pos|entailment)|(query|question) (positive|pos)|premise hypothesis"
+    r"|(sentence|text|sent|question)[-_ ]?(1|a) (sentence|text|sent|question)[-_ ]?(2|b)",
+    re.IGNORECASE,
+)
 
 
 def is_tuples(preview: Preview) -> bool:
-    """Rows of two texts or more, or lists of texts."""
+    """Rows with the columns anchor and positive, sentence1 and sentence2 or the like, or a negative; lists of texts."""
     if isinstance(preview.first, list):
         return len(preview.first) > 1 and all(isinstance(text, str) for text in preview.first)
-    lists = preview.has("pos") and (preview.has("query") or preview.has("anchor"))
-    return lists or sum(isinstance(value, str) for value in preview.row.values()) > 1
+    if isinstance(preview.row.get("pos"), list):
+        return preview.has("query") or preview.has("anchor")
+    names = list(_text_columns(preview.row))
+    is_named = bool(names[2:]) or PAIRS.fullmatch(" ".join(names)) is not None
+    return is_named and all(map(NEGATIVE.fullmatch, names[2:]))
 
 
 def read_tuples(source: Source, options: Options) -> Iterator[Item]:
@@ -77,18 +87,23 @@ def _records(value: Any, where: Where) -> Iterator[Tuple | ScoredPair]:
 
 def columns(row: Row, where: Where) -> list[str]:
     """The texts of a row, in the order of its columns; from the third on they must be named as negatives."""
-    found = {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, str) and name not in SCORES and name.lower() not in IGNORED
-    }
-    for name in list(found)[2:]:
+    texts = _text_columns(row)
+    for name in list(texts)[2:]:
         if not NEGATIVE.fullmatch(name):
             where.refuse(
                 f"column {name!r} is not named like a negative",
                 f"rename it negative_1, or drop it, in {where.file}",
             )
-    return list(found.values())
+    return list(texts.values())
+
+
+def _text_columns(row: Row) -> dict[str, str]:
+    """The columns of a row that hold texts, scores and numbers of rows left out."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, str) and name not in SCORES and name.lower() not in IGNORED
+    }
 
 
 def _with_lists(row: Row, where: Where) -> Iterator[Tuple]:
@@ -172,10 +187,15 @@ def _write_table(
 
 
 def is_sts(preview: Preview) -> bool:
-    """CSV without a header, three columns, the last a number."""
+    """CSV without a header: two texts of several words and a number from 0 to 5."""
     if preview.container != "csv" or not preview.lines:
         return False
-    return preview.lines[0].count(",") >= 2 and preview.numbers([preview.lines[0].rsplit(",", 1)], 1)
+    try:
+        first = next(csv.reader(preview.lines[:1]), [])
+    except csv.Error:
+        return False
+    are_texts = len(first) == 3 and all(len(text.split()) > 1 for text in first[:2])
+    return are_texts and preview.numbers([first], 2) and 0 <= float(first[2]) <= 5
 
 
 def read_sts(source: Source, options: Options) -> Iterator[Item]:

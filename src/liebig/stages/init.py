@@ -2,8 +2,8 @@
 
 The formats of all paths are detected first, so that an unknown one stops before anything is written; then their records
 stream into the collection and into the counts of the summary. Documents and files that cannot be read are skipped and
-listed in skipped.txt; a bad line inside a file of data is an error, because half a data set is worse than none. Memory:
-about 30 bytes per record, whatever its length.
+listed in skipped.txt. A bad line inside a file of data is an error if the file was named, because half a data set is
+worse than none; in a folder, nothing of the file is kept and it is listed. Memory: about 30 bytes per record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from rich.console import Console
 
 from liebig.base.config import Config, InputPath, ModelPath
-from liebig.base.errors import DataError
+from liebig.base.errors import DataError, MissingDependency
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
 from liebig.base.records import Document, Passage
@@ -29,7 +29,8 @@ from liebig.collection.summary import Census, file_warnings, show, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import Match, detect, is_name, readable
 from liebig.formats.huggingface import PREFIX as HUB
-from liebig.formats.items import SKIPPED, Item, Options, Skipped
+from liebig.formats.items import Item, Options
+from liebig.formats.ledger import SKIPPED, Ledger
 
 
 def _readable(name: str) -> str:
@@ -90,8 +91,8 @@ SUMMARY = "summary.json"
 
 def run(config: InitConfig, folder: Folder) -> None:
     """Read the paths into a collection, print its summary, and keep it as summary.json."""
-    skipped = Skipped(config.strict)
-    matches = _detect(config, skipped)
+    ledger = Ledger(config.strict)
+    matches = _detect(config, ledger)
     _refuse_inside(config.paths, folder)
     options = Options(
         split=config.split,
@@ -99,18 +100,19 @@ def run(config: InitConfig, folder: Folder) -> None:
         topic=config.topic,
         columns={str(name): column for name, column in config.columns.items()},
         format=config.format_of_files,
-        skipped=skipped,
+        ledger=ledger,
     )
     _clear(folder.path)
     census = Census()
     with CollectionWriter(folder.path) as writer:
         collect(matches, options, writer, census, config.limit)
     if not writer.counts:
-        _refuse_nothing(config, skipped)
-    if skipped.errors:
-        folder.write_text(SKIPPED, "".join(f"{error}\n" for error in skipped.errors))
+        _refuse_nothing(config, ledger)
+    if ledger.errors:
+        folder.write_text(SKIPPED, "".join(f"{error}\n" for error in ledger.errors))
     summary = summarise(folder.path, matches, writer, census)
-    summary["warnings"] += file_warnings(skipped)
+    summary["warnings"] += file_warnings(ledger)
+    summary |= {"files": ledger.counts(), "tables": ledger.tables}
     folder.write_json(SUMMARY, summary)
     show(summary, Console(emoji=False, highlight=False, soft_wrap=not sys.stdout.isatty()))
     if config.strict and summary["warnings"]:
@@ -121,30 +123,32 @@ def run(config: InitConfig, folder: Folder) -> None:
         )
 
 
-def _detect(config: InitConfig, skipped: Skipped) -> list[Match]:
+def _detect(config: InitConfig, ledger: Ledger) -> list[Match]:
     """What the paths hold. A path that does not exist is an error; one that cannot be read is skipped."""
     matches: list[Match] = []
     for path in config.paths:
         try:
             # A data set of the hub is read file by file: its reader gets the format of the files with the options.
             named = None if str(path).startswith(HUB) else config.format_of_files
-            matches += detect(path, named, skipped)
+            matches += detect(path, named, ledger)
         except DataError as error:
             if not (isinstance(path, Path) and path.exists()):
                 raise
-            skipped.add(error)
+            ledger.skip(error)
     if not matches:
-        _refuse_nothing(config, skipped)
+        _refuse_nothing(config, ledger)
     return matches
 
 
-def _refuse_nothing(config: InitConfig, skipped: Skipped) -> NoReturn:
+def _refuse_nothing(config: InitConfig, ledger: Ledger) -> NoReturn:
     """Say why nothing was read: the errors if there were any, else that the sources are empty."""
-    if len(skipped.errors) == 1:
-        raise skipped.errors[0]
+    if len(ledger.errors) == 1:
+        raise ledger.errors[0]
     where = ", ".join(map(str, config.paths))
-    if skipped.errors:
-        what = f"none of the files can be read; {len(skipped.errors):,} were tried, the first: {skipped.errors[0]}"
+    if ledger.errors:
+        what = (
+            f"none of the files can be read; {len(ledger.errors):,} were tried, the first: {ledger.errors[0]}"
+        )
         raise DataError(what, file=where)
     raise DataError("it contains nothing to read", file=where)
 
@@ -152,16 +156,23 @@ def _refuse_nothing(config: InitConfig, skipped: Skipped) -> NoReturn:
 def collect(
     matches: Sequence[Match], options: Options, writer: CollectionWriter, census: Census, limit: int | None
 ) -> None:
-    """Write every record of the sources into the collection and count it."""
+    """Write the records of the sources into the collection and count them; a file of a folder wholly or not at all."""
     with Progress("reading", unit="records") as bar:
         for match in matches:
             bar.note(match.source.name)
-            number = 0
-            for number, item in enumerate(_limited(match, options, writer, limit), 1):
-                if writer.add(item):
-                    census.see(item)
-                if number % STRIDE == 0:
-                    bar.advance(STRIDE)
+            number, before = 0, (writer.mark(), census.mark())
+            try:
+                for number, item in enumerate(_limited(match, options, writer, limit), 1):
+                    if writer.add(item):
+                        census.see(item)
+                    if number % STRIDE == 0:
+                        bar.advance(STRIDE)
+            except (DataError, MissingDependency) as error:
+                if not match.in_folder:
+                    raise
+                writer.back_to(before[0])
+                census.back_to(before[1])
+                options.ledger.skip_file(match.source.label, error)
             bar.advance(number % STRIDE)
 
 

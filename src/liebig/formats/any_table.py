@@ -1,0 +1,156 @@
+"""A table of any columns: each row is a document, with text from the columns that hold text.
+
+The first rows decide. A column holds text if its values are words; numbers, dates, codes and addresses are metadata, as
+are short values such as a status or a place, which are both text and metadata. A short column named like a title is
+the title. Columns of longer text become sections under their names. Which columns hold text is entered in the ledger.
+Rows are numbered: `tickets.csv:7`. Cost: one pass, with SAMPLE rows in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from liebig.base.records import Document, Section
+from liebig.formats.base import Format, Preview
+from liebig.formats.inputs import Source
+from liebig.formats.items import Item, Options, Row, Where, as_id
+from liebig.formats.markup import parse_plain
+from liebig.formats.rows import check_text, container_of, rows, tab_fields, text_lines
+
+SAMPLE = 200  # rows that decide which columns hold text
+SHARE = 0.5  # of a column's values that must be words
+SHORT = 60  # characters up to which a value is metadata too
+TITLE = 200  # characters up to which a value can be a title
+TITLES = ("title", "subject", "headline", "heading", "name", "question")
+WORD = re.compile(r"[^\W\d_]{3,}|[\u2e80-\uffef]{2,}")  # the second: scripts without spaces
+CODE = re.compile(r"\S*[\d_@/\\:]\S*|true|false|yes|no|null|none|nan|n/a", re.IGNORECASE)
+# Column names of which one at least must stand in the first line of a tab-separated file for it to be a header.
+USUAL = frozenset(
+    (
+        "id", "title", "name", "subject", "text", "body", "content", "contents", "description", "summary", "comment",
+        "comments", "message", "note", "notes", "question", "answer", "date", "time", "created", "author", "url",
+        "email", "category", "type", "status", "language", "country", "city", "price", "number", "key", "label",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which columns of a table are the title, longer text, and short text."""
+
+    title: str | None
+    long: tuple[str, ...]
+    short: tuple[str, ...]
+
+    def __str__(self) -> str:
+        texts = (*((self.title,) if self.title else ()), *self.long, *self.short)
+        return f"text from the columns {', '.join(texts)}; other columns are metadata"
+
+
+def is_table(preview: Preview) -> bool:
+    """Rows of any columns, or tab-separated columns under a header."""
+    return bool(preview.row) or (preview.source.suffix == ".tsv" and bool(_header(preview.tabs)))
+
+
+def _header(table: list[list[str]]) -> list[str]:
+    """The first row of a tab-separated table if it names the columns; [] if it does not."""
+    names = [cell.strip() for cell in table[0]] if len(table) > 1 else []
+    are_names = all(name and len(name) <= 40 and len(name.split()) <= 3 for name in names)
+    unlike_rows = not any(re.fullmatch(r"[\d.,:/+-]+|\S*//\S*", name) for name in names)
+    usual = any(name.lower() in USUAL for name in names)
+    return names if are_names and unlike_rows and usual and len(set(names)) == len(names) else []
+
+
+def read_table(source: Source, options: Options) -> Iterator[Item]:
+    """A document per row."""
+    table = rows(source) if container_of(source) else _tab_rows(source)
+    sample = list(islice(table, SAMPLE))
+    columns = choose_columns([row for _, row in sample])
+    options.ledger.tables[source.label] = str(columns)
+    name = source.subpath or source.plain.lstrip("-") or "row"
+    for number, (where, row) in enumerate(chain(sample, table), 1):
+        yield Item(_document(f"{name}:{number}", row, columns, where), where)
+
+
+def _tab_rows(source: Source) -> Iterator[tuple[Where, Row]]:
+    """Rows of a tab-separated file under the names of its first line."""
+    _, first = next(text_lines(source), (0, ""))
+    names = [name.strip() for name in first.split("\t")]
+    table = tab_fields(source, len(names), ", ".join(names))
+    next(table, None)
+    return ((where, dict(zip(names, fields))) for where, fields in table)
+
+
+def choose_columns(sample: Iterable[Row]) -> TableColumns:
+    """The columns that hold text in these rows; all of them where none does."""
+    values: dict[str, list[str]] = {}
+    for row in sample:
+        for name, value in row.items():
+            values.setdefault(str(name), []).extend([text] if (text := _text(value)).strip() else [])
+    worded = [name for name, texts in values.items() if sum(map(_is_worded, texts)) > SHARE * len(texts)]
+    titles = [name for usual in TITLES for name in worded if name.lower() == usual]
+    title = next((name for name in titles if max(map(len, values[name])) <= TITLE), None)
+    others = [name for name in worded or values if name != title]
+    long = [name for name in others if max(map(len, values[name]), default=0) > SHORT]
+    return TableColumns(title, tuple(long), tuple(name for name in others if name not in long))
+
+
+def _is_worded(text: str) -> bool:
+    """Whether a value has a word besides codes, numbers and addresses."""
+    return any(WORD.search(part) and not CODE.fullmatch(part) for part in text.split())
+
+
+def _text(value: Any) -> str:
+    """A value as a text; one that is neither a text nor a number as JSON, and texts of a list as paragraphs."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        return "\n\n".join(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _document(name: str, row: Row, columns: TableColumns, where: Where) -> Document:
+    texts = {str(key): _text(value).strip() for key, value in row.items()}
+    for text in texts.values():
+        check_text(text, where)
+    title = texts.get(columns.title or "", "")
+    long = [(key, _paragraphs(texts[key])) for key in columns.long if texts.get(key)]
+    short = "; ".join(f"{key}: {texts[key]}" for key in columns.short if texts.get(key))
+    last = (short,) if short else ()
+    if len(columns.long) == 1:
+        sections = [Section("", (*(text for _, found in long for text in found), *last))]
+    else:
+        sections = [*(Section(key, found) for key, found in long), *([Section("", last)] if last else [])]
+    return Document(
+        as_id(name, where), title, tuple(s for s in sections if s.paragraphs), _metadata(texts, columns)
+    )
+
+
+def _paragraphs(text: str) -> tuple[str, ...]:
+    return tuple(paragraph for section in parse_plain(text).sections for paragraph in section.paragraphs)
+
+
+def _metadata(texts: Mapping[str, str], columns: TableColumns) -> dict[str, str]:
+    return {
+        key: text for key, text in texts.items() if text and key != columns.title and key not in columns.long
+    }
+
+
+TABLE = Format(
+    name="table",
+    about="a table of any columns",
+    fields="CSV, JSON lines, a JSON array, Parquet, Arrow, or `.tsv` under a header. Each row is a document: text from "
+    "the columns that hold words (title: `title`, `subject`, `name` …), other columns and short values as metadata",
+    yields=("documents",),
+    rule=is_table,
+    read=read_table,
+    sample={
+        "tickets.csv": "ticket,subject,body\n71,Printer on fire,The printer in room 4 burns whenever it is asked for "
+        "more than a dozen pages.\n72,Lost badge,I lost my badge somewhere between the lobby and the second floor.\n"
+    },
+)

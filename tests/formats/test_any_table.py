@@ -1,0 +1,106 @@
+"""A table of any columns is documents: text from the columns that hold text, the rest as metadata."""
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from liebig.base.records import Document, Section, Tuple
+from liebig.formats import detect
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
+
+STOCK = "sku,name,location,stock\nA-100,Steel bolt M8,Aisle 3,120\nB-7,Copper wire,Aisle 12,4\n"
+BODY = "The printer in room 4 burns whenever it is given more than a dozen pages.\n\nIt smells, too."
+TICKET = {"ticket": 71, "subject": "Printer on fire", "body": BODY}
+
+
+def read(path, name=None):
+    ledger = Ledger()
+    matches = detect(path, name, ledger)
+    records = [item.record for match in matches for item in match.items(Options(ledger=ledger))]
+    return [match.format.name for match in matches], records, ledger
+
+
+def test_a_csv_of_any_columns_is_documents_and_says_which_hold_text(tmp_path):
+    (tmp_path / "stock.csv").write_text(STOCK)
+    names, records, ledger = read(tmp_path / "stock.csv")
+    assert names == ["table"]
+    assert records[0] == Document(
+        "stock.csv:1",
+        "Steel bolt M8",
+        (Section("", ("location: Aisle 3",)),),
+        {"sku": "A-100", "location": "Aisle 3", "stock": "120"},
+    )
+    assert list(ledger.tables.values()) == [
+        "text from the columns name, location; other columns are metadata"
+    ]
+
+
+@pytest.mark.parametrize("container", ["jsonl", "json", "csv", "tsv", "parquet"])
+def test_the_container_of_a_table_does_not_matter(tmp_path, container):
+    path = tmp_path / f"tickets.{container}"
+    row = TICKET if container != "tsv" else TICKET | {"body": BODY.replace("\n\n", " ")}
+    if container == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    elif container == "tsv":
+        path.write_text("\t".join(row) + "\n" + "\t".join(map(str, row.values())) + "\n")
+    elif container == "csv":
+        path.write_text(";".join(row) + '\n71;Printer on fire;"' + BODY + '"\n')
+    else:
+        path.write_text(json.dumps(row) if container == "jsonl" else json.dumps([row], indent=1))
+    names, [record], _ = read(path)
+    assert names == ["table"]
+    paragraphs = tuple(row["body"].split("\n\n"))
+    assert record == Document(
+        f"tickets.{container}:1", "Printer on fire", (Section("", paragraphs),), {"ticket": "71"}
+    )
+
+
+def test_columns_of_longer_text_are_sections_under_their_names(tmp_path):
+    row = {"symptom": "the paper burns " * 8, "remedy": "turn it off and on " * 5, "url": "https://a.b/c"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row))
+    [record] = read(tmp_path / "x.jsonl")[1]
+    assert [section.heading for section in record.sections] == ["symptom", "remedy"]
+    assert record.metadata == {"url": "https://a.b/c"}
+
+
+def test_a_table_of_numbers_alone_is_found_by_its_columns(tmp_path):
+    (tmp_path / "gdp.csv").write_text("year,gdp\n2001,3.5\n2002,3.7\n")
+    assert [record.text for record in read(tmp_path / "gdp.csv")[1]] == [
+        "year: 2001; gdp: 3.5",
+        "year: 2002; gdp: 3.7",
+    ]
+
+
+def test_rows_on_one_line_have_ids_of_their_own(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps([TICKET, TICKET | {"ticket": 72}]))
+    assert [record.id for record in read(tmp_path / "x.json")[1]] == ["x.json:1", "x.json:2"]
+
+
+def test_tables_of_one_name_in_two_folders_have_ids_of_their_own(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "stock.csv").write_text(STOCK)
+    assert [record.id for record in read(tmp_path)[1]] == [
+        f"{folder}/stock.csv:{n}" for folder in "ab" for n in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["anchor,positive", "query,positive,negative_1", "question,answer,negative", "premise,hypothesis"],
+)
+def test_the_columns_of_training_data_are_training_data(tmp_path, header):
+    (tmp_path / "train.csv").write_text(f"{header}\n" + ",".join("abc"[: header.count(",") + 1]) + "\n")
+    names, [record], _ = read(tmp_path / "train.csv")
+    assert names == ["tuples"]
+    assert record == Tuple("a", "b", ("c",) if header.count(",") == 2 else ())
+
+
+def test_questions_with_answers_are_documents_unless_they_are_named_training_data(tmp_path):
+    (tmp_path / "faq.csv").write_text("question,answer\nWhere is the lobby?,On the ground floor.\n")
+    [record] = read(tmp_path / "faq.csv")[1]
+    assert (record.title, record.text) == ("Where is the lobby?", "answer: On the ground floor.")
+    assert read(tmp_path / "faq.csv", "tuples")[1] == [Tuple("Where is the lobby?", "On the ground floor.")]
