@@ -104,3 +104,9 @@ def test_questions_with_answers_are_documents_unless_they_are_named_training_dat
     [record] = read(tmp_path / "faq.csv")[1]
     assert (record.title, record.text) == ("Where is the lobby?", "answer: On the ground floor.")
     assert read(tmp_path / "faq.csv", "tuples")[1] == [Tuple("Where is the lobby?", "On the ground floor.")]
+
+
+def test_a_row_with_nothing_but_a_title_is_found_by_it(tmp_path):
+    (tmp_path / "x.csv").write_text("sku,name\nA-1,Steel bolt\n")
+    [record] = read(tmp_path / "x.csv")[1]
+    assert (record.title, record.text) == ("Steel bolt", "Steel bolt")

@@ -4,7 +4,8 @@ import pytest
 
 from liebig.base.records import Section
 from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
-from liebig.formats.markup import parse_html, parse_markdown, parse_rst
+from liebig.formats.markup import parse_markdown, parse_rst
+from liebig.formats.parsers import parse_html
 
 MENU = "".join(f'<li><a href="/{n}">Menu entry {n}</a></li>' for n in range(12))
 ROCK = (

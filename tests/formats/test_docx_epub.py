@@ -7,7 +7,7 @@ import pytest
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats import detect, lxml_documents
+from liebig.formats import detect, xml_package
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
 
@@ -181,7 +181,7 @@ def test_a_book_may_scramble_its_fonts(tmp_path):
 
 @pytest.mark.parametrize("name", ["bomb.docx", "bomb.epub"])
 def test_a_bomb_is_refused_before_it_is_unpacked(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(lxml_documents, "LARGEST", 1 << 20)
+    monkeypatch.setattr(xml_package, "LARGEST_TEXT", 1 << 20)
     zeros = " " * (1 << 21)
     data = docx(zeros) if name.endswith("docx") else epub(**{"OEBPS/text/one.xhtml": zeros})
     assert len(data) < 1 << 14

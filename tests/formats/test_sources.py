@@ -15,7 +15,7 @@ import zstandard
 from liebig.base.errors import DataError
 from liebig.base.records import Passage
 from liebig.formats import detect
-from liebig.formats.clean_text import whole_text
+from liebig.formats.encoding import whole_text
 from liebig.formats.inputs import create, source_of, standard_input
 from liebig.formats.items import Options
 from liebig.formats.rows import csv_rows, lines

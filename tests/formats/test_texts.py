@@ -10,7 +10,9 @@ from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.formats import detect, folder_of_texts as texts
 from liebig.formats.items import Options
-from liebig.formats.markup import PARSERS, Article, parse_html, parse_markdown, parse_plain, parse_rst
+from liebig.formats.markup import parse_markdown, parse_plain, parse_rst
+from liebig.formats.outline import Article
+from liebig.formats.parsers import PARSERS, parse_as, parse_html
 
 
 def documents(path, name=None):
@@ -68,7 +70,6 @@ def test_html_without_a_heading_has_the_title_of_the_page():
 @given(text=st.text(st.sampled_from("ab#=-`~<>/![]&;:._\n \t*|x?"), max_size=60))
 @settings(max_examples=40)
 def test_any_text_parses_or_is_refused(suffix, text):
-    from liebig.formats.documents import parse_as
     from liebig.formats.items import Where
 
     try:

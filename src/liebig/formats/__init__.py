@@ -297,6 +297,8 @@ def detect_file(source: Source, name: str | None = None) -> Match:
         return Match(source, formats()[name], "named")
     if source.suffix in PICKLES:
         _refuse_pickle(source)
+    if not source.head(1):
+        raise DataError("the file is empty", file=source.label, fix="leave it out")
     candidates = [f for f in formats().values() if f.place != "folder" and not f.prefix]
     if source.suffix in formats()["texts"].suffixes - TXT:
         # How a page begins says nothing, it may be a bracket or a tab: only formats that claim the suffix are tried.
@@ -312,8 +314,6 @@ def _first_match(source: Source, candidates: list[Format]) -> Match:
             return Match(source, format, format.reason)
     if source.head(4).startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         _refuse_pickle(source)
-    if not source.head(1):
-        raise DataError("the file is empty", file=source.label, fix="leave it out")
     _refuse_encodings(preview)
     raise DataError(
         "the file contains NUL bytes, so it is not text"

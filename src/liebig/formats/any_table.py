@@ -126,9 +126,10 @@ def _document(name: str, row: Row, columns: TableColumns, where: Where) -> Docum
         sections = [Section("", (*(text for _, found in long for text in found), *last))]
     else:
         sections = [*(Section(key, found) for key, found in long), *([Section("", last)] if last else [])]
-    return Document(
-        as_id(name, where), title, tuple(s for s in sections if s.paragraphs), _metadata(texts, columns)
-    )
+    filled = tuple(section for section in sections if section.paragraphs)
+    if title and not filled:  # a title alone is all there is to find
+        filled = (Section("", (title,)),)
+    return Document(as_id(name, where), title, filled, _metadata(texts, columns))
 
 
 def _paragraphs(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""From the bytes of a file to clean text: its encoding, ligatures, broken words, headers and footers of pages.
+"""Text as it comes out of files, made clean: ligatures, broken words, headers and footers of pages.
 
 A broken word is joined without its hyphen, unless the document writes it with a hyphen elsewhere and never without.
 Lines at the top and bottom of pages are dropped where most pages have the same one but for its numbers. Cost: linear.
@@ -6,14 +6,10 @@ Lines at the top and bottom of pages are dropped where most pages have the same 
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-
-from liebig.formats.inputs import DAMAGE, Source
-from liebig.formats.items import Where
 
 LIGATURES = {
     code: unicodedata.normalize("NFKC", chr(code))
@@ -82,65 +78,3 @@ def _edges(lines: Sequence[str]) -> dict[int, tuple[bool, str]]:
         return {}
     top, bottom = full[:EDGE], [at for at in full[-EDGE:] if at not in full[:EDGE]]
     return {at: (at in top, NUMBERS.sub("#", " ".join(lines[at].lower().split()))) for at in (*top, *bottom)}
-
-
-# The encoding of a text file: its byte order mark, else UTF-8, else what charset-normalizer takes it for.
-#
-# Only files that are one document are guessed at; formats of data are UTF-8. Short Western texts fit several code
-# pages equally well: Windows-1252, which HTML takes for Latin-1 too, wins such a tie. Cost: a guess decodes a few
-# samples of the file once for each encoding.
-
-UTF_8 = "utf-8"
-MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is its beginning
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-WESTERN = "cp1252"
-LIKELY = [
-    WESTERN, "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r", "shift_jis", "euc_jp", "gb18030",
-    "big5", "euc_kr", "utf_16_le", "utf_16_be",
-]  # fmt: skip
-LARGEST = 1 << 28
-
-
-def whole_text(source: Source) -> tuple[str, str]:
-    """A whole text file with its line ends made equal, and its encoding; for files that are one document."""
-    where = Where(source.label)
-    try:
-        with source.open() as stream:
-            raw = stream.read(LARGEST + 1)
-    except DAMAGE as error:
-        raise source.damaged(error) from None
-    if len(raw) > LARGEST:
-        where.refuse(f"the file is larger than {LARGEST >> 20} MiB", "split it")
-    text, encoding = decode_text(raw, where)
-    return text.replace("\r\n", "\n").removesuffix("\n"), encoding
-
-
-def decode_text(raw: bytes, where: Where) -> tuple[str, str]:
-    """The text of a file's bytes, and the encoding it is in."""
-    encoding = next((name for mark, name in MARKS.items() if raw.startswith(mark)), UTF_8)
-    try:
-        text = raw.decode(encoding)
-    except UnicodeDecodeError:
-        encoding = _guess(raw) or where.refuse("cannot detect the encoding of the text", "save it as UTF-8")
-        text = raw.decode(encoding)
-    if "\0" in text:
-        where.refuse("the file contains NUL bytes, so it is not text", "remove it, or name it by its format")
-    return text, encoding.removesuffix("-sig")
-
-
-def _guess(raw: bytes) -> str | None:
-    """The likeliest encoding; of several that fit equally well the Western one, else the first."""
-    from charset_normalizer import from_bytes
-
-    matches = from_bytes(raw, cp_isolation=LIKELY)
-    best = matches.best()
-    if best is None:
-        return None
-    ties = [m for m in matches if (m.chaos, m.coherence) == (best.chaos, best.coherence)]
-    western = any(WESTERN in (m.encoding, *m.could_be_from_charset) for m in ties)
-    return WESTERN if western else best.encoding

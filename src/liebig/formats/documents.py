@@ -15,8 +15,8 @@ from liebig.base.records import Document, Section
 from liebig.formats.base import TEXTS, Export, Format, Preview
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
-from liebig.formats.markup import PARSERS, Article, parse_plain
 from liebig.formats.output import json_line
+from liebig.formats.parsers import parse_as
 from liebig.formats.rows import rows, text_lines
 
 IDS = ("id", "_id", "docid", "doc_id")
@@ -58,12 +58,6 @@ def document(row: Row, where: Where) -> Document:
         parsed = parse_as(name, as_text(field(row, (*TEXTS, "sections"), where), where), where)
         title, sections = title or parsed.title, parsed.sections
     return Document(name, title, sections, _metadata(row, where))
-
-
-def parse_as(name: str, text: str, where: Where) -> Article:
-    """A text parsed as the suffix of its name says."""
-    suffix = name[name.rfind(".") :].lower() if "." in name else ""
-    return PARSERS.get(suffix, parse_plain)(text)
 
 
 def _section(row: Row, where: Where) -> Section:

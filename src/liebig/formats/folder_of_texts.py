@@ -14,15 +14,18 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
 from liebig.formats.base import Export, Format, Preview
-from liebig.formats.clean_text import UTF_8, whole_text, without_breaks, without_ligatures, without_margins
-from liebig.formats.documents import parse_as
+from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
+from liebig.formats.encoding import LARGEST, UTF_8, whole_text
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_id
-from liebig.formats.markup import PARSERS, Article, markdown_lines, parse_plain
+from liebig.formats.markup import markdown_lines, parse_plain
+from liebig.formats.outline import Article
 from liebig.formats.output import write_lines
+from liebig.formats.parsers import PARSERS, parse_as
 from liebig.formats.rows import check_text
 
 PLAIN = frozenset((".txt", ".text"))
+PAGES = 20_000  # of a PDF
 
 
 def is_text_file(preview: Preview) -> bool:
@@ -72,7 +75,7 @@ def _pdf(source: Source) -> Article:
         with source.seekable() as file:
             reader = pypdf.PdfReader(file)
             title = str((reader.metadata and reader.metadata.title) or "").strip()
-            pages = [page.extract_text() or "" for page in reader.pages]
+            pages = _pages(reader, Where(source.label))
             headings = _headings(reader)
     except DataError:
         raise
@@ -82,14 +85,28 @@ def _pdf(source: Source) -> Article:
     return Article(_clean(title), tuple(_page_sections(pages, headings)))
 
 
+def _pages(reader: Any, where: Where) -> list[str]:
+    """The text of every page; pages may share what they show, so that a small file can have much of it."""
+    if len(reader.pages) > PAGES:
+        where.refuse(f"the PDF has {len(reader.pages):,} pages; at most {PAGES:,} are read", "split it")
+    texts: list[str] = []
+    room = LARGEST
+    for page in reader.pages:
+        texts.append(page.extract_text() or "")
+        room -= len(texts[-1])
+        if room < 0:
+            where.refuse(f"the PDF has more than {LARGEST >> 20} MiB of text", "split it")
+    return texts
+
+
 def _docx(source: Source) -> Article:
-    from liebig.formats.lxml_documents import read_docx  # late: lxml
+    from liebig.formats.docx import read_docx  # late: lxml
 
     return read_docx(source)
 
 
 def _epub(source: Source) -> Article:
-    from liebig.formats.lxml_documents import read_epub  # late: lxml
+    from liebig.formats.epub import read_epub  # late: lxml
 
     return read_epub(source)
 
@@ -100,17 +117,17 @@ SUFFIXES = frozenset((*PARSERS, *BINARY))
 
 def _headings(reader: Any) -> dict[int, str]:
     """The first entry of the outline on each page."""
-    found: dict[int, str] = {}
-    entries = list(reader.outline)
+    headings: dict[int, str] = {}
+    entries = list(reversed(reader.outline))
     while entries:
-        entry = entries.pop(0)
+        entry = entries.pop()
         if isinstance(entry, list):
-            entries = entry + entries
+            entries += reversed(entry)
         else:
             page = reader.get_destination_page_number(entry)
             if page is not None and page >= 0:
-                found.setdefault(page, str(entry.title or ""))
-    return found
+                headings.setdefault(page, str(entry.title or ""))
+    return headings
 
 
 def _page_sections(pages: list[str], headings: dict[int, str]) -> Iterator[Section]:

@@ -26,6 +26,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
@@ -33,38 +34,75 @@ from liebig.base.errors import DataError
 
 BUFFER = 1 << 20
 PACKED = (".gz", ".xz", ".zst")
+Read = Callable[[int], bytes]
+# Bounds on what a small file may unpack to. Text shrinks to a twentieth at best, a file made to fill a machine to less
+# than a thousandth; what is small in the end may shrink as much as it likes.
+ALWAYS = 1 << 26  # bytes that any file may unpack to
+RATIO = 250  # of the unpacked to the packed size beyond that
+MEMBERS = 100_000  # files of an archive
 HIDDEN = (".", "~$")  # hidden files, and the lock files that Office leaves beside open documents
 
 
-def unpacker_of(stream: Any) -> Callable[[BinaryIO], BinaryIO] | None:
+def unpacker_of(stream: Any) -> Callable[[Any], Read] | None:
     """The decompressor that the first bytes ask for; the stream stays at its start."""
     start = stream.peek(6)[:6]
     return next((unpacker for magic, unpacker in UNPACKERS.items() if start.startswith(magic)), None)
 
 
-def unpack(stream: BinaryIO) -> BinaryIO:
-    """The stream, decompressed where its first bytes say so."""
+def unpack(stream: BinaryIO, label: str) -> BinaryIO:
+    """The stream, decompressed where its first bytes say so; one that grows too much is refused."""
     if not isinstance(stream, io.BufferedReader):
         stream = io.BufferedReader(Readable(stream.read, stream.close), BUFFER)
     unpacker = unpacker_of(stream)
-    return stream if unpacker is None else unpacker(stream)
+    if unpacker is None:
+        return stream
+    packed = _CountedReader(stream.read)
+    unpacked = _CountedReader(unpacker(packed))
+
+    def read(size: int) -> bytes:
+        data = unpacked.read(size)
+        check_growth(unpacked.count, packed.count, label)
+        return data
+
+    return io.BufferedReader(Readable(read, stream.close), BUFFER)
 
 
-def _gzip(stream: BinaryIO) -> BinaryIO:
-    packed = gzip.GzipFile(fileobj=stream, mode="rb")
-    return io.BufferedReader(Readable(packed.read, stream.close), BUFFER)
+class _CountedReader:
+    """A function `read(size)` as a file, with the number of bytes it gave."""
+
+    def __init__(self, read: Read) -> None:
+        self._read, self.count = read, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes; nothing at the end."""
+        data = self._read(size)
+        self.count += len(data)
+        return data
 
 
-def _xz(stream: BinaryIO) -> BinaryIO:
-    packed = lzma.LZMAFile(stream, "rb")  # noqa: SIM115  closed with the stream below
-    return io.BufferedReader(Readable(packed.read, stream.close), BUFFER)
+def check_growth(unpacked: int, packed: int, label: str) -> None:
+    """Refuse what unpacks to more than ALWAYS bytes and more than RATIO times its size."""
+    if unpacked > ALWAYS and unpacked > RATIO * packed:
+        raise DataError(
+            f"unpacks to more than {ALWAYS >> 20} MiB and {RATIO} times its size",
+            file=label,
+            fix="unpack it yourself if you trust it, and name the files",
+        )
 
 
-def _zst(stream: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(Readable(_Zst(stream).read, stream.close), BUFFER)
+def _gzip(stream: Any) -> Read:
+    return gzip.GzipFile(fileobj=stream, mode="rb").read
 
 
-UNPACKERS: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
+def _xz(stream: Any) -> Read:
+    return lzma.LZMAFile(stream, "rb").read
+
+
+def _zst(stream: Any) -> Read:
+    return _Zst(stream).read
+
+
+UNPACKERS: dict[bytes, Callable[[Any], Read]] = {
     b"\x1f\x8b": _gzip,
     b"\xfd7zXZ\x00": _xz,
     b"\x28\xb5\x2f\xfd": _zst,
@@ -94,7 +132,7 @@ class Readable(io.RawIOBase):
 class _Zst:
     """Frames of zstandard, one behind the other; unlike the library's reader it notices a frame cut short."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: Any) -> None:
         import zstandard  # an extra: a machine that only searches reads no such files
 
         self._stream, self._library = stream, zstandard
@@ -105,7 +143,7 @@ class _Zst:
     def read(self, size: int) -> bytes:
         """At most `size` bytes; nothing at the end."""
         while not self._out:
-            data = self._pending or self._stream.read(1 << 16)
+            data = self._pending or self._stream.read(1 << 12)  # small: it may grow 30,000 times
             if not data:
                 if self._begun:
                     raise EOFError("the last zstandard frame ends early")
@@ -225,7 +263,7 @@ class Source(ABC):
     def open(self) -> BinaryIO:
         """The contents, unpacked while they are read."""
         try:
-            return unpack(self.raw())
+            return unpack(self.raw(), self.label)
         except DAMAGE as error:
             raise self.damaged(error) from None
 
@@ -453,7 +491,7 @@ def standard_input(stream: BinaryIO) -> Source:
     """Standard input, unpacked; a .zip is kept in an anonymous file, because its table stands at its end."""
     buffered = io.BufferedReader(Readable(stream.read), BUFFER)
     if not buffered.peek(4).startswith(b"PK\x03\x04"):
-        return StandardInput(unpack(buffered))
+        return StandardInput(unpack(buffered, StandardInput.label))
     copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
     shutil.copyfileobj(buffered, copy, BUFFER)
     source = StandardInput(cast(BinaryIO, copy))
@@ -506,12 +544,27 @@ def _zip_members(
     source: Source, opened: Callable[[], BinaryIO]
 ) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     try:
-        archive = zipfile.ZipFile(opened())
+        file = opened()
+        archive = zipfile.ZipFile(file)
+        size = file.seek(0, io.SEEK_END)
     except DAMAGE as error:
         raise source.damaged(error) from None
-    for member in archive.infolist():
-        if member.filename and not member.is_dir():
-            yield member.filename, _opener(archive.open, member)
+    members = [member for member in archive.infolist() if member.filename and not member.is_dir()]
+    # No member gives more bytes than the table says, and several may share the same packed ones: the size of the
+    # whole file is what the table's sizes are held against.
+    _check_archive(source, [member.file_size for member in members], size)
+    for member in members:
+        yield member.filename, _opener(archive.open, member)
+
+
+def _check_archive(source: Source, sizes: list[int], packed: int) -> None:
+    if len(sizes) > MEMBERS:
+        raise DataError(
+            f"the archive has more than {MEMBERS:,} files",
+            file=source.label,
+            fix="unpack it and name the folder",
+        )
+    check_growth(sum(sizes), packed, source.label)
 
 
 def _tar_members(source: Source) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
@@ -519,11 +572,15 @@ def _tar_members(source: Source) -> Iterator[tuple[str, Callable[[], IO[bytes]]]
     try:
         with source.open() as stream:
             shutil.copyfileobj(stream, copy, BUFFER)
+        size = copy.tell()
         copy.seek(0)
         archive = tarfile.open(fileobj=copy, mode="r:")  # noqa: SIM115  members are read from it later
-        members = [member for member in archive.getmembers() if member.isfile()]
+        members = list(islice((member for member in archive if member.isfile()), MEMBERS + 1))
     except DAMAGE as error:
         raise source.damaged(error) from None
+    _check_archive(
+        source, [member.size for member in members], size
+    )  # a sparse file may be larger than the archive
     for member in members:
         yield member.name.removeprefix("./"), _opener(archive.extractfile, member)
 

@@ -1,4 +1,4 @@
-"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs; HTML is in lxml_documents.py.
+"""Plain text, Markdown and reStructuredText to a title and sections of paragraphs.
 
 Headings become sections; blank lines part paragraphs; code keeps its lines. The mark-up inside a paragraph is left
 as it is, but for links, images and roles, whose text is kept. Cost: linear in the text, whatever it holds: patterns
@@ -8,51 +8,10 @@ stop at the next bracket or quote and are never searched for from every place of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from liebig.base.records import Section
-
-
-class Article(NamedTuple):
-    """A text with its structure; the title is "" where the text has none."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-
-class Outline:
-    """Headings and lines as they come, gathered into sections and paragraphs."""
-
-    def __init__(self) -> None:
-        self.title = ""
-        self._sections: list[tuple[str, list[str]]] = [("", [])]
-        self._lines: list[str] = []
-
-    def heading(self, text: str, is_title: bool = False) -> None:
-        """Start a section; a title alone at the top names the text instead."""
-        self.end_paragraph()
-        if is_title and not self.title and not any(paragraphs for _, paragraphs in self._sections):
-            self.title = text
-        else:
-            self._sections.append((text, []))
-
-    def line(self, text: str) -> None:
-        """One more line of the paragraph."""
-        self._lines.append(text)
-
-    def end_paragraph(self) -> None:
-        """A blank line."""
-        text = "\n".join(self._lines).strip()
-        self._lines = []
-        if text:
-            self._sections[-1][1].append(text)
-
-    def parsed(self) -> Article:
-        """What was gathered; a first section without anything is left out."""
-        self.end_paragraph()
-        kept = [(heading, found) for heading, found in self._sections if heading or found]
-        return Article(self.title, tuple(Section(heading, tuple(found)) for heading, found in kept))
+from liebig.formats.outline import Article, Outline
 
 
 def parse_plain(text: str) -> Article:
@@ -219,25 +178,6 @@ def _roles(text: str) -> str:
             kept += (before, found[0])
         at = found.end()
     return "".join((*kept, text[at:]))
-
-
-def parse_html(text: str) -> Article:
-    """The main content of a page: headings become sections, block elements paragraphs."""
-    from liebig.formats.lxml_documents import parse_page  # late: only folders with HTML files pay for it
-
-    return parse_page(text)
-
-
-PARSERS: dict[str, Callable[[str], Article]] = {
-    ".txt": parse_plain,
-    ".text": parse_plain,
-    ".md": parse_markdown,
-    ".markdown": parse_markdown,
-    ".rst": parse_rst,
-    ".html": parse_html,
-    ".htm": parse_html,
-    ".xhtml": parse_html,
-}
 
 
 def markdown_lines(title: str, sections: Iterable[Section]) -> list[str]:

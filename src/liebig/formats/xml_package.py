@@ -1,0 +1,95 @@
+"""The parts of a Word document or an e-book: XML files in a .zip.
+
+Only the parts with text are unpacked, in memory, and together at most LARGEST_TEXT bytes of them, whatever the archive
+says about its sizes. Parts are parsed without a network and without external entities, and a part that declares
+entities is refused. Cost: one pass of the parser over each part, one part in memory at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NoReturn
+
+from lxml import etree
+
+from liebig.formats.inputs import DAMAGE, Source
+from liebig.formats.items import Where
+
+LARGEST_TEXT = 1 << 26  # bytes of the parts that are read
+
+
+class XmlPackage:
+    """The parts of an opened .zip, unpacked one at a time; all together no larger than LARGEST_TEXT."""
+
+    def __init__(self, file: IO[bytes], source: Source) -> None:
+        self._archive, self._source, self._room = zipfile.ZipFile(file), source, LARGEST_TEXT
+        self.where = Where(source.label)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._archive.NameToInfo
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a part."""
+        if name not in self:
+            self.refuse(f"the file has no part {name!r}")
+        with self._archive.open(name) as part:
+            data = part.read(
+                self._room + 1
+            )  # never what the archive says: it may promise less than it unpacks to
+        self._room -= len(data)
+        if self._room < 0:
+            self.refuse(f"unpacks to more than {LARGEST_TEXT >> 20} MiB of text", "split it")
+        return data
+
+    def xml(self, name: str) -> Any:
+        """The root of a part."""
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+        try:
+            root = etree.fromstring(self.read(name), parser)
+        except etree.XMLSyntaxError as error:
+            raise self._source.damaged(error) from None
+        self._refuse_entities(root, name)
+        return root
+
+    def events(self, name: str) -> Iterator[tuple[str, Any]]:
+        """The starts and ends of a part's elements; the caller clears what it has seen, to keep memory small."""
+        stream = io.BytesIO(self.read(name))
+        walk = etree.iterparse(
+            stream, ("start", "end"), resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
+        )
+        is_root = True
+        try:
+            for event, node in walk:
+                if is_root:
+                    self._refuse_entities(node, name)
+                    is_root = False
+                yield event, node
+        except etree.XMLSyntaxError as error:
+            raise self._source.damaged(error) from None
+
+    def _refuse_entities(self, root: Any, name: str) -> None:
+        dtd = root.getroottree().docinfo.internalDTD
+        if dtd is not None and next(dtd.iterentities(), None) is not None:
+            self.refuse(f"the part {name!r} declares XML entities, which are never expanded")
+
+    def refuse(self, what: str, fix: str = "save it again with another program") -> NoReturn:
+        """Raise an error about the file."""
+        self.where.refuse(what, fix)
+
+
+@contextmanager
+def opened_package(source: Source) -> Iterator[XmlPackage]:
+    """The parts of a file, and sentences for what is wrong with it."""
+    try:
+        with source.seekable() as file:
+            yield XmlPackage(file, source)
+    except DAMAGE as error:
+        raise source.damaged(error) from None
+
+
+def first_text(root: Any, name: str) -> str:
+    """The text of the first element of this name, without its namespace; "" where there is none."""
+    return " ".join("".join(next((e.itertext() for e in root.iter(f"{{*}}{name}")), ())).split())

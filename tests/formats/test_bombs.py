@@ -1,0 +1,165 @@
+"""Files that are small and unpack to very much are refused with one sentence, and listed where they lie in a folder."""
+
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+
+import pytest
+import zstandard
+
+from liebig.base.errors import DataError
+from liebig.formats import detect, folder_of_texts, inputs, xml_package
+from liebig.formats.docx import read_docx
+from liebig.formats.inputs import source_of, standard_input
+from liebig.formats.items import Options
+from liebig.formats.ledger import Ledger
+from tests.formats.test_docx_epub import docx, paragraph
+from tests.formats.test_texts import pdf
+
+GROWS = "more than 1 MiB and 250 times its size"
+ZEROS = b"0" * (3 << 20)
+PACKERS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch):
+    monkeypatch.setattr(inputs, "ALWAYS", 1 << 20)
+    monkeypatch.setattr(inputs, "MEMBERS", 100)
+
+
+def zipped(members, method=zipfile.ZIP_DEFLATED):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def put(path, data):
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_packed_file_that_grows_too_much_is_refused(tmp_path, kind):
+    path = put(tmp_path / f"x.txt.{kind}", PACKERS[kind](ZEROS))
+    with pytest.raises(DataError, match=GROWS), source_of(path).open() as stream:
+        stream.read()
+    with (
+        pytest.raises(DataError, match=GROWS),
+        standard_input(io.BytesIO(path.read_bytes())).open() as stream,
+    ):
+        stream.read()
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_packed_file_that_grows_as_texts_do_is_read(tmp_path, kind):
+    data = b"".join(b"%d words, and %d more\n" % (n * n, n**3) for n in range(60_000))
+    with source_of(put(tmp_path / f"x.txt.{kind}", PACKERS[kind](data))).open() as stream:
+        assert stream.read() == data
+
+
+def test_a_zip_that_grows_too_much_is_refused_before_it_is_unpacked(tmp_path):
+    path = put(tmp_path / "x.zip", zipped({f"{n}.txt": ZEROS for n in range(5)}))
+    with pytest.raises(DataError, match=GROWS):
+        source_of(path)
+
+
+def test_members_that_share_their_bytes_are_counted_each(tmp_path):
+    """The table of a .zip may name one packed file many times, each time with its size."""
+    data = bytearray(zipped({"a.txt": ZEROS[: 900 << 10]}))
+    start = data.index(b"PK\x01\x02")
+    end = data.index(b"PK\x05\x06")
+    entry, tail = bytes(data[start:end]), bytearray(data[end:])
+    table = b"".join(entry.replace(b"a.txt", b"%c.txt" % letter) for letter in range(ord("a"), ord("z")))
+    tail[8:12] = (25).to_bytes(2, "little") * 2
+    tail[12:16] = len(table).to_bytes(4, "little")
+    with pytest.raises(DataError, match=GROWS):
+        source_of(put(tmp_path / "x.zip", bytes(data[:start]) + table + bytes(tail)))
+
+
+def test_a_packed_file_inside_of_a_zip_is_held_to_the_same_bound(tmp_path):
+    path = put(
+        tmp_path / "x.zip", zipped({"a.txt.gz": gzip.compress(ZEROS), "b.md": b"# B"}, zipfile.ZIP_STORED)
+    )
+    ledger = Ledger(strict=False)
+    records = [
+        item.record for match in detect(path, None, ledger) for item in match.items(Options(ledger=ledger))
+    ]
+    assert [record.id for record in records] == ["b.md"]
+    assert GROWS in str(ledger.errors[0])
+
+
+def test_a_tar_of_a_sparse_file_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(1 << 40)}
+        info.size = 1
+        archive.addfile(info, io.BytesIO(b"x"))
+    with pytest.raises(DataError, match=GROWS):
+        source_of(put(tmp_path / "x.tar", buffer.getvalue()))
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_an_archive_of_very_many_members_is_refused(tmp_path, kind):
+    buffer = io.BytesIO()
+    if kind == "zip":
+        buffer.write(zipped({f"{n}.md": b"" for n in range(101)}))
+    else:
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for n in range(101):
+                archive.addfile(tarfile.TarInfo(f"{n}.md"))
+    with pytest.raises(DataError, match="more than 100 files"):
+        source_of(put(tmp_path / f"x.{kind}", buffer.getvalue()))
+
+
+def test_what_is_refused_in_a_folder_is_listed_and_the_rest_is_read(tmp_path):
+    put(tmp_path / "bomb.zip", zipped({"a.txt": ZEROS}))
+    put(tmp_path / "bomb.txt.gz", gzip.compress(ZEROS))
+    put(tmp_path / "a.md", b"# A\n\nText.\n")
+    ledger = Ledger(strict=False)
+    for match in detect(tmp_path, None, ledger):
+        list(match.items(Options(ledger=ledger)))
+    assert {label.rpartition("/")[2] for label in ledger.read} == {"a.md"}
+    assert sorted((error.file or "").rpartition("/")[2] for error in ledger.errors) == [
+        "bomb.txt.gz",
+        "bomb.zip",
+    ]
+    assert ledger.unexplained() == []
+
+
+def test_a_word_document_that_unpacks_to_very_much_text_is_refused(tmp_path, monkeypatch):
+    path = put(tmp_path / "x.docx", docx(paragraph("x") * 20_000))
+    assert len(read_docx(source_of(path)).sections[0].paragraphs) == 20_000
+    monkeypatch.setattr(xml_package, "LARGEST_TEXT", 1 << 20)
+    with pytest.raises(DataError, match="unpacks to more than 1 MiB of text"):
+        read_docx(source_of(path))
+
+
+def test_paragraphs_of_a_word_document_are_freed_as_they_are_read(tmp_path, monkeypatch):
+    from liebig.formats import docx as module
+
+    kept = []
+    forget = module._forget
+
+    def counted(node):
+        forget(node)
+        kept.append(node.getparent().index(node))
+
+    monkeypatch.setattr(module, "_forget", counted)
+    read_docx(source_of(put(tmp_path / "x.docx", docx(paragraph("x") * 500))))
+    assert (len(kept), max(kept)) == (500, 0)
+
+
+def test_a_pdf_of_very_many_pages_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_of_texts, "PAGES", 2)
+    path = put(tmp_path / "x.pdf", pdf(["a", "b", "c"]))
+    with pytest.raises(DataError, match="the PDF has 3 pages"):
+        [item for match in detect(path) for item in match.items(Options())]
+    monkeypatch.setattr(folder_of_texts, "PAGES", 3)
+    monkeypatch.setattr(folder_of_texts, "LARGEST", 2)
+    with pytest.raises(DataError, match="of text"):
+        [item for match in detect(path) for item in match.items(Options())]
