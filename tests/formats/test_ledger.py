@@ -8,10 +8,10 @@ from liebig.base.config import inputs, parse
 from liebig.base.errors import DataError
 from liebig.base.workspace import stage
 from liebig.collection import Collection
-from liebig.commands.init import InitConfig, run
 from liebig.formats import detect
 from liebig.formats.items import Options
 from liebig.formats.ledger import Ledger
+from liebig.stages.init import InitConfig, run
 
 STOCK = "sku,name,location,stock\nA-100,Steel bolt M8,Aisle 3,120\n"
 

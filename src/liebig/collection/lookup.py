@@ -6,13 +6,10 @@ binary search and one read, and compares the id itself, so two ids with one hash
 
 from __future__ import annotations
 
-import tempfile
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,36 +90,6 @@ class OffsetIndex:
         keys = np.unique(hash_all(names))
         starts, ends = (self.hashes.searchsorted(keys, side).tolist() for side in ("left", "right"))
         return sorted(int(offset) for start, end in zip(starts, ends) for offset in self.offsets[start:end])
-
-
-class TitleFile:
-    """Texts by id for a join of two files in any order: kept in an anonymous file, 16 bytes each in memory."""
-
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed on leaving the block
-        hashes, offsets, at = array("Q"), array("Q"), 0
-        for name, text in pairs:
-            hashes.append(hash64(name))
-            offsets.append(at)
-            at += self._file.write(f"{name}\t{text}\n".encode())
-        self._index = OffsetIndex.build(np.asarray(hashes), np.asarray(offsets))
-
-    def __enter__(self) -> TitleFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def get(self, name: str) -> str:
-        """The text of this id, "" where there is none."""
-        for offset in self._index.candidates(name):
-            self._file.seek(offset)
-            found, _, text = self._file.readline().decode("utf-8").rstrip("\n").partition("\t")
-            if found == name:
-                return text
-        return ""
 
 
 # Ids of passages by the million: strings mapped from disk, looked up both ways without a dictionary.

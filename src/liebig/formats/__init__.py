@@ -25,7 +25,7 @@ from liebig.formats.ledger import Ledger
 
 GROUP = "liebig.formats"
 BUILT_IN = {
-    "collection": "liebig.formats.collection_folder:COLLECTION",
+    "collection": "liebig.collection.as_source:COLLECTION",
     "beir": "liebig.formats.beir:BEIR",
     "dpr-questions": "liebig.formats.dpr:QUESTIONS",
     "sts": "liebig.formats.tuples:STS",

@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 from liebig.base.errors import DataError
-from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
+from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row
 from liebig.formats.output import collapse, write_lines
 from liebig.formats.rows import BOM, Container, container_of, rows, space_fields, values
-
-if TYPE_CHECKING:
-    from liebig.collection import Collection
 
 # The start of a source, from which its format is detected: its name, first row, first lines, columns.
 #
@@ -238,13 +235,30 @@ class RunFile:
     lines: Callable[[RunExport], Iterator[str]]
 
 
+class RecordSource(Protocol):
+    """What writers need of a collection, which is on the floor above this one."""
+
+    def has(self, kind: str) -> bool: ...
+    def splits_of(self, kind: str) -> tuple[str, ...]: ...
+    def documents(self) -> Iterator[Document]: ...
+    def passages(self) -> Iterator[Passage]: ...
+    def queries(self, split: str | None = None) -> Iterator[Query]: ...
+    def judgements(self, split: str) -> Iterator[Judgement]: ...
+    def groups(self, split: str) -> Iterator[Group]: ...
+    def pairs(self, split: str) -> Iterator[ScoredPair]: ...
+    def tuples(self, split: str) -> Iterator[Tuple]: ...
+    def document(self, name: str) -> Document: ...
+    def passage(self, name: str) -> Passage: ...
+    def query(self, name: str) -> Query: ...
+
+
 @dataclass(frozen=True)
 class RunExport:
     """A run to be written: its hits, best first for each query, and the collection that has the texts, if given."""
 
     hits: Iterator[Hit]
     tag: str = "liebig"
-    collection: Collection | None = None
+    collection: RecordSource | None = None
     id_prefix: str = ""
     has_answer: Callable[[Query, Passage], bool] = lambda query, passage: False
 
@@ -256,7 +270,7 @@ class Export:
     Passages stand in for documents and documents for passages if a collection has only the one.
     """
 
-    collection: Collection
+    collection: RecordSource
     folder: Path
     splits: tuple[str, ...]
     packed: str = ""

@@ -14,11 +14,11 @@ import ast
 import csv
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
-from liebig.collection.lookup import hash64
 from liebig.formats.base import HEAD, Export, Format, Preview, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
@@ -180,7 +180,8 @@ def context(entry: Any, where: Where) -> Passage:
 
 def content_id(title: str, text: str) -> str:
     """The id of a text that has none: the same text always gets the same one."""
-    return f"p{hash64(title + chr(0) + text):016x}"
+    digest = blake2b(f"{title}\0{text}".encode(), digest_size=8).digest()
+    return f"p{int.from_bytes(digest, 'little'):016x}"
 
 
 def _ids(passages: list[Passage], without: list[Passage] | None = None) -> tuple[str, ...]:

@@ -7,13 +7,16 @@ sentence-transformers: {"qid", "pos", "neg": {system: [pid or {"pid", "ce-score"
 
 from __future__ import annotations
 
+import tempfile
+from array import array
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
-from liebig.collection.lookup import TitleFile
 from liebig.formats.base import Export, Format, Preview, RunExport, RunFile, are_ids, are_ranks
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
@@ -90,6 +93,36 @@ def _read_para(folder: Source, ledger: Ledger) -> Iterator[Item]:
             yield Item(Passage(as_id(name, where), text, titles.get(name)), where)
     for file in (texts, names):
         ledger.mark_read(file.label)
+
+
+class TitleFile:
+    """Texts by id for a join of two files in any order: kept in an anonymous file, 16 bytes each in memory."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed on leaving the block
+        hashes, offsets, end = array("q"), array("q"), 0
+        for name, text in pairs:
+            hashes.append(hash(name))
+            offsets.append(end)
+            end += self._file.write(f"{name}\t{text}\n".encode())
+        order = np.argsort(np.asarray(hashes), kind="stable")
+        self._hashes, self._offsets = np.asarray(hashes)[order], np.asarray(offsets)[order]
+
+    def __enter__(self) -> TitleFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def get(self, name: str) -> str:
+        """The text of this id, "" where there is none."""
+        first, last = (int(np.searchsorted(self._hashes, hash(name), side)) for side in ("left", "right"))
+        for offset in self._offsets[first:last].tolist():
+            self._file.seek(offset)
+            key, _, text = self._file.readline().decode("utf-8").rstrip("\n").partition("\t")
+            if key == name:
+                return text
+        return ""
 
 
 def _titles(source: Source) -> Iterator[tuple[str, str]]:

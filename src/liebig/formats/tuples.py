@@ -27,6 +27,7 @@ from liebig.formats.items import (
     as_text,
     as_texts,
     field,
+    split_in,
 )
 from liebig.formats.output import csv_line, json_line, write_parquet
 from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
@@ -187,15 +188,15 @@ def _write_table(
 
 
 def is_sts(preview: Preview) -> bool:
-    """CSV without a header: two texts of several words and a number from 0 to 5."""
+    """CSV without a header: two sentences and a number from 0 to 5; any two texts in a file named after a split."""
     if preview.container != "csv" or not preview.lines:
         return False
     try:
         first = next(csv.reader(preview.lines[:1]), [])
     except csv.Error:
         return False
-    are_texts = len(first) == 3 and all(len(text.split()) > 1 for text in first[:2])
-    return are_texts and preview.numbers([first], 2) and 0 <= float(first[2]) <= 5
+    are_texts = all(len(text.split()) > 1 for text in first[:2]) or split_in(preview.name) is not None
+    return len(first) == 3 and are_texts and preview.numbers([first], 2) and 0 <= float(first[2]) <= 5
 
 
 def read_sts(source: Source, options: Options) -> Iterator[Item]:
