@@ -1,9 +1,7 @@
 """`liebig convert` writes a collection in any format, and runs in any form; read back they are the same."""
 
 import json
-import pickle
 
-import numpy as np
 import pytest
 
 from liebig.base.config import inputs, parse
@@ -277,13 +275,6 @@ def test_a_collection_is_no_run_and_qrels_are_none(collection, tmp_path):
     (tmp_path / "qrels.txt").write_text("7 0 1 1\n")
     with pytest.raises(DataError, match="not a run but TREC or MS MARCO qrels"):
         to(tmp_path / "qrels.txt", tmp_path / "out", "trec-run")
-
-
-def test_vectors_of_a_pickle_come_out_as_arrays(tmp_path):
-    vectors = np.eye(3, dtype=np.float32)
-    (tmp_path / "x.pkl").write_bytes(pickle.dumps((vectors, ["a", "b", "c"])))
-    out = to(tmp_path / "x.pkl", tmp_path / "out", "vectors")
-    assert np.array_equal(np.load(out / "vectors.npy"), vectors)
 
 
 def test_init_then_convert_then_init_is_the_same_collection(collection, tmp_path):

@@ -40,7 +40,6 @@ from liebig.collection.writer import CollectionWriter
 from liebig.evaluation.runs import open_run
 from liebig.formats import detect, formats
 from liebig.formats.items import Options
-from liebig.formats.pickled import ArrayUnpickler, checked
 from liebig.search.retriever_folder import read as read_description
 from liebig.stages import STAGES
 from liebig.train.log import read_log
@@ -165,7 +164,6 @@ def _packed() -> Iterator[Target]:
             )
     yield Target("document .pdf", "a.pdf", (PDF,), _items)
     yield Target("table .parquet", "corpus.parquet", (_parquet(),), _items)
-    yield Target("Tevatron's pickles", "x.pkl", (_pickle(),), _unpickle)
 
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -227,23 +225,6 @@ def _parquet() -> bytes:
     table = pyarrow.table({"_id": ["1", "2"], "title": ["a", "b"], "text": ["one", "two"]})
     pyarrow.parquet.write_table(table, buffer)
     return buffer.getvalue()
-
-
-def _pickle() -> bytes:
-    import pickle
-
-    return pickle.dumps((np.ones((2, 3), np.float32), ["a", "b"]), protocol=4)
-
-
-def _unpickle(path: Path) -> object:
-    """What the other process does: `pickled.main` reports every exception as a sentence."""
-    from liebig.formats.items import Where
-
-    try:
-        with path.open("rb") as file:
-            return len(checked(ArrayUnpickler(file).load(), Where(str(path)))[1])
-    except Exception as error:
-        raise LiebigError(type(error).__name__, file=path) from None
 
 
 def _artifacts() -> Iterator[Target]:

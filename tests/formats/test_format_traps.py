@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from liebig.base.errors import DataError, MissingDependency
 from liebig.base.records import Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.formats import detect, dpr, msmarco, pickled, trec
+from liebig.formats import detect, dpr, msmarco, trec
 from liebig.formats.items import Options, split_in
 from liebig.formats.output import write_lines
 
@@ -300,27 +300,6 @@ def test_tevatron_pickle_is_never_read(tmp_path):
     path.rename(tmp_path / "corpus.data")
     with pytest.raises(DataError, match="is a pickle"):
         detect(tmp_path / "corpus.data")
-
-
-class Bomb:
-    def __reduce__(self):
-        return (open, ("exploded", "w"))
-
-
-def test_tevatron_pickle_is_converted_in_an_isolated_process(tmp_path):
-    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    (tmp_path / "c.pkl").write_bytes(pickle.dumps((vectors, ["a", "b", 3])))
-    pickled.convert(tmp_path / "c.pkl", tmp_path)
-    assert np.array_equal(np.load(tmp_path / "vectors.npy"), vectors)
-    assert (tmp_path / "ids.txt").read_text() == "a\nb\n3\n"
-
-
-def test_tevatron_pickle_with_code_in_it_runs_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.pkl").write_bytes(pickle.dumps((Bomb(), [])))
-    with pytest.raises(DataError, match=r"it asks for (io|_io)\.open"):
-        pickled.convert(tmp_path / "c.pkl", tmp_path)
-    assert not (tmp_path / "exploded").exists()
 
 
 def test_tevatron_both_generations(tmp_path):

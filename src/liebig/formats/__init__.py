@@ -340,5 +340,5 @@ def _refuse_pickle(source: Source) -> NoReturn:
     raise DataError(
         "this is a pickle, which can run code when it is loaded; refusing to read it",
         file=source.label,
-        fix="for vectors that Tevatron wrote, use liebig convert FILE --to vectors",
+        fix="save its contents as text, or vectors as .npy, with the program that wrote it",
     )

@@ -3,7 +3,7 @@
 First: corpus {"docid", "title", "text"}, training {"query_id", "query", "positive_passages", "negative_passages"}
 with the passages written out. Second: corpus {"docid", "document_text"}, training {"query_id", "query_text",
 "positive_document_ids", "negative_document_ids"}. Run: `query document score`.
-The pickles that its encoder writes are converted by pickled.py.
+The pickles that its encoder writes are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`liebig convert`: write a collection or a run in another format, or Tevatron's vectors as .npy.
+"""`liebig convert`: write a collection or a run in another format.
 
 A collection is streamed through the writer of the format. A run is read one query at a time and ordered as its format
 means it: by score for TREC and Tevatron, by rank for MS MARCO and DPR.
@@ -18,7 +18,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.records import Hit, Passage, Query
 from liebig.base.workspace import Folder
 from liebig.collection import Collection, is_collection
-from liebig.formats import Match, detect, formats, pickled, writable
+from liebig.formats import Match, detect, formats, writable
 from liebig.formats.base import Export, RunExport, RunFile
 from liebig.formats.items import Options
 from liebig.formats.output import write_lines
@@ -26,11 +26,9 @@ from liebig.formats.trec import cut
 from liebig.measures.answers import has_answer
 from liebig.stages.init import FormatName, one_of
 
-VECTORS = "vectors"
-
 
 def _writable(name: str) -> str:
-    return one_of(name, [*writable(), VECTORS])
+    return one_of(name, writable())
 
 
 TargetName = Annotated[str, AfterValidator(_writable)]
@@ -64,9 +62,6 @@ class ConvertConfig(Config):
 def run(config: ConvertConfig, folder: Folder) -> None:
     """Write the source in the chosen format into the folder."""
     packed = "" if config.compress == "none" else f".{config.compress}"
-    if config.to == VECTORS:
-        pickled.convert(config.source, folder.path)
-        return
     format = formats()[config.to]
     if format.run is not None:
         _convert_run(config, format.run, folder.path / (format.run.name + packed))
