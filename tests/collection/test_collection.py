@@ -9,7 +9,8 @@ from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
 from liebig.collection import Collection
 from liebig.collection.id_table import IdTable, Repeat
-from liebig.collection.lookup import OffsetIndex, hash64
+from liebig.collection.lookup import hash64
+from liebig.collection.offset_index import OffsetIndex
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
 from liebig.formats.items import Item, Options, Where
@@ -168,7 +169,8 @@ def test_two_ids_with_one_hash_are_told_apart(tmp_path, monkeypatch):
     write(tmp_path, [Passage("a", "one"), Passage("b", "two")])
     index = OffsetIndex.load(tmp_path / "index" / "passages")
     OffsetIndex(np.zeros_like(index.hashes), np.array(index.offsets)).save(tmp_path / "index" / "passages")
-    monkeypatch.setattr("liebig.collection.lookup.hash64", lambda name: 0)
+    for module_name in ("offset_index", "lookup"):
+        monkeypatch.setattr(f"liebig.collection.{module_name}.hash64", lambda name: 0)
     collection = Collection(tmp_path)
     assert [collection.passage(name).text for name in ("b", "a")] == ["two", "one"]
     assert [passage.text for passage in collection.some_passages(["b", "c"])] == ["two"]

@@ -14,7 +14,7 @@ from liebig.base.errors import DataError, RecipeError
 from liebig.base.records import Group, Judgement, Passage, Query
 from liebig.base.workspace import stage, verify
 from liebig.collection import Collection
-from liebig.collection.summary import bar, show
+from liebig.collection.show_summary import bar, show
 from liebig.stages.init import InitConfig, run
 
 

@@ -3,7 +3,7 @@
 `model_folder` is the only place that decides it, for every command and the library. A folder that exists always wins.
 From the hub come weights as safetensors, tokenizer and settings, never code or pickled weights; they stay in the hub's
 own cache, which is used when the hub cannot be reached. Cost: one request for a model that is in the cache. `push`
-uploads a model folder; data sets are fetched as Parquet files (`formats/huggingface.py`).
+uploads a model folder; data sets are fetched as Parquet files (`formats/hub_dataset.py`).
 """
 
 from __future__ import annotations

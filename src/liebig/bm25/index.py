@@ -31,13 +31,13 @@ from liebig.bm25.analysis import Analyzer, Vocabulary
 from liebig.bm25.kernels import Doubles, Int32s, Longs, count_documents, count_terms, fill_postings
 from liebig.collection.lookup import (
     Ids,
-    OffsetIndex,
     StringsWriter,
     hash64,
     index_ids,
     read_strings,
     write_strings,
 )
+from liebig.collection.offset_index import OffsetIndex
 from liebig.ragged import Strings
 
 FIELDS = ("title", "body", "queries")

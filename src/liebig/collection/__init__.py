@@ -20,7 +20,8 @@ import numpy as np
 
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Group, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.collection.lookup import OffsetIndex, hash64
+from liebig.collection.lookup import hash64
+from liebig.collection.offset_index import OffsetIndex
 from liebig.formats import beir, documents, rows as json_input
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import (
@@ -94,11 +95,11 @@ class Collection:
 
     def queries(self, split: str | None = None) -> Iterator[Query]:
         """Every query, or those of a split."""
-        found = self._all("queries", beir.question)
+        queries = self._all("queries", beir.question)
         if split is None:
-            return found
-        wanted = set(self.query_ids(split))
-        return (query for query in found if query.id in wanted)
+            return queries
+        ids = set(self.query_ids(split))
+        return (query for query in queries if query.id in ids)
 
     def query_ids(self, split: str) -> list[str]:
         """The ids of a split's queries: those its list names, else those judged or grouped in it."""
@@ -106,8 +107,8 @@ class Collection:
         if path.is_file():
             return [line for _, line in text_lines(DiskSource(path))]
         self._require(split)
-        found = dict.fromkeys(judgement.query for judgement in self.judgements(split))
-        return list(found | dict.fromkeys(group.query for group in self.groups(split)))
+        judged = dict.fromkeys(judgement.query for judgement in self.judgements(split))
+        return list(judged | dict.fromkeys(group.query for group in self.groups(split)))
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """The judgements of a split; none where it has none."""
@@ -237,9 +238,9 @@ class Lookup:
 
     def find_all(self, names: Iterable[str]) -> Iterator[Row]:
         """Those of the rows with these ids that are there, in the order of the file: one search in the index."""
-        wanted = set(names)
-        rows = map(self._row, self._index.all_candidates(wanted))
-        return (row for row in rows if row.get("id") in wanted)
+        ids = set(names)
+        rows = map(self._row, self._index.all_candidates(ids))
+        return (row for row in rows if row.get("id") in ids)
 
     def _row(self, offset: int) -> Row:
         end = self._bytes.find(b"\n", offset)

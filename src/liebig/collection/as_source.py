@@ -7,9 +7,10 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.collection import KINDS, SPLIT_KINDS, Collection
-from liebig.formats.base import Format, Preview
+from liebig.formats.base import Format
 from liebig.formats.inputs import DiskSource, Source
 from liebig.formats.items import Item, Options, Where
+from liebig.formats.preview import Preview
 
 
 def is_collection(preview: Preview) -> bool:

@@ -13,7 +13,8 @@ from enum import Enum, auto
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.collection.lookup import Hashes, OffsetIndex, hash64
+from liebig.collection.lookup import Hashes, hash64
+from liebig.collection.offset_index import OffsetIndex
 
 GROWS = 1 << 22
 

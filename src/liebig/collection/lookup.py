@@ -1,7 +1,7 @@
-"""From an id to its place in a file, without holding the ids: 64-bit hashes, sorted, beside byte offsets.
+"""Ids of passages by the million: strings mapped from disk, looked up both ways without a dictionary.
 
-Two arrays of 8 bytes a record (340 MB for 21 M passages), memory-mapped when they come from disk; a lookup is a
-binary search and one read, and compares the id itself, so two ids with one hash cost a second read and no error.
+Beside the strings lie their 64-bit hashes in order, and whose they are; finding an id is a binary search and a
+comparison of the strings themselves. Cost: 20 bytes per id on disk, nothing in memory, 10 microseconds per lookup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from liebig.base import npy
 from liebig.base.compiled import njit
-from liebig.base.errors import CorruptError, DataError
+from liebig.base.errors import DataError
 from liebig.base.npy import NpyWriter
 from liebig.ragged import Ragged, Strings
 
@@ -32,70 +32,6 @@ def hash_all(texts: Iterable[str]) -> Hashes:
     """The hashes of many texts."""
     return np.fromiter(map(hash64, texts), dtype=np.uint64)
 
-
-@dataclass(frozen=True)
-class OffsetIndex:
-    """Byte offsets of records by the hash of their ids; hashes ascend."""
-
-    hashes: Hashes
-    offsets: NDArray[np.uint64]
-
-    @classmethod
-    def build(
-        cls, hashes: Sequence[int] | Hashes, offsets: Sequence[int] | NDArray[np.uint64]
-    ) -> OffsetIndex:
-        """Sort hashes with their offsets; equal hashes keep their order."""
-        keys = np.asarray(hashes, dtype=np.uint64)
-        order = np.argsort(keys, kind="stable")
-        return cls(keys[order], np.asarray(offsets, dtype=np.uint64)[order])
-
-    @classmethod
-    def load(cls, stem: Path) -> OffsetIndex:
-        """The two arrays beside a stem, mapped and not read."""
-        try:
-            hashes, offsets = (  # as plain arrays, of which a slice costs half
-                np.asarray(np.load(f"{stem}.{name}.npy", mmap_mode="r", allow_pickle=False))
-                for name in ("hashes", "offsets")
-            )
-        except (OSError, ValueError) as error:
-            raise CorruptError(
-                f"the index cannot be read ({error})", file=stem, fix="run liebig init again"
-            ) from None
-        if hashes.dtype != np.uint64 or offsets.dtype != np.uint64 or hashes.shape != offsets.shape:
-            raise CorruptError(
-                "the files of the index do not match each other", file=stem, fix="run liebig init again"
-            )
-        return cls(hashes, offsets)
-
-    def save(self, stem: Path) -> None:
-        """Write the two arrays beside a stem."""
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        np.save(f"{stem}.hashes.npy", self.hashes, allow_pickle=False)
-        np.save(f"{stem}.offsets.npy", self.offsets, allow_pickle=False)
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def candidates(self, name: str) -> list[int]:
-        """Offsets of the records whose id has this hash: none, one, or very rarely more."""
-        key = np.uint64(hash64(name))
-        place = int(self.hashes.searchsorted(key))
-        end = place
-        while end < len(self.hashes) and self.hashes[end] == key:
-            end += 1
-        return self.offsets[place:end].tolist()
-
-    def all_candidates(self, names: Iterable[str]) -> list[int]:
-        """The same for many ids at once, in the order of the file."""
-        keys = np.unique(hash_all(names))
-        starts, ends = (self.hashes.searchsorted(keys, side).tolist() for side in ("left", "right"))
-        return sorted(int(offset) for start, end in zip(starts, ends) for offset in self.offsets[start:end])
-
-
-# Ids of passages by the million: strings mapped from disk, looked up both ways without a dictionary.
-#
-# Beside the strings lie their 64-bit hashes in order, and whose they are; finding an id is a binary search and a
-# comparison of the strings themselves. Cost: 20 bytes an id on disk, nothing in memory, 10 microseconds a lookup.
 
 BUFFER = 1 << 20  # bytes of strings collected before they are written
 
@@ -218,23 +154,23 @@ def _refuse_duplicates(strings: Strings, hashes: NDArray[np.uint64], order: NDAr
 
 
 def _hash_rows_numpy(values: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    lengths, found = np.diff(offsets), np.full(len(offsets) - 1, 0xCBF29CE484222325, np.uint64)
+    lengths, hashes = np.diff(offsets), np.full(len(offsets) - 1, 0xCBF29CE484222325, np.uint64)
     for place in range(int(lengths.max(initial=0))):  # the rows that are as long, all at once
         rows = np.flatnonzero(lengths > place)
         byte = values[offsets[rows] + place].astype(np.uint64)
-        found[rows] = (found[rows] ^ byte) * np.uint64(0x100000001B3)
-    found ^= found >> np.uint64(32)
-    return found * np.uint64(0x9E3779B97F4A7C15)
+        hashes[rows] = (hashes[rows] ^ byte) * np.uint64(0x100000001B3)
+    hashes ^= hashes >> np.uint64(32)
+    return hashes * np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(cache=True, nogil=True, numpy=_hash_rows_numpy)
 def hash_rows(values: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """FNV-1a of every row, stirred once more because short rows differ in few bits."""
-    found = np.empty(len(offsets) - 1, np.uint64)
-    for row in range(len(found)):
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    for row in range(len(hashes)):
         value = np.uint64(0xCBF29CE484222325)
         for i in range(offsets[row], offsets[row + 1]):
             value = (value ^ np.uint64(values[i])) * np.uint64(0x100000001B3)
         value ^= value >> np.uint64(32)
-        found[row] = value * np.uint64(0x9E3779B97F4A7C15)
-    return found
+        hashes[row] = value * np.uint64(0x9E3779B97F4A7C15)
+    return hashes

@@ -18,10 +18,11 @@ from typing import NoReturn
 
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
-from liebig.formats.base import Format, Preview
+from liebig.formats.base import Format
 from liebig.formats.inputs import NamedSource, Source, source_of
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import Ledger
+from liebig.formats.preview import Preview
 
 GROUP = "liebig.formats"
 BUILT_IN = {
@@ -59,7 +60,7 @@ BUILT_IN = {
     "lines": "liebig.formats.documents:LINES",
     "stdlib": "liebig.formats.stdlib:STDLIB",
     "ir-datasets": "liebig.formats.ir_datasets:IR_DATASETS",
-    "hf": "liebig.formats.huggingface:HF",
+    "hf": "liebig.formats.hub_dataset:HF",
     # written only, so their place does not matter
     "msmarco-qrels": "liebig.formats.msmarco:QRELS",
     "msmarco": "liebig.formats.msmarco:MSMARCO",

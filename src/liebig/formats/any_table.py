@@ -16,10 +16,11 @@ from itertools import chain, islice
 from typing import Any
 
 from liebig.base.records import Document, Section
-from liebig.formats.base import Format, Preview
+from liebig.formats.base import Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id
 from liebig.formats.markup import parse_plain
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, rows, tab_fields, text_lines
 
 SAMPLE = 200  # rows that decide which columns hold text
@@ -123,9 +124,12 @@ def _document(name: str, row: Row, columns: TableColumns, where: Where) -> Docum
     short = "; ".join(f"{key}: {texts[key]}" for key in columns.short if texts.get(key))
     last = (short,) if short else ()
     if len(columns.long) == 1:
-        sections = [Section("", (*(text for _, found in long for text in found), *last))]
+        sections = [Section("", (*(text for _, paragraphs in long for text in paragraphs), *last))]
     else:
-        sections = [*(Section(key, found) for key, found in long), *([Section("", last)] if last else [])]
+        sections = [
+            *(Section(key, paragraphs) for key, paragraphs in long),
+            *([Section("", last)] if last else []),
+        ]
     filled = tuple(section for section in sections if section.paragraphs)
     if title and not filled:  # a title alone is all there is to find
         filled = (Section("", (title,)),)

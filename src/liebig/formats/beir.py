@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from liebig.base.records import Judgement, Passage, Query
-from liebig.formats.base import TEXTS, Export, Format, Preview, are_ranks
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -27,6 +27,7 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import json_line, tab_line, write_lines
+from liebig.formats.preview import TEXTS, Preview, are_ranks
 from liebig.formats.rows import rows, tab_fields
 
 HEADER = "query-id\tcorpus-id\tscore"

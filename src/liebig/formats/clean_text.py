@@ -32,16 +32,16 @@ def without_ligatures(text: str) -> str:
 def without_breaks(text: str) -> str:
     """`infor-⏎mation` -> `information`, `well-⏎known` -> `well-known` where the text has that elsewhere."""
     text = text.replace(SOFT_HYPHEN + "\n", "").replace(SOFT_HYPHEN, "")
-    breaks = [found for found in BREAK.finditer(text) if text[found.end()].islower()]
+    breaks = [match for match in BREAK.finditer(text) if text[match.end()].islower()]
     if not breaks:
         return text
     words = {word.lower().replace("\u2010", "-") for word in WORD.findall(text)}
     at, kept = 0, list[str]()
-    for found in breaks:
-        left, right = _before(text, found.start()).lower(), _after(text, found.end()).lower()
+    for match in breaks:
+        left, right = _before(text, match.start()).lower(), _after(text, match.end()).lower()
         hyphen = "-" if f"{left}-{right}" in words and left + right not in words else ""
-        kept += (text[at : found.start()], hyphen)
-        at = found.end()
+        kept += (text[at : match.start()], hyphen)
+        at = match.end()
     return "".join((*kept, text[at:]))
 
 

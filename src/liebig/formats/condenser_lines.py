@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from liebig.base.records import Document, Section
-from liebig.formats.base import Export, Format, Preview
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_list, as_text, field
 from liebig.formats.output import json_line
+from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 
 Decode = Callable[[list[int]], str]

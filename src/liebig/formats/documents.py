@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from liebig.base.records import Document, Section
-from liebig.formats.base import TEXTS, Export, Format, Preview
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
 from liebig.formats.output import json_line
 from liebig.formats.parsers import parse_as
+from liebig.formats.preview import TEXTS, Preview
 from liebig.formats.rows import rows, text_lines
 
 IDS = ("id", "_id", "docid", "doc_id")
@@ -52,8 +53,8 @@ def document(row: Row, where: Where) -> Document:
     name = as_id(field(row, IDS, where), where)
     title = as_text(row.get("title"), where, "title")
     if "sections" in row:
-        found = as_list(row["sections"], where, "sections")
-        sections = tuple(_section(as_row(entry, where, "a section"), where) for entry in found)
+        entries = as_list(row["sections"], where, "sections")
+        sections = tuple(_section(as_row(entry, where, "a section"), where) for entry in entries)
     else:
         parsed = parse_as(name, as_text(field(row, (*TEXTS, "sections"), where), where), where)
         title, sections = title or parsed.title, parsed.sections
@@ -67,9 +68,9 @@ def _section(row: Row, where: Where) -> Section:
 
 def _metadata(row: Row, where: Where) -> Mapping[str, str]:
     """Other fields of the row, as strings."""
-    found = dict(as_row(row["metadata"], where, "metadata")) if row.get("metadata") else {}
-    found |= {name: value for name, value in row.items() if name not in OWN}
-    return {name: _plain(value) for name, value in found.items() if value is not None}
+    fields = dict(as_row(row["metadata"], where, "metadata")) if row.get("metadata") else {}
+    fields |= {name: value for name, value in row.items() if name not in OWN}
+    return {name: _plain(value) for name, value in fields.items() if value is not None}
 
 
 def _plain(value: Any) -> str:

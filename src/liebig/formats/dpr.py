@@ -19,7 +19,7 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
-from liebig.formats.base import HEAD, Export, Format, Preview, RunExport, RunFile
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -35,6 +35,7 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import csv_line, json_array
+from liebig.formats.preview import HEAD, Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, elements, json_lines, text_lines, values
 from liebig.formats.trec import by_query, by_rank, digits
 
@@ -195,11 +196,11 @@ def training_rows(
 ) -> Iterator[dict[str, Any]]:
     """The elements of a training file; all negatives are written as hard ones."""
     for group in groups:
-        asked = query(group.query)
+        record = query(group.query)
         yield {
-            "query_id": asked.id,
-            "question": asked.text,
-            "answers": list(asked.answers),
+            "query_id": record.id,
+            "question": record.text,
+            "answers": list(record.answers),
             "positive_ctxs": [_context_row(passage(name)) for name in group.positives],
             "negative_ctxs": [],
             "hard_negative_ctxs": [_context_row(passage(name)) for name in group.negatives],
@@ -234,8 +235,8 @@ def read_results(source: Source, options: Options) -> Iterator[Item]:
         name = f"{prefix}-{count}" if given in (None, "") else as_id(given, where)
         text = as_text(field(row, ("question",), where), where, "question")
         yield Item(Query(name, text, as_texts(row.get("answers"), where, "answers")), where)
-        found = as_list(field(row, ("ctxs", "contexts"), where), where, "ctxs")
-        for rank, entry in enumerate(found, 1):
+        contexts = as_list(field(row, ("ctxs", "contexts"), where), where, "ctxs")
+        for rank, entry in enumerate(contexts, 1):
             yield Item(_hit(name, entry, rank, where, options.id_prefix), where)
 
 
@@ -260,18 +261,23 @@ def result_rows(
 ) -> Iterator[dict[str, Any]]:
     """The elements of DPR's results, queries in the order of the hits."""
     for group in by_query(hits):
-        asked = query(group[0].query)
+        record = query(group[0].query)
         contexts = []
         for hit in group:
-            found = passage(hit.passage)
+            context = passage(hit.passage)
             row = {
-                "id": prefix + found.id,
-                "title": found.title,
-                "text": found.text,
+                "id": prefix + context.id,
+                "title": context.title,
+                "text": context.text,
                 "score": digits(hit.score),
             }
-            contexts.append(row | {"has_answer": has_answer(asked, found)})
-        yield {"query_id": asked.id, "question": asked.text, "answers": list(asked.answers), "ctxs": contexts}
+            contexts.append(row | {"has_answer": has_answer(record, context)})
+        yield {
+            "query_id": record.id,
+            "question": record.text,
+            "answers": list(record.answers),
+            "ctxs": contexts,
+        }
 
 
 def _result_lines(export: RunExport) -> Iterator[str]:

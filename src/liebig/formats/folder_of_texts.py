@@ -13,7 +13,7 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Section
-from liebig.formats.base import Export, Format, Preview
+from liebig.formats.base import Export, Format
 from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
 from liebig.formats.encoding import LARGEST, UTF_8, whole_text
 from liebig.formats.inputs import Source
@@ -22,6 +22,7 @@ from liebig.formats.markup import markdown_lines, parse_plain
 from liebig.formats.outline import Article
 from liebig.formats.output import write_lines
 from liebig.formats.parsers import PARSERS, parse_as
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text
 
 PLAIN = frozenset((".txt", ".text"))

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from liebig.base.errors import MissingDependency
 from liebig.base.records import Judgement, Passage, Query
-from liebig.formats.base import Format, Preview
+from liebig.formats.base import Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_text
+from liebig.formats.preview import Preview
 
 PREFIX = "ir_datasets:"
 

@@ -67,19 +67,19 @@ class Options:
 
     def split_of(self, source: Source, default: str) -> str:
         """The split given, else the one in the file's name, or its folder's if that is all of it, else the default."""
-        found = self.split or split_in(source.name)
-        if not found and SPLIT.fullmatch(source.parent.lower()):
-            found = split_in(source.parent)
-        return found or default
+        split = self.split or split_in(source.name)
+        if not split and SPLIT.fullmatch(source.parent.lower()):
+            split = split_in(source.parent)
+        return split or default
 
 
 def split_in(name: str) -> str | None:
     """The split that a file's name mentions: `queries.dev.small.tsv` -> `dev.small`, `validation-00000` -> `dev`."""
-    found = SPLIT.search(name.lower())
-    if found is None:
+    match = SPLIT.search(name.lower())
+    if match is None:
         return None
-    base = SAME.get(found[1], found[1])
-    return f"{base}.small" if found[2] and base == "dev" else base
+    base = SAME.get(match[1], match[1])
+    return f"{base}.small" if match[2] and base == "dev" else base
 
 
 def check_split(split: str, where: Where) -> str:
@@ -99,8 +99,8 @@ def field(row: Row, names: Sequence[str], where: Where) -> Any:
     for name in names:
         if name in row:
             return row[name]
-    wanted = " or ".join(map(repr, names))
-    raise where.error(f"the record has no field {wanted} (it has {_listed(row)})")
+    expected = " or ".join(map(repr, names))
+    raise where.error(f"the record has no field {expected} (it has {_listed(row)})")
 
 
 def as_id(value: Any, where: Where) -> str:

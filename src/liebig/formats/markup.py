@@ -46,8 +46,8 @@ def parse_markdown(text: str) -> Article:
         elif mark:
             fence = mark[1]
             outline.line(line)
-        elif (found := ATX.match(line)) is not None:
-            outline.heading(_inline(_heading(line[found.end() :])), is_title=len(found[1]) == 1)
+        elif (marks := ATX.match(line)) is not None:
+            outline.heading(_inline(_heading(line[marks.end() :])), is_title=len(marks[1]) == 1)
         elif SETEXT.fullmatch(line) and number and _can_be_heading(lines[number - 1]):
             continue
         elif line.strip() and number + 1 < len(lines) and _underlines(lines[number + 1], line):
@@ -90,8 +90,8 @@ def _inline(text: str) -> str:
 def _labels(opening: re.Pattern[str], text: str) -> str:
     """The labels of links in the place of the links; where no parenthesis closes any more, nothing is one."""
     at, kept = 0, list[str]()
-    while (found := opening.search(text, at)) and (end := text.find(")", found.end())) >= 0:
-        kept += (text[at : found.start()], found[1])
+    while (match := opening.search(text, at)) and (end := text.find(")", match.end())) >= 0:
+        kept += (text[at : match.start()], match[1])
         at = end + 1
     return "".join((*kept, text[at:]))
 
@@ -160,8 +160,8 @@ def _rst_line(outline: Outline, line: str) -> bool:
 def _roles(text: str) -> str:
     """The texts of roles (:func:`~json.dumps`) and of references (`text <address>`_) in their place."""
     at, kept = 0, list[str]()
-    for found in QUOTED.finditer(text):
-        before, inner = text[at : found.start()], found[1]
+    for match in QUOTED.finditer(text):
+        before, inner = text[at : match.start()], match[1]
         name, opening, target = inner.partition("<")
         named = target.endswith(">") and ">" not in target[:-1]
         # The role stands before the quote: read backwards from there, it is looked for once and not from every colon.
@@ -170,22 +170,22 @@ def _roles(text: str) -> str:
             kept += (
                 before[: len(before) - role.end()],
                 name.removeprefix("~").rstrip() if named else name.removeprefix("~"),
-                found[2],
+                match[2],
             )
-        elif found[2] and named and name.strip():
+        elif match[2] and named and name.strip():
             kept += (before, name.rstrip())
         else:
-            kept += (before, found[0])
-        at = found.end()
+            kept += (before, match[0])
+        at = match.end()
     return "".join((*kept, text[at:]))
 
 
 def markdown_lines(title: str, sections: Iterable[Section]) -> list[str]:
     """A Markdown file of a title and sections, which parses back to them."""
-    found = [f"# {title}", ""] if title else []
+    lines = [f"# {title}", ""] if title else []
     for section in sections:
         if section.heading:
-            found += [f"## {section.heading}", ""]
+            lines += [f"## {section.heading}", ""]
         for paragraph in section.paragraphs:
-            found += [*paragraph.split("\n"), ""]
-    return found
+            lines += [*paragraph.split("\n"), ""]
+    return lines

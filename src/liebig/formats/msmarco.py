@@ -17,7 +17,7 @@ import numpy as np
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
-from liebig.formats.base import Export, Format, Preview, RunExport, RunFile, are_ids, are_ranks
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -33,6 +33,7 @@ from liebig.formats.items import (
 )
 from liebig.formats.ledger import Ledger
 from liebig.formats.output import json_line, tab_line
+from liebig.formats.preview import Preview, are_ids, are_ranks
 from liebig.formats.rows import rows, tab_fields
 from liebig.formats.trec import by_query, by_rank, qrels_lines
 
@@ -317,7 +318,7 @@ def read_hard_negatives(source: Source, options: Options) -> Iterator[Item]:
 def hard_negatives(row: Row, where: Where) -> Group:
     """The group of a line; cross-encoder scores are teacher scores where every passage has one."""
     systems = as_row(field(row, ("neg",), where), where, "neg")
-    mined = chain.from_iterable(as_list(found, where, name) for name, found in systems.items())
+    mined = chain.from_iterable(as_list(passages, where, name) for name, passages in systems.items())
     positives = _scored(as_list(field(row, ("pos",), where), where, "pos"), where)
     negatives = {name: score for name, score in _scored(mined, where).items() if name not in positives}
     is_scored = None not in positives.values() and None not in negatives.values()
@@ -330,10 +331,10 @@ def hard_negatives(row: Row, where: Where) -> Group:
     )
 
 
-def _scored(found: Iterable[Any], where: Where) -> dict[str, float | None]:
+def _scored(entries: Iterable[Any], where: Where) -> dict[str, float | None]:
     """Passage ids with their scores; the first one of an id counts."""
     scores: dict[str, float | None] = {}
-    for entry in found:
+    for entry in entries:
         if isinstance(entry, dict):
             score = entry.get("ce-score", entry.get("score"))
             name = as_id(field(entry, ("pid",), where), where)

@@ -44,5 +44,5 @@ class Outline:
     def parsed(self) -> Article:
         """What was gathered; a first section without anything is left out."""
         self.end_paragraph()
-        kept = [(heading, found) for heading, found in self._sections if heading or found]
-        return Article(self.title, tuple(Section(heading, tuple(found)) for heading, found in kept))
+        kept = [(heading, paragraphs) for heading, paragraphs in self._sections if heading or paragraphs]
+        return Article(self.title, tuple(Section(heading, tuple(paragraphs)) for heading, paragraphs in kept))

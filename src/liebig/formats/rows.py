@@ -238,21 +238,21 @@ class _Buffer:
     def skip(self) -> str:
         """Go to the next character that is not white space, and tell it; "" at the end."""
         while True:
-            found = SPACE.match(self._text, self._at)
-            assert found is not None, "the pattern matches nothing too"
-            self._at = found.end()
+            space = SPACE.match(self._text, self._at)
+            assert space is not None, "the pattern matches nothing too"
+            self._at = space.end()
             if self._at < len(self._text) or not self._grow():
                 return self._text[self._at : self._at + 1]
 
     def expect(self, characters: str, what: str) -> str:
         """Take one of these characters."""
-        found = self.skip()
-        if not found:
+        character = self.skip()
+        if not character:
             self.where().refuse(f"the JSON ends early, where {what} should stand")
-        if found not in characters:
-            self.where().refuse(f"this is not valid JSON (found {found!r} where {what} should stand)")
+        if character not in characters:
+            self.where().refuse(f"this is not valid JSON (found {character!r} where {what} should stand)")
         self._at += 1
-        return found
+        return character
 
     def value(self, where: Where) -> Any:
         """Take one whole value, reading on while it is not complete."""
@@ -350,8 +350,8 @@ def _is_results(value: dict[str, Any]) -> bool:
 
 def _spreads(start: bytes) -> bool:
     """Whether a first line that is no whole value begins a large object: it ends early, or its value is a result."""
-    first, found, _ = start.partition(b"\n")
-    if found and len(first.strip()) < 2:
+    first, line_end, _ = start.partition(b"\n")
+    if line_end and len(first.strip()) < 2:
         return True
     return b'"contexts"' in start[:HEAD] or b'"ctxs"' in start[:HEAD]
 

@@ -20,10 +20,11 @@ from types import ModuleType
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document
-from liebig.formats.base import Format, Preview
+from liebig.formats.base import Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where
 from liebig.formats.markup import parse_plain
+from liebig.formats.preview import Preview
 
 PREFIX = "stdlib:"
 LEFT_OUT = frozenset(
@@ -61,31 +62,31 @@ def is_stdlib(preview: Preview) -> bool:
 
 def read_stdlib(name: str) -> Iterator[Item]:
     """The documents of `stdlib:`, or of the modules named behind the colon: `stdlib:json,heapq`."""
-    wanted = {part.strip() for part in name.removeprefix(PREFIX).split(",") if part.strip()}
+    modules = {part.strip() for part in name.removeprefix(PREFIX).split(",") if part.strip()}
     known = {module.partition(".")[0] for module, _ in sources()} | set(BUILT_IN)
-    for module in sorted(wanted - known):
+    for module in sorted(modules - known):
         raise DataError(f"the standard library of this Python has no module {module!r}", file=name)
     seen: set[str] = set()
-    for item in _all(wanted):
+    for item in _all(modules):
         assert isinstance(item.record, Document)
         if item.record.id not in seen:
             seen.add(item.record.id)
             yield item
 
 
-def _all(wanted: set[str]) -> Iterator[Item]:
+def _all(modules: set[str]) -> Iterator[Item]:
     for module, path in sources():
-        if not wanted or module.partition(".")[0] in wanted:
+        if not modules or module.partition(".")[0] in modules:
             yield from from_source(module, path)
     for hidden, public in [*((name, name) for name in BUILT_IN), *HIDDEN_IN_C.items()]:
-        if not wanted or public in wanted:
+        if not modules or public in modules:
             yield from from_module(hidden, public)
 
 
 def sources() -> list[tuple[str, Path]]:
     """Public modules with their source files, by name; a package's private files count as the package's own."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    found: list[tuple[str, Path]] = []
+    modules: list[tuple[str, Path]] = []
     for folder, below, files in os.walk(root):
         below[:] = [name for name in below if _public(name) and name.isidentifier() and name not in LEFT_OUT]
         package = Path(folder).relative_to(root).parts
@@ -93,8 +94,8 @@ def sources() -> list[tuple[str, Path]]:
             stem = name.removesuffix(".py")
             parts = (*package, stem) if _public(stem) else package
             if name.endswith(".py") and parts and stem.isidentifier() and stem != "__main__":
-                found.append((".".join(parts), Path(folder) / name))
-    return sorted(found)
+                modules.append((".".join(parts), Path(folder) / name))
+    return sorted(modules)
 
 
 def from_source(module: str, path: Path) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from liebig.base.records import Group, Hit, Passage, Query
-from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -28,6 +28,7 @@ from liebig.formats.items import (
     field,
 )
 from liebig.formats.output import json_line, space_line
+from liebig.formats.preview import Preview
 from liebig.formats.rows import rows
 from liebig.formats.trec import by_score, columns, digits
 
@@ -44,13 +45,13 @@ def read_first(source: Source, options: Options) -> Iterator[Item]:
         if "query_id" not in row:
             yield Item(_passage(row, where), where)
             continue
-        asked = _query(row, ("query",), where)
+        record = _query(row, ("query",), where)
         positives = _passages(row, "positive_passages", where)
         negatives = _passages(row, "negative_passages", where)
-        yield Item(asked, where, split)
+        yield Item(record, where, split)
         for passage in positives + negatives:
             yield Item(passage, where)
-        yield Item(Group(asked.id, _ids(positives), _ids(negatives)), where, split)
+        yield Item(Group(record.id, _ids(positives), _ids(negatives)), where, split)
 
 
 def is_second(preview: Preview) -> bool:
@@ -65,11 +66,11 @@ def read_second(source: Source, options: Options) -> Iterator[Item]:
         if "query_id" not in row:
             yield Item(_untitled(row, where), where)
             continue
-        asked = _query(row, ("query_text", "query"), where)
+        record = _query(row, ("query_text", "query"), where)
         positives = _listed(row, "positive_document_ids", where)
         negatives = _listed(row, "negative_document_ids", where)
-        yield Item(asked, where, split)
-        yield Item(Group(asked.id, positives, negatives), where, split)
+        yield Item(record, where, split)
+        yield Item(Group(record.id, positives, negatives), where, split)
 
 
 def _query(row: Row, names: tuple[str, ...], where: Where) -> Query:
@@ -126,21 +127,21 @@ def first_training_lines(
 ) -> Iterator[str]:
     """Training data of the first generation, passages written out."""
     for group in groups:
-        asked = query(group.query)
-        row: dict[str, Any] = {"query_id": asked.id, "query": asked.text}
+        record = query(group.query)
+        row: dict[str, Any] = {"query_id": record.id, "query": record.text}
         row["positive_passages"] = [_row(passage(name)) for name in group.positives]
         row["negative_passages"] = [_row(passage(name)) for name in group.negatives]
-        yield json_line(row | ({"answers": asked.answers} if asked.answers else {}))
+        yield json_line(row | ({"answers": record.answers} if record.answers else {}))
 
 
 def second_training_lines(groups: Iterable[Group], query: Callable[[str], Query]) -> Iterator[str]:
     """Training data of the second generation, ids alone."""
     for group in groups:
-        asked = query(group.query)
-        row: dict[str, Any] = {"query_id": asked.id, "query_text": asked.text}
+        record = query(group.query)
+        row: dict[str, Any] = {"query_id": record.id, "query_text": record.text}
         row["positive_document_ids"] = group.positives
         row["negative_document_ids"] = group.negatives
-        yield json_line(row | ({"answers": asked.answers} if asked.answers else {}))
+        yield json_line(row | ({"answers": record.answers} if record.answers else {}))
 
 
 def _row(passage: Passage) -> dict[str, str]:

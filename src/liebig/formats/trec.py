@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from liebig.base.errors import DataError
 from liebig.base.json_output import to_json
 from liebig.base.records import Hit, Judgement, Query
-from liebig.formats.base import Export, Format, Preview, RunExport, RunFile
+from liebig.formats.base import Export, Format, RunExport, RunFile
 from liebig.formats.inputs import Source
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_score
 from liebig.formats.output import collapse, space_line
+from liebig.formats.preview import Preview
 from liebig.formats.rows import lines, space_fields, text_lines
 
 Doubles = NDArray[np.float64]
@@ -145,14 +146,14 @@ def _ranks(count: int) -> list[str]:
 
 def _written(scores: Doubles) -> list[str]:
     """`digits` of each score, most of them in one call: JSON's numbers are `repr`'s where neither has an exponent."""
-    found: list[str] = to_json(scores)[1:-1].decode().split(",")
+    written: list[str] = to_json(scores)[1:-1].decode().split(",")
     # Six decimals may be enough only for a score near a whole number of millionths; large and infinite ones are tried.
     with np.errstate(invalid="ignore", over="ignore"):
         millionths = np.abs(scores) * 1e6
         plain = (np.abs(millionths - np.rint(millionths)) > 1e-3) & (millionths > 1e3) & (millionths < 1e12)
     for i in np.flatnonzero(~plain).tolist():
-        found[i] = digits(float(scores[i]))
-    return found
+        written[i] = digits(float(scores[i]))
+    return written
 
 
 def decreasing(scores: Doubles) -> Doubles:
@@ -214,11 +215,11 @@ def _blocks(source: Source) -> Iterator[tuple[Where, str]]:
     started = size = 0
     for number, line in lines(source):
         if not block:
-            found = OPEN.search(line)
-            if found is None:
+            opening = OPEN.search(line)
+            if opening is None:
                 _refuse_stray(line, Where(source.label, number))
                 continue
-            started, size, line = number, 0, line[found.start() :]
+            started, size, line = number, 0, line[opening.start() :]
         block.append(line)
         size += len(line)
         if CLOSE.search(line):
@@ -238,11 +239,11 @@ def _refuse_stray(line: str, where: Where) -> None:
 
 def _fields(block: str) -> dict[str, str]:
     """The fields of a topic, without their labels (`Number:`, `Description:`)."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     opening = OPEN.match(block)
     number = NUMBER.search(opening[0]) if opening else None
     if number:
-        found["num"] = number[1].strip()
+        fields["num"] = number[1].strip()
     body = CLOSE.split(block)[0]
     marks = list(TAG.finditer(body))
     for mark, after in zip(marks, [*marks[1:], None]):
@@ -250,8 +251,8 @@ def _fields(block: str) -> dict[str, str]:
             continue
         text = body[mark.end() : after.start() if after else len(body)]
         name = mark[2].lower()
-        found.setdefault(NAMES.get(name, name), collapse(_unescape(LABEL.sub("", text))))
-    return found
+        fields.setdefault(NAMES.get(name, name), collapse(_unescape(LABEL.sub("", text))))
+    return fields
 
 
 def _unescape(text: str) -> str:

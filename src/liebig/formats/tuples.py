@@ -14,7 +14,7 @@ from typing import Any
 
 from liebig.base.errors import DataError
 from liebig.base.records import ScoredPair, Tuple
-from liebig.formats.base import Export, Format, Preview
+from liebig.formats.base import Export, Format
 from liebig.formats.inputs import Source
 from liebig.formats.items import (
     Item,
@@ -30,6 +30,7 @@ from liebig.formats.items import (
     split_in,
 )
 from liebig.formats.output import csv_line, json_line, write_parquet
+from liebig.formats.preview import Preview
 from liebig.formats.rows import check_text, container_of, csv_rows, rows, values
 
 SCORES = ("label", "score", "labels", "scores", "similarity")

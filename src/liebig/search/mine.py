@@ -20,7 +20,8 @@ import numpy as np
 from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Passage
-from liebig.collection.lookup import OffsetIndex, hash64
+from liebig.collection.lookup import hash64
+from liebig.collection.offset_index import OffsetIndex
 
 
 class Blocks:

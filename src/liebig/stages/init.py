@@ -25,10 +25,12 @@ from liebig.base.progress import Progress
 from liebig.base.records import Document, Passage
 from liebig.base.workspace import Folder
 from liebig.collection import KINDS, SPLIT_KINDS
-from liebig.collection.summary import Census, file_warnings, show, summarise
+from liebig.collection.census import Census
+from liebig.collection.show_summary import show
+from liebig.collection.summary import file_warnings, summarise
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import Match, detect, is_name, readable
-from liebig.formats.huggingface import PREFIX as HUB
+from liebig.formats.hub_dataset import PREFIX as HUB
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import SKIPPED, Ledger
 
