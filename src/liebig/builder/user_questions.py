@@ -38,7 +38,7 @@ from liebig.builder.questions import OWN, QUESTIONS, Question, draw_pool, folds,
 from liebig.collection import Collection
 from liebig.collection.writer import CollectionWriter
 from liebig.formats import detect
-from liebig.formats.inputs import Source, source_of
+from liebig.formats.inputs import InputSource, source_of
 from liebig.formats.items import Item, Options, Row, Where, as_grade, as_id, as_list, as_text
 from liebig.formats.output import json_line, write_lines
 from liebig.formats.rows import container_of, csv_rows, rows, text_lines
@@ -134,7 +134,7 @@ def _read(path: Path) -> Iterator[Entry]:
     return (_row(row, where) for where, row in rows(source))
 
 
-def _lines(source: Source) -> Iterator[Entry]:
+def _lines(source: InputSource) -> Iterator[Entry]:
     """A question per line."""
     for number, line in text_lines(source):
         where = Where(source.label, number)
@@ -166,7 +166,7 @@ def _beir(path: Path) -> Iterator[Entry]:
         yield *texts[query], judged.get(query, {})
 
 
-def _table(source: Source, delimiter: str) -> Iterator[Entry]:
+def _table(source: InputSource, delimiter: str) -> Iterator[Entry]:
     """Columns under names of ours, or question, id and grade in this order."""
     names: list[str] | None = None
     for where, cells in csv_rows(source, delimiter):

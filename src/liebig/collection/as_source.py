@@ -8,7 +8,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.collection import KINDS, SPLIT_KINDS, Collection
 from liebig.formats.base import Format
-from liebig.formats.inputs import DiskSource, Source
+from liebig.formats.inputs import DiskSource, InputSource
 from liebig.formats.items import Item, Options, Where
 from liebig.formats.preview import Preview
 
@@ -20,7 +20,7 @@ def is_collection(preview: Preview) -> bool:
     return "passages.jsonl" in names or ("summary.json" in names and bool(names & parts))
 
 
-def read_collection(source: Source, options: Options) -> Iterator[Item]:
+def read_collection(source: InputSource, options: Options) -> Iterator[Item]:
     """Everything in a collection."""
     if not isinstance(source, DiskSource):
         raise DataError("a collection must be a folder on disk", file=source.label, fix="unpack it")

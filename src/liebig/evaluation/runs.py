@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from liebig.base.errors import DataError
 from liebig.base.records import Hit
 from liebig.formats import Match, detect
-from liebig.formats.inputs import DAMAGE, Source, source_of
+from liebig.formats.inputs import DAMAGE, InputSource, source_of
 from liebig.formats.items import Options
 from liebig.formats.preview import Preview
 from liebig.measures.evaluator import Block, Ungrouped, block_from_mapping, found_twice, regroup
@@ -275,7 +275,7 @@ def open_run(path: Path) -> Iterator[Block]:
     )
 
 
-def _has_ranks(source: Source) -> bool:
+def _has_ranks(source: InputSource) -> bool:
     """Whether the last of three columns can be ranks, in any order: none twice for a query, several for some."""
     table = Preview(source).tabs
     ranks = {(row[0], row[2]) for row in table if row[2].isdecimal() and int(row[2])}
@@ -327,7 +327,7 @@ def read_blocks(path: Path, form: RunFormat = "trec", piece: int = PIECE) -> Ite
         yield _block(source.label, np.frombuffer(rest, dtype=np.uint8), rest.count(b"\n"), form, line)
 
 
-def _pieces(source: Source, size: int) -> Iterator[bytes]:
+def _pieces(source: InputSource, size: int) -> Iterator[bytes]:
     try:
         with source.open() as stream:
             while text := stream.read(size):

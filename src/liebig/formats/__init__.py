@@ -19,7 +19,7 @@ from typing import NoReturn
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.extensions import extended, load
 from liebig.formats.base import Format
-from liebig.formats.inputs import NamedSource, Source, source_of
+from liebig.formats.inputs import InputSource, NamedSource, source_of
 from liebig.formats.items import Item, Options
 from liebig.formats.ledger import Ledger
 from liebig.formats.preview import Preview
@@ -93,7 +93,7 @@ PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt")
 class Match:
     """A source, its format and the reason for it."""
 
-    source: Source
+    source: InputSource
     format: Format
     why: str
     in_folder: bool = False
@@ -186,7 +186,7 @@ def detect(path: Path | str, name: str | None = None, ledger: Ledger | None = No
     ]
 
 
-def _detect(source: Source, ledger: Ledger) -> list[Match]:
+def _detect(source: InputSource, ledger: Ledger) -> list[Match]:
     """What a source holds; a folder that is not a format itself is searched for files."""
     if isinstance(source, NamedSource):
         return [_first_match(source, [f for f in formats().values() if f.prefix])]
@@ -199,7 +199,7 @@ def _detect(source: Source, ledger: Ledger) -> list[Match]:
     return _detect_in_folder(source, ledger)
 
 
-def _detect_in_folder(folder: Source, ledger: Ledger) -> list[Match]:
+def _detect_in_folder(folder: InputSource, ledger: Ledger) -> list[Match]:
     """The files of a folder: those of a data set, each in its format, or text files and tables as documents.
 
     It is a data set if it has more than documents, in Parquet or Arrow files or in as many files as it has texts.
@@ -232,7 +232,7 @@ def _detect_in_folder(folder: Source, ledger: Ledger) -> list[Match]:
     return _mention_others(files, matches, ledger)
 
 
-def _mention_others(files: list[Source], matches: list[Match], ledger: Ledger) -> list[Match]:
+def _mention_others(files: list[InputSource], matches: list[Match], ledger: Ledger) -> list[Match]:
     """The matches, the last with a note on the files that are not read, so that nobody misses one unawares."""
     read = {match.source for match in matches}
     whole = next((match.format for match in matches if match.source.is_folder), None)
@@ -254,7 +254,7 @@ def _mention_others(files: list[Source], matches: list[Match], ledger: Ledger) -
     return [*matches[:-1], replace(matches[-1], why=why)]
 
 
-def _data_among(prose: list[Source]) -> list[Match]:
+def _data_among(prose: list[InputSource]) -> list[Match]:
     """Text files that hold data all the same (topics.txt, qrels.txt); stops at the first one that is prose."""
     matches: list[Match] = []
     for file in prose:
@@ -267,7 +267,7 @@ def _data_among(prose: list[Source]) -> list[Match]:
     return matches
 
 
-def _detect_files(files: list[Source]) -> tuple[list[Match], list[DataError]]:
+def _detect_files(files: list[InputSource]) -> tuple[list[Match], list[DataError]]:
     """The files whose format can be detected, and what is wrong with the others."""
     matches: list[Match] = []
     errors: list[DataError] = []
@@ -279,7 +279,7 @@ def _detect_files(files: list[Source]) -> tuple[list[Match], list[DataError]]:
     return matches, errors
 
 
-def _files(folder: Source, ledger: Ledger) -> list[Source]:
+def _files(folder: InputSource, ledger: Ledger) -> list[InputSource]:
     """The files below a folder, without those that only describe others."""
     files = list(folder.files())
     described = {file for file in files if file.plain in ABOUT or file.name.startswith("cache-")}
@@ -288,11 +288,11 @@ def _files(folder: Source, ledger: Ledger) -> list[Source]:
     return [file for file in files if file not in described]
 
 
-def _is_readme(file: Source) -> bool:
+def _is_readme(file: InputSource) -> bool:
     return file.stem.lower() in README
 
 
-def detect_file(source: Source, name: str | None = None) -> Match:
+def detect_file(source: InputSource, name: str | None = None) -> Match:
     """What a file holds, by the rules or by a format's name."""
     if name is not None:
         return Match(source, formats()[name], "named")
@@ -307,7 +307,7 @@ def detect_file(source: Source, name: str | None = None) -> Match:
     return _first_match(source, candidates)
 
 
-def _first_match(source: Source, candidates: list[Format]) -> Match:
+def _first_match(source: InputSource, candidates: list[Format]) -> Match:
     """The first format whose rule fits, or an error that says why there is none."""
     preview = Preview(source)
     for format in candidates:
@@ -337,7 +337,7 @@ def _refuse_encodings(preview: Preview) -> None:
         )
 
 
-def _refuse_pickle(source: Source) -> NoReturn:
+def _refuse_pickle(source: InputSource) -> NoReturn:
     raise DataError(
         "this is a pickle, which can run code when it is loaded; refusing to read it",
         file=source.label,

@@ -17,7 +17,7 @@ from typing import Any
 
 from liebig.base.records import Document, Section
 from liebig.formats.base import Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Row, Where, as_id
 from liebig.formats.markup import parse_plain
 from liebig.formats.preview import Preview
@@ -67,7 +67,7 @@ def _header(table: list[list[str]]) -> list[str]:
     return names if are_names and unlike_rows and usual and len(set(names)) == len(names) else []
 
 
-def read_table(source: Source, options: Options) -> Iterator[Item]:
+def read_table(source: InputSource, options: Options) -> Iterator[Item]:
     """A document per row."""
     table = rows(source) if container_of(source) else _tab_rows(source)
     sample = list(islice(table, SAMPLE))
@@ -78,7 +78,7 @@ def read_table(source: Source, options: Options) -> Iterator[Item]:
         yield Item(_document(f"{name}:{number}", row, columns, where), where)
 
 
-def _tab_rows(source: Source) -> Iterator[tuple[Where, Row]]:
+def _tab_rows(source: InputSource) -> Iterator[tuple[Where, Row]]:
     """Rows of a tab-separated file under the names of its first line."""
     _, first = next(text_lines(source), (0, ""))
     names = [name.strip() for name in first.split("\t")]

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Section, Tuple
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options
 from liebig.formats.output import collapse, write_lines
 from liebig.formats.preview import Preview
 
 Kind = Literal["documents", "passages", "queries", "judgements", "groups", "pairs", "tuples", "hits"]
 Rule = Callable[[Preview], bool]
-Reader = Callable[[Source, Options], Iterator[Item]]
+Reader = Callable[[InputSource, Options], Iterator[Item]]
 
 
 @dataclass(frozen=True, eq=False)

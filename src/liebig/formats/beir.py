@@ -13,7 +13,7 @@ from typing import Any
 
 from liebig.base.records import Judgement, Passage, Query
 from liebig.formats.base import Export, Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
@@ -44,7 +44,7 @@ def is_folder(preview: Preview) -> bool:
     return bool(folder.find("corpus.jsonl") and (folder.find("queries.jsonl") or folder.find("qrels")))
 
 
-def read_folder(folder: Source, options: Options) -> Iterator[Item]:
+def read_folder(folder: InputSource, options: Options) -> Iterator[Item]:
     """Passages, queries and judgements of a BEIR folder."""
     corpus, queries, qrels = (folder.find(name) for name in ("corpus.jsonl", "queries.jsonl", "qrels"))
     if corpus is not None and options.passages:
@@ -74,7 +74,7 @@ def is_passages(preview: Preview) -> bool:
     return preview.has("_id") and any(preview.has(name) for name in TEXTS)
 
 
-def read_passages(source: Source, options: Options) -> Iterator[Item]:
+def read_passages(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages of {"_id", "title", "text"} rows; `doc` names the document they belong to."""
     return (Item(passage(row, where), where) for where, row in rows(source))
 
@@ -109,7 +109,7 @@ def is_questions(preview: Preview) -> bool:
     return has_id and has_text and (preview.has("answers") or preview.is_about_queries)
 
 
-def read_questions(source: Source, options: Options) -> Iterator[Item]:
+def read_questions(source: InputSource, options: Options) -> Iterator[Item]:
     """Queries of {"_id", "text", "answers"} rows."""
     split = options.split_of(source, "")
     return (Item(question(row, where), where, split) for where, row in rows(source))
@@ -152,7 +152,7 @@ def is_qrels(preview: Preview) -> bool:
     )
 
 
-def read_qrels(source: Source, options: Options) -> Iterator[Item]:
+def read_qrels(source: InputSource, options: Options) -> Iterator[Item]:
     """Judgements of `query <tab> passage <tab> score` lines, with or without a header."""
     split = options.split_of(source, "test")
     for where, fields in tab_fields(source, 3, "query-id, corpus-id, score"):
@@ -179,7 +179,7 @@ def is_qrels_rows(preview: Preview) -> bool:
     return preview.has("query-id", "corpus-id")
 
 
-def read_qrels_rows(source: Source, options: Options) -> Iterator[Item]:
+def read_qrels_rows(source: InputSource, options: Options) -> Iterator[Item]:
     """Judgements of {"query-id", "corpus-id", "score"} rows, the tables of Hugging Face datasets."""
     split = options.split_of(source, "test")
     for where, row in rows(source):

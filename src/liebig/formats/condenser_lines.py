@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from liebig.base.records import Document, Section
 from liebig.formats.base import Export, Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_list, as_text, field
 from liebig.formats.output import json_line
 from liebig.formats.preview import Preview
@@ -27,7 +27,7 @@ def is_text(preview: Preview) -> bool:
     return set(preview.row) == {"text"}
 
 
-def read_text(source: Source, options: Options) -> Iterator[Item]:
+def read_text(source: InputSource, options: Options) -> Iterator[Item]:
     """Documents of {"text": …} lines."""
     decode = _decoder(options.tokenizer)
     for where, row in rows(source):
@@ -40,7 +40,7 @@ def is_spans(preview: Preview) -> bool:
     return preview.has("spans")
 
 
-def read_spans(source: Source, options: Options) -> Iterator[Item]:
+def read_spans(source: InputSource, options: Options) -> Iterator[Item]:
     """Documents of {"spans": […]} lines."""
     decode = _decoder(options.tokenizer)
     for where, row in rows(source):
@@ -48,7 +48,7 @@ def read_spans(source: Source, options: Options) -> Iterator[Item]:
         yield Item(_document(source, where, [_text(span, where, decode) for span in spans]), where)
 
 
-def _document(source: Source, where: Where, paragraphs: list[str]) -> Document:
+def _document(source: InputSource, where: Where, paragraphs: list[str]) -> Document:
     return Document(
         f"{source.stem.lstrip('-') or 'line'}:{where.line}", "", (Section("", tuple(paragraphs)),)
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from liebig.base.records import Document, Section
 from liebig.formats.base import Export, Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Row, Where, as_id, as_list, as_row, as_text, as_texts, field
 from liebig.formats.output import json_line
 from liebig.formats.parsers import parse_as
@@ -29,7 +29,7 @@ def is_documents(preview: Preview) -> bool:
     return preview.has("sections") or (preview.has("id") and any(preview.has(name) for name in TEXTS))
 
 
-def read_documents(source: Source, options: Options) -> Iterator[Item]:
+def read_documents(source: InputSource, options: Options) -> Iterator[Item]:
     """Documents, with the structure they have."""
     columns = options.columns
     return (Item(document(_renamed(row, columns, where), where), where) for where, row in rows(source))
@@ -101,7 +101,7 @@ def is_paragraphs(preview: Preview) -> bool:
     return plain and bool(preview.lines) and "\0" not in preview.lines[0] and "\ufffd" not in preview.lines[0]
 
 
-def read_paragraphs(source: Source, options: Options) -> Iterator[Item]:
+def read_paragraphs(source: InputSource, options: Options) -> Iterator[Item]:
     """Plain text, one paragraph per line: each is a document of its own, named after file and line."""
     for number, line in text_lines(source):
         name = f"{source.stem.lstrip('-') or 'line'}:{number}"

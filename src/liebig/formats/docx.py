@@ -13,7 +13,7 @@ from typing import Any
 from lxml import etree
 
 from liebig.formats.clean_text import without_ligatures
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.outline import Article, Outline
 from liebig.formats.xml_package import XmlPackage, first_text, opened_package
 
@@ -22,7 +22,7 @@ TITLE = re.compile(r"title", re.IGNORECASE)
 HIDDEN = frozenset(("Fallback", "pPr", "rPr"))  # Fallback: a text box once more
 
 
-def read_docx(source: Source) -> Article:
+def read_docx(source: InputSource) -> Article:
     """Paragraphs of a Word document; a paragraph whose style has an outline level is a heading."""
     with opened_package(source) as package:
         return _document(package)

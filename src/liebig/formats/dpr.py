@@ -20,7 +20,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.formats.base import Export, Format, RunExport, RunFile
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
@@ -53,7 +53,7 @@ def _is_header(row: list[str]) -> bool:
     return sorted(name.strip().lower() for name in row) == sorted(COLUMNS)
 
 
-def read_passages(source: Source, options: Options) -> Iterator[Item]:
+def read_passages(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages; the header says the order of the columns, and without one it is id, text, title."""
     order = list(COLUMNS)
     for where, row in csv_rows(source, "\t"):
@@ -85,7 +85,7 @@ def is_questions(preview: Preview) -> bool:
     return bool(lists) and all(text.startswith("[") and text.endswith("]") for text in lists)
 
 
-def read_questions(source: Source, options: Options) -> Iterator[Item]:
+def read_questions(source: InputSource, options: Options) -> Iterator[Item]:
     """Questions with their answers, numbered from 0 within the file."""
     split, prefix = options.split_of(source, ""), question_prefix(source)
     for count, (number, line) in enumerate(text_lines(source)):
@@ -94,7 +94,7 @@ def read_questions(source: Source, options: Options) -> Iterator[Item]:
         yield Item(Query(f"{prefix}-{count}", question, _literal(answers, where)), where, split)
 
 
-def question_prefix(source: Source) -> str:
+def question_prefix(source: InputSource) -> str:
     """What the ids of a file's questions start with: `nq-test.qa.csv` -> `nq-test`."""
     return source.plain.split(".")[0].lstrip("-") or "question"
 
@@ -146,7 +146,7 @@ def is_training(preview: Preview) -> bool:
     return preview.has("question", "positive_ctxs")
 
 
-def read_training(source: Source, options: Options) -> Iterator[Item]:
+def read_training(source: InputSource, options: Options) -> Iterator[Item]:
     """For every question: itself, its contexts as passages, and the group of their ids."""
     split, prefix = options.split_of(source, "train"), question_prefix(source)
     for count, (where, value) in enumerate(values(source)):
@@ -226,7 +226,7 @@ def is_results(preview: Preview) -> bool:
     return b'"contexts"' in head or b'"ctxs"' in head
 
 
-def read_results(source: Source, options: Options) -> Iterator[Item]:
+def read_results(source: InputSource, options: Options) -> Iterator[Item]:
     """For every question: itself, then its hits in the order of the file."""
     prefix = question_prefix(source)
     for count, (where, key, value) in enumerate(_entries(source)):
@@ -240,7 +240,7 @@ def read_results(source: Source, options: Options) -> Iterator[Item]:
             yield Item(_hit(name, entry, rank, where, options.id_prefix), where)
 
 
-def _entries(source: Source) -> Iterator[tuple[Where, str, Any]]:
+def _entries(source: InputSource) -> Iterator[tuple[Where, str, Any]]:
     if container_of(source) == "json lines":
         return ((where, "", value) for where, value in json_lines(source))
     return elements(source)

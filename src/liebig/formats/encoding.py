@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 
-from liebig.formats.inputs import DAMAGE, Source
+from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
 
 UTF_8 = "utf-8"
@@ -28,7 +28,7 @@ LIKELY = [
 LARGEST = 1 << 28
 
 
-def whole_text(source: Source) -> tuple[str, str]:
+def whole_text(source: InputSource) -> tuple[str, str]:
     """A whole text file with its line ends made equal, and its encoding; for files that are one document."""
     where = Where(source.label)
     try:

@@ -13,7 +13,7 @@ from liebig.base.records import Section
 from liebig.formats.clean_text import without_ligatures
 from liebig.formats.encoding import decode_text
 from liebig.formats.html_page import parse_content
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.outline import Article
 from liebig.formats.xml_package import XmlPackage, first_text, opened_package
 
@@ -23,7 +23,7 @@ FONTS = ("idpf.org/2008/embedding", "ns.adobe.com/pdf/enc#RC")  # ways to scramb
 CHAPTERS = ("application/xhtml+xml", "text/html", "text/x-oeb1-document")
 
 
-def read_epub(source: Source) -> Article:
+def read_epub(source: InputSource) -> Article:
     """The chapters of a book in its reading order; headings become sections."""
     with opened_package(source) as package:
         return _book(package)

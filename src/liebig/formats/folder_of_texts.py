@@ -16,7 +16,7 @@ from liebig.base.records import Document, Section
 from liebig.formats.base import Export, Format
 from liebig.formats.clean_text import without_breaks, without_ligatures, without_margins
 from liebig.formats.encoding import LARGEST, UTF_8, whole_text
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_id
 from liebig.formats.markup import markdown_lines, parse_plain
 from liebig.formats.outline import Article
@@ -39,7 +39,7 @@ def is_text_file(preview: Preview) -> bool:
     return preview.source.suffix in SUFFIXES
 
 
-def read_texts(source: Source, options: Options) -> Iterator[Item]:
+def read_texts(source: InputSource, options: Options) -> Iterator[Item]:
     """The documents of a folder, or of one file."""
     for path, file in source.walk():
         if file.is_folder or (path and file.suffix not in SUFFIXES):
@@ -57,7 +57,7 @@ def read_texts(source: Source, options: Options) -> Iterator[Item]:
             yield Item(Document(id, parsed.title or file.stem, parsed.sections), where)
 
 
-def _parse(file: Source, where: Where, options: Options) -> Article:
+def _parse(file: InputSource, where: Where, options: Options) -> Article:
     """A text file, parsed as its suffix says."""
     text, encoding = whole_text(file)
     if encoding != UTF_8:
@@ -66,7 +66,7 @@ def _parse(file: Source, where: Where, options: Options) -> Article:
     return parse_as(file.plain, without_breaks(text) if file.suffix in PLAIN else text, where)
 
 
-def _pdf(source: Source) -> Article:
+def _pdf(source: InputSource) -> Article:
     """The text of a PDF, a section for each entry of its outline that starts a page, else one for all pages."""
     import pypdf  # late: only folders with PDF files pay for it
 
@@ -100,13 +100,13 @@ def _pages(reader: Any, where: Where) -> list[str]:
     return texts
 
 
-def _docx(source: Source) -> Article:
+def _docx(source: InputSource) -> Article:
     from liebig.formats.docx import read_docx  # late: lxml
 
     return read_docx(source)
 
 
-def _epub(source: Source) -> Article:
+def _epub(source: InputSource) -> Article:
     from liebig.formats.epub import read_epub  # late: lxml
 
     return read_epub(source)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from liebig.base import hub
 from liebig.base.errors import DataError
 from liebig.formats.base import Format
-from liebig.formats.inputs import DiskSource, Source
+from liebig.formats.inputs import DiskSource, InputSource
 from liebig.formats.items import Item, Options, split_in
 from liebig.formats.preview import Preview
 
@@ -31,7 +31,7 @@ def is_hub_dataset(preview: Preview) -> bool:
     return preview.source.label.startswith(PREFIX)
 
 
-def read_hub_dataset(source: Source, options: Options) -> Iterator[Item]:
+def read_hub_dataset(source: InputSource, options: Options) -> Iterator[Item]:
     """The records of a data set's Parquet files."""
     from liebig.formats import detect_file  # the table of formats, this one among them
 
@@ -68,7 +68,7 @@ def names_of(path: str) -> set[str]:
     return {*place.parent.parts, SHARD.sub("", place.stem)} - {"", "data"}
 
 
-def _of_part(source: Source, files: Sequence[str], part: str | None) -> list[str]:
+def _of_part(source: InputSource, files: Sequence[str], part: str | None) -> list[str]:
     folders = {str(PurePosixPath(path).parent) for path in files}
     if part is not None:
         chosen = [path for path in files if part in names_of(path) or path.startswith(f"{part}/")]
@@ -78,7 +78,7 @@ def _of_part(source: Source, files: Sequence[str], part: str | None) -> list[str
     return list(files)
 
 
-def _of_split(source: Source, files: Sequence[str], split: str) -> list[str]:
+def _of_split(source: InputSource, files: Sequence[str], split: str) -> list[str]:
     """The files of a split, and with them what belongs to every split: the corpus and the queries of a benchmark."""
     usual = split_in(split)
     chosen = [path for path in files if split in names_of(path) or (usual and split_in(path) == usual)]
@@ -87,7 +87,7 @@ def _of_split(source: Source, files: Sequence[str], split: str) -> list[str]:
     return [path for path in files if path in chosen or (usual and split_in(path) is None)]
 
 
-def _refuse(source: Source, what: str, files: Sequence[str]) -> list[str]:
+def _refuse(source: InputSource, what: str, files: Sequence[str]) -> list[str]:
     names = sorted(set().union(*map(names_of, files)))
     shown = ", ".join([*names[:10], *(["…"] if len(names) > 10 else [])])
     raise DataError(what, file=source.label, fix=f"name one, as in hf:ORG/NAME/PART:SPLIT; there are {shown}")

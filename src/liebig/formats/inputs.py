@@ -214,7 +214,7 @@ LONGEST = 4096  # bytes of a member's path, as of a path on disk
 Members = dict[str, Callable[[], IO[bytes]]]
 
 
-class Source(ABC):
+class InputSource(ABC):
     """A file or folder to read. `label` is how errors name it, `name` its last part, `parent` its folder's name."""
 
     name: str
@@ -234,11 +234,11 @@ class Source(ABC):
     def raw(self) -> BinaryIO:
         """The bytes as they are stored."""
 
-    def children(self) -> list[Source]:
+    def children(self) -> list[InputSource]:
         """What lies in a folder, by name; hidden files, lock files, links to folders and flaws left out."""
         return []
 
-    def _placed(self, children: list[Source]) -> list[Source]:
+    def _placed(self, children: list[InputSource]) -> list[InputSource]:
         """The children, each with its path."""
         for child in children:
             child.subpath = f"{self.subpath}/{child.plain}" if self.subpath else child.plain
@@ -286,13 +286,13 @@ class Source(ABC):
             copy.seek(0)
             yield cast(BinaryIO, copy)
 
-    def find(self, name: str) -> Source | None:
+    def find(self, name: str) -> InputSource | None:
         """The child of this plain name, packed or not."""
         return next((child for child in self.children() if child.plain == name), None)
 
-    def walk(self) -> Iterator[tuple[str, Source]]:
+    def walk(self) -> Iterator[tuple[str, InputSource]]:
         """This source and everything below it, in the order of names, each with its path below this one."""
-        stack: list[tuple[str, Source]] = [
+        stack: list[tuple[str, InputSource]] = [
             ("", self)
         ]  # no recursion: folders may be deeper than Python's stack
         while stack:
@@ -301,7 +301,7 @@ class Source(ABC):
             below = f"{path}/" if path else ""
             stack += [(below + child.plain, child) for child in reversed(source.children())]
 
-    def files(self) -> Iterator[Source]:
+    def files(self) -> Iterator[InputSource]:
         """Every file at or below this source, in the order of names."""
         return (source for _, source in self.walk() if not source.is_folder)
 
@@ -320,7 +320,7 @@ class Source(ABC):
         )
 
 
-class DiskSource(Source):
+class DiskSource(InputSource):
     """A file or folder on disk; `root` is the folder that links below it must not leave."""
 
     def __init__(self, path: Path, root: Path | None = None) -> None:
@@ -334,7 +334,7 @@ class DiskSource(Source):
     def raw(self) -> BinaryIO:
         return self.path.open("rb", buffering=BUFFER)
 
-    def children(self) -> list[Source]:
+    def children(self) -> list[InputSource]:
         return self._listing[0]
 
     @property
@@ -342,9 +342,9 @@ class DiskSource(Source):
         return self._listing[1]
 
     @cached_property
-    def _listing(self) -> tuple[list[Source], tuple[DataError, ...]]:
+    def _listing(self) -> tuple[list[InputSource], tuple[DataError, ...]]:
         """What lies in the folder, and what of it cannot be read."""
-        children: list[Source] = []
+        children: list[InputSource] = []
         flaws: list[DataError] = []
         if not self.is_folder:
             return children, ()
@@ -373,7 +373,7 @@ class DiskSource(Source):
             yield copy
 
 
-class StandardInput(Source):
+class StandardInput(InputSource):
     """Standard input, which can be read once; its head can be looked at before."""
 
     name = "-"
@@ -401,7 +401,7 @@ class StandardInput(Source):
         return self.open()
 
 
-class NamedSource(Source):
+class NamedSource(InputSource):
     """A source that is only a name, such as `stdlib:`, and has no bytes; a format reads it by the name."""
 
     def __init__(self, name: str) -> None:
@@ -411,7 +411,7 @@ class NamedSource(Source):
         raise DataError("is the name of a dataset, not a file with bytes to read", file=self.label)
 
 
-class MemberSource(Source):
+class MemberSource(InputSource):
     """A file of an archive, or the archive itself as a folder; parts of a member's name are its folders."""
 
     def __init__(self, label: str, name: str, members: Members) -> None:
@@ -425,7 +425,7 @@ class MemberSource(Source):
     def raw(self) -> BinaryIO:
         return cast(BinaryIO, self._members[""]())
 
-    def children(self) -> list[Source]:
+    def children(self) -> list[InputSource]:
         if not self.is_folder:
             return []
         groups: dict[str, Members] = {}
@@ -443,7 +443,7 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def source_of(path: Path | str) -> Source:
+def source_of(path: Path | str) -> InputSource:
     """The source a path stands for: `-` is standard input; an archive is looked into."""
     if str(path) == "-":
         return standard_input(sys.stdin.buffer)
@@ -453,7 +453,7 @@ def source_of(path: Path | str) -> Source:
     return _disk_source(path)
 
 
-def _disk_source(path: Path, root: Path | None = None) -> Source:
+def _disk_source(path: Path, root: Path | None = None) -> InputSource:
     """A path that exists, or the archive it is."""
     source, name = DiskSource(path, root), path.name.lower()
     if name.endswith(".zip") and path.is_file():
@@ -463,7 +463,7 @@ def _disk_source(path: Path, root: Path | None = None) -> Source:
     return source
 
 
-def _below(path: Path, root: Path) -> Source | None:
+def _below(path: Path, root: Path) -> InputSource | None:
     """What a path inside a folder stands for; None for a link to a folder that is read where it lies.
 
     Pipes, sockets and devices are never opened: a pipe that nobody writes to would be waited for without end.
@@ -487,7 +487,7 @@ def _below(path: Path, root: Path) -> Source | None:
     return None if is_link and stat.S_ISDIR(mode) else _disk_source(path, root)
 
 
-def standard_input(stream: BinaryIO) -> Source:
+def standard_input(stream: BinaryIO) -> InputSource:
     """Standard input, unpacked; a .zip is kept in an anonymous file, because its table stands at its end."""
     buffered = io.BufferedReader(Readable(stream.read), BUFFER)
     if not buffered.peek(4).startswith(b"PK\x03\x04"):
@@ -498,7 +498,7 @@ def standard_input(stream: BinaryIO) -> Source:
     return _unwrap(source, _zip_members(source, lambda: cast(BinaryIO, copy)))
 
 
-def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> Source:
+def _unwrap(source: InputSource, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> InputSource:
     """One file stands for itself; one folder for its contents. Of members of one name the last one counts."""
     pairs = list(pairs)
     members = dict(pairs)
@@ -516,7 +516,7 @@ def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]
     kept = {name: opener for name, opener in kept.items() if name not in long}
     if not kept:
         raise DataError("the archive is empty", file=source.label)
-    tree: Source = MemberSource(source.label + "!", source.name, kept)
+    tree: InputSource = MemberSource(source.label + "!", source.name, kept)
     while len(children := tree.children()) == 1:
         tree = children[0]
         if not tree.is_folder:
@@ -531,7 +531,7 @@ def _unwrap(source: Source, pairs: Iterable[tuple[str, Callable[[], IO[bytes]]]]
     return tree
 
 
-def _member_flaw(source: Source, name: str, what: str) -> DataError:
+def _member_flaw(source: InputSource, name: str, what: str) -> DataError:
     return DataError(what, file=f"{source.label}!{name}", fix="pack the archive again")
 
 
@@ -541,7 +541,7 @@ def _is_clutter(name: str) -> bool:
 
 
 def _zip_members(
-    source: Source, opened: Callable[[], BinaryIO]
+    source: InputSource, opened: Callable[[], BinaryIO]
 ) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     try:
         file = opened()
@@ -557,7 +557,7 @@ def _zip_members(
         yield member.filename, _opener(archive.open, member)
 
 
-def _check_archive(source: Source, sizes: list[int], packed: int) -> None:
+def _check_archive(source: InputSource, sizes: list[int], packed: int) -> None:
     if len(sizes) > MEMBERS:
         raise DataError(
             f"the archive has more than {MEMBERS:,} files",
@@ -567,7 +567,7 @@ def _check_archive(source: Source, sizes: list[int], packed: int) -> None:
     check_growth(sum(sizes), packed, source.label)
 
 
-def _tar_members(source: Source) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+def _tar_members(source: InputSource) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     copy = tempfile.TemporaryFile()  # noqa: SIM115  members are read from it later
     try:
         with source.open() as stream:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from liebig.base.errors import MissingDependency
 from liebig.base.records import Judgement, Passage, Query
 from liebig.formats.base import Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_text
 from liebig.formats.preview import Preview
 
@@ -19,7 +19,7 @@ def is_ir_datasets(preview: Preview) -> bool:
     return preview.source.label.startswith(PREFIX)
 
 
-def read_ir_datasets(source: Source, options: Options) -> Iterator[Item]:
+def read_ir_datasets(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages, queries and judgements of a data set."""
     try:
         import ir_datasets  # type: ignore[import-not-found]  # an extra

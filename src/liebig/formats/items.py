@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, ScoredPair, Tuple
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.ledger import Ledger
 
 Record = Document | Passage | Query | Judgement | Group | ScoredPair | Tuple | Hit
@@ -65,7 +65,7 @@ class Options:
     passages: bool = True
     ledger: Ledger = field_(default_factory=Ledger, compare=False)
 
-    def split_of(self, source: Source, default: str) -> str:
+    def split_of(self, source: InputSource, default: str) -> str:
         """The split given, else the one in the file's name, or its folder's if that is all of it, else the default."""
         split = self.split or split_in(source.name)
         if not split and SPLIT.fullmatch(source.parent.lower()):

@@ -18,7 +18,7 @@ import numpy as np
 from liebig.base.errors import DataError
 from liebig.base.records import Document, Group, Hit, Judgement, Passage, Query, Section, Tuple
 from liebig.formats.base import Export, Format, RunExport, RunFile
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
@@ -46,7 +46,7 @@ def is_passages(preview: Preview) -> bool:
     return bool(table) and len(table[0]) == 2 and are_ids(table)
 
 
-def read_passages(source: Source, options: Options) -> Iterator[Item]:
+def read_passages(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages of `pid <tab> text` lines."""
     for where, (name, text) in tab_fields(source, 2, "id, text"):
         yield Item(Passage(as_id(name, where), text), where)
@@ -75,7 +75,7 @@ def is_titled(preview: Preview) -> bool:
     return bool(table) and len(table[0]) == 3 and are_ids(table)
 
 
-def read_titled(source: Source, options: Options) -> Iterator[Item]:
+def read_titled(source: InputSource, options: Options) -> Iterator[Item]:
     """Passages of `pid <tab> title <tab> text` lines, or of a folder with para.txt and para.title.txt."""
     if source.is_folder:
         yield from _read_para(source, options.ledger)
@@ -84,7 +84,7 @@ def read_titled(source: Source, options: Options) -> Iterator[Item]:
         yield Item(Passage(as_id(name, where), text, title), where)
 
 
-def _read_para(folder: Source, ledger: Ledger) -> Iterator[Item]:
+def _read_para(folder: InputSource, ledger: Ledger) -> Iterator[Item]:
     """RocketQA's two files, joined by id whatever their order; a passage may have no title."""
     texts, names = folder.find("para.txt"), folder.find("para.title.txt")
     if texts is None or names is None:
@@ -126,7 +126,7 @@ class TitleFile:
         return ""
 
 
-def _titles(source: Source) -> Iterator[tuple[str, str]]:
+def _titles(source: InputSource) -> Iterator[tuple[str, str]]:
     for where, (name, title) in tab_fields(source, 2, "id, title"):
         yield as_id(name, where), title
 
@@ -147,7 +147,7 @@ def is_documents(preview: Preview) -> bool:
     return bool(table) and len(table[0]) == 4 and are_ids(table)
 
 
-def read_documents(source: Source, options: Options) -> Iterator[Item]:
+def read_documents(source: InputSource, options: Options) -> Iterator[Item]:
     """Documents of `docid <tab> url <tab> title <tab> body` lines."""
     for where, (name, url, title, body) in tab_fields(source, 4, "id, url, title, body"):
         sections = (Section("", (body,) if body else ()),)
@@ -172,7 +172,7 @@ def is_queries(preview: Preview) -> bool:
     return is_passages(preview) and preview.is_about_queries
 
 
-def read_queries(source: Source, options: Options) -> Iterator[Item]:
+def read_queries(source: InputSource, options: Options) -> Iterator[Item]:
     """Queries of `id <tab> text` lines, as MS MARCO and TREC's later tracks have them."""
     split = options.split_of(source, "")
     for where, (name, text) in tab_fields(source, 2, "id, text"):
@@ -208,7 +208,7 @@ def is_run(preview: Preview) -> bool:
     return has_width and preview.numbers(table, 2, whole=True) and are_ranks(table)
 
 
-def read_run(source: Source, options: Options) -> Iterator[Item]:
+def read_run(source: InputSource, options: Options) -> Iterator[Item]:
     """Hits of `query passage rank` lines; a hit's score is 1 / rank, because the file has none.
 
     Passage 0 is a passage like any other, although the official script also uses it for ranks left empty.
@@ -248,7 +248,7 @@ def is_id_triples(preview: Preview) -> bool:
     return "qidpid" in preview.name or all(preview.numbers(table, n, whole=True) for n in range(3))
 
 
-def read_id_triples(source: Source, options: Options) -> Iterator[Item]:
+def read_id_triples(source: InputSource, options: Options) -> Iterator[Item]:
     """Groups of `query <tab> positive <tab> negative` ids; neighbouring lines of one query and positive are one."""
     split = options.split_of(source, "train")
     start, query, positive = Where(source.label), "", ""
@@ -284,7 +284,7 @@ def is_text_triples(preview: Preview) -> bool:
     return bool(table) and len(table[0]) == 3
 
 
-def read_text_triples(source: Source, options: Options) -> Iterator[Item]:
+def read_text_triples(source: InputSource, options: Options) -> Iterator[Item]:
     """Tuples of `query <tab> positive <tab> negative` texts."""
     split = options.split_of(source, "train")
     for where, (query, positive, negative) in tab_fields(source, 3, "query, positive, negative"):
@@ -309,7 +309,7 @@ def is_hard_negatives(preview: Preview) -> bool:
     return preview.has("qid", "pos", "neg")
 
 
-def read_hard_negatives(source: Source, options: Options) -> Iterator[Item]:
+def read_hard_negatives(source: InputSource, options: Options) -> Iterator[Item]:
     """Groups of sentence-transformers' mined negatives, those of all systems together, each once."""
     split = options.split_of(source, "train")
     return (Item(hard_negatives(row, where), where, split) for where, row in rows(source))

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 from liebig.base.errors import DataError
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Row
 from liebig.formats.rows import BOM, Container, container_of, rows, space_fields, values
 
@@ -28,7 +28,7 @@ ID_LENGTH = 80
 class Preview:
     """What a rule may look at: a source's name, and the start of its contents, read once and kept."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputSource) -> None:
         self.source = source
 
     @property
@@ -124,10 +124,10 @@ class Preview:
         )
 
 
-class _Head(Source):
+class _Head(InputSource):
     """The head of a source that can be read only once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputSource) -> None:
         self.name, self.label, self._source = source.name, source.label, source
 
     def raw(self) -> BinaryIO:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Literal
 import orjson
 
 from liebig.base.errors import DataError, MissingDependency
-from liebig.formats.inputs import DAMAGE, Source
+from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Row, Where, as_row
 
 MAX_LINE = 1 << 28
@@ -30,12 +30,12 @@ MAX_QUOTED = 1 << 26
 BOM = b"\xef\xbb\xbf"
 
 
-def lines(source: Source) -> Iterator[tuple[int, str]]:
+def lines(source: InputSource) -> Iterator[tuple[int, str]]:
     """Every line with its number, from 1, without its end."""
     return ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in whole_lines(source))
 
 
-def whole_lines(source: Source) -> Iterator[tuple[int, str]]:
+def whole_lines(source: InputSource) -> Iterator[tuple[int, str]]:
     """Every line with its number, from 1, and with its end."""
     number = 0
     try:
@@ -67,13 +67,13 @@ def decode(raw: bytes, where: Where) -> str:
         )
 
 
-def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+def text_lines(source: InputSource) -> Iterator[tuple[int, str]]:
     """Lines that hold more than spaces and tabs."""
     return ((number, line) for number, line in lines(source) if line.strip(" \t\r"))
 
 
 def tab_fields(
-    source: Source, count: int, columns: str, last_takes_rest: bool = False
+    source: InputSource, count: int, columns: str, last_takes_rest: bool = False
 ) -> Iterator[tuple[Where, list[str]]]:
     """Lines cut at tabs, quotes being ordinary characters; a line with another number of columns is refused."""
     for number, line in text_lines(source):
@@ -92,7 +92,7 @@ def space_fields(line: str) -> list[str]:
     return [field.decode("utf-8") for field in line.encode("utf-8").split()]
 
 
-def csv_rows(source: Source, delimiter: str = ",") -> Iterator[tuple[Where, list[str]]]:
+def csv_rows(source: InputSource, delimiter: str = ",") -> Iterator[tuple[Where, list[str]]]:
     """Rows of CSV as Python's csv module writes it; quoted fields may run over several lines."""
     csv.field_size_limit(MAX_FIELD)
     feed = _Feed(source)
@@ -114,7 +114,7 @@ def csv_rows(source: Source, delimiter: str = ",") -> Iterator[tuple[Where, list
 class _Feed(Iterator[str]):
     """Lines for the csv module, which know where the present row began and refuse a quote that never closes."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputSource) -> None:
         self._label = source.label
         self._lines = whole_lines(source)
         self.number, self.started, self.quoted = 0, 1, 0
@@ -161,7 +161,7 @@ def parse(text: str, where: Where) -> Any:
     return value
 
 
-def json_lines(source: Source) -> Iterator[tuple[Where, Any]]:
+def json_lines(source: InputSource) -> Iterator[tuple[Where, Any]]:
     """The value of every line that is not blank."""
     for number, line in text_lines(source):
         where = Where(source.label, number)
@@ -190,7 +190,7 @@ def check_text(text: str, where: Where) -> None:
         where.refuse(f"a text contains half of a character (the lone surrogate U+{half:04X})", "remove it")
 
 
-def elements(source: Source) -> Iterator[tuple[Where, str, Any]]:
+def elements(source: InputSource) -> Iterator[tuple[Where, str, Any]]:
     """The elements of one large array, or the members of one large object with their keys."""
     with source.open() as stream:
         text = _Buffer(source, stream)
@@ -222,7 +222,7 @@ def elements(source: Source) -> Iterator[tuple[Where, str, Any]]:
 class _Buffer:
     """The part of a JSON text that is being looked at."""
 
-    def __init__(self, source: Source, stream: BinaryIO) -> None:
+    def __init__(self, source: InputSource, stream: BinaryIO) -> None:
         self._source, self._stream = source, stream
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._text, self._at, self._ended, self._first = "", 0, False, True
@@ -314,7 +314,7 @@ HEAD = 1 << 20
 BATCH = 1024
 
 
-def container_of(source: Source) -> Container | None:
+def container_of(source: InputSource) -> Container | None:
     """How the rows of a file are kept; None where it is none of these."""
     if source.suffix in TABLES:
         return TABLES[source.suffix]
@@ -356,14 +356,14 @@ def _spreads(start: bytes) -> bool:
     return b'"contexts"' in start[:HEAD] or b'"ctxs"' in start[:HEAD]
 
 
-def values(source: Source) -> Iterator[tuple[Where, Any]]:
+def values(source: InputSource) -> Iterator[tuple[Where, Any]]:
     """The JSON values of a file, from lines or from one large array."""
     if container_of(source) == "json array":
         return ((where, value) for where, _, value in elements(source))
     return json_lines(source)
 
 
-def rows(source: Source) -> Iterator[tuple[Where, Row]]:
+def rows(source: InputSource) -> Iterator[tuple[Where, Row]]:
     """The rows of a file in any container."""
     kind = container_of(source)
     if kind == "parquet":
@@ -375,7 +375,7 @@ def rows(source: Source) -> Iterator[tuple[Where, Row]]:
     return ((where, as_row(value, where)) for where, value in values(source))
 
 
-def _csv(source: Source) -> Iterator[tuple[Where, Row]]:
+def _csv(source: InputSource) -> Iterator[tuple[Where, Row]]:
     """Rows under a header; the mark that is most frequent in it parts the columns, as spreadsheets export them."""
     names: list[str] = []
     first = source.head(HEAD).partition(b"\n")[0]
@@ -390,7 +390,7 @@ def _csv(source: Source) -> Iterator[tuple[Where, Row]]:
         yield where, dict(zip(names, row))
 
 
-def _parquet(source: Source) -> Iterator[tuple[Where, Row]]:
+def _parquet(source: InputSource) -> Iterator[tuple[Where, Row]]:
     with _as_sentences(source), source.seekable() as file:
         from pyarrow import parquet
 
@@ -398,7 +398,7 @@ def _parquet(source: Source) -> Iterator[tuple[Where, Row]]:
         yield from _batches(source, table.iter_batches(batch_size=BATCH))
 
 
-def _arrow(source: Source) -> Iterator[tuple[Where, Row]]:
+def _arrow(source: InputSource) -> Iterator[tuple[Where, Row]]:
     """Both forms of Arrow files: the stream, which `datasets` writes, and the file with a table at its end."""
     with _as_sentences(source), source.seekable() as file:
         from pyarrow import ipc
@@ -412,7 +412,7 @@ def _arrow(source: Source) -> Iterator[tuple[Where, Row]]:
             yield from _batches(source, ipc.open_stream(file))
 
 
-def _batches(source: Source, batches: Any) -> Iterator[tuple[Where, Row]]:
+def _batches(source: InputSource, batches: Any) -> Iterator[tuple[Where, Row]]:
     """Rows of record batches, a thousand at a time; a row's number stands for its line.
 
     Every batch is checked whole before a value is looked at: offsets out of a damaged file would end the process.
@@ -436,7 +436,7 @@ def arrow_package() -> Any:
 
 
 @contextlib.contextmanager
-def _as_sentences(source: Source) -> Iterator[None]:
+def _as_sentences(source: InputSource) -> Iterator[None]:
     pyarrow = arrow_package()
     try:
         yield

@@ -21,7 +21,7 @@ from types import ModuleType
 from liebig.base.errors import DataError
 from liebig.base.records import Document
 from liebig.formats.base import Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where
 from liebig.formats.markup import parse_plain
 from liebig.formats.preview import Preview
@@ -175,7 +175,7 @@ def _item(name: str, kind: str, text: str, where: Where, signature: str = "") ->
     yield Item(Document(name, name, parse_plain(text).sections, about), where)
 
 
-def _read(source: Source, options: Options) -> Iterator[Item]:
+def _read(source: InputSource, options: Options) -> Iterator[Item]:
     return read_stdlib(source.label)
 
 

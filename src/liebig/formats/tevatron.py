@@ -13,7 +13,7 @@ from typing import Any
 
 from liebig.base.records import Group, Hit, Passage, Query
 from liebig.formats.base import Export, Format, RunExport, RunFile
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
@@ -38,7 +38,7 @@ def is_first(preview: Preview) -> bool:
     return preview.has("query_id", "positive_passages") or preview.has("docid", "text")
 
 
-def read_first(source: Source, options: Options) -> Iterator[Item]:
+def read_first(source: InputSource, options: Options) -> Iterator[Item]:
     """First generation: passages, or queries with their groups and passages."""
     split = options.split_of(source, "train")
     for where, row in rows(source):
@@ -59,7 +59,7 @@ def is_second(preview: Preview) -> bool:
     return preview.has("query_id", "positive_document_ids") or preview.has("docid", "document_text")
 
 
-def read_second(source: Source, options: Options) -> Iterator[Item]:
+def read_second(source: InputSource, options: Options) -> Iterator[Item]:
     """Second generation: passages, or queries with groups of ids."""
     split = options.split_of(source, "train")
     for where, row in rows(source):
@@ -170,7 +170,7 @@ def is_run(preview: Preview) -> bool:
     return has_width and preview.numbers(table, 2) and any("." in row[2] for row in table)
 
 
-def read_run(source: Source, options: Options) -> Iterator[Item]:
+def read_run(source: InputSource, options: Options) -> Iterator[Item]:
     """Hits of `query document score` lines; ranks are counted."""
     ranks: dict[str, int] = {}
     for where, (query, passage, score) in columns(source, 3, "query document score"):

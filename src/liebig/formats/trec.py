@@ -23,7 +23,7 @@ from liebig.base.errors import DataError
 from liebig.base.json_output import to_json
 from liebig.base.records import Hit, Judgement, Query
 from liebig.formats.base import Export, Format, RunExport, RunFile
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import Item, Options, Where, as_grade, as_id, as_score
 from liebig.formats.output import collapse, space_line
 from liebig.formats.preview import Preview
@@ -47,7 +47,7 @@ def is_qrels(preview: Preview) -> bool:
     return has_width and (preview.numbers(table, 3, whole=True) or preview.is_named_qrels)
 
 
-def read_qrels(source: Source, options: Options) -> Iterator[Item]:
+def read_qrels(source: InputSource, options: Options) -> Iterator[Item]:
     """Judgements of a TREC or MS MARCO qrels file; grades may be negative."""
     split = options.split_of(source, "test")
     for where, (query, _, passage, grade) in columns(source, 4, "query iteration document relevance"):
@@ -74,14 +74,14 @@ def is_run(preview: Preview) -> bool:
     return has_width and preview.numbers(table, 3, whole=True) and preview.numbers(table, 4)
 
 
-def read_run(source: Source, options: Options) -> Iterator[Item]:
+def read_run(source: InputSource, options: Options) -> Iterator[Item]:
     """Hits of a TREC run, in the order of the file."""
     for where, (query, _, passage, rank, score, _) in columns(source, 6, "query Q0 document rank score tag"):
         hit = Hit(as_id(query, where), as_id(passage, where), as_score(score, where), as_grade(rank, where))
         yield Item(hit, where)
 
 
-def columns(source: Source, count: int, names: str) -> Iterator[tuple[Where, list[str]]]:
+def columns(source: InputSource, count: int, names: str) -> Iterator[tuple[Where, list[str]]]:
     """Lines split at white space; one with another number of columns is refused."""
     for number, line in text_lines(source):
         fields, where = space_fields(line), Where(source.label, number)
@@ -195,7 +195,7 @@ def is_topics(preview: Preview) -> bool:
     return start.startswith("<") and ("<top>" in start or "<topic" in start)
 
 
-def read_sgml(source: Source, options: Options) -> Iterator[Item]:
+def read_sgml(source: InputSource, options: Options) -> Iterator[Item]:
     """Queries of a topics file; `options.topic` names the field that is the query: title, desc or narr."""
     split = options.split_of(source, "")
     for where, block in _blocks(source):
@@ -209,7 +209,7 @@ def read_sgml(source: Source, options: Options) -> Iterator[Item]:
         yield Item(Query(as_id(name, where), text), where, split)
 
 
-def _blocks(source: Source) -> Iterator[tuple[Where, str]]:
+def _blocks(source: InputSource) -> Iterator[tuple[Where, str]]:
     """The text of each topic, from its opening tag to its end, with the line it starts at."""
     block: list[str] = []
     started = size = 0

@@ -15,7 +15,7 @@ from typing import Any
 from liebig.base.errors import DataError
 from liebig.base.records import ScoredPair, Tuple
 from liebig.formats.base import Export, Format
-from liebig.formats.inputs import Source
+from liebig.formats.inputs import InputSource
 from liebig.formats.items import (
     Item,
     Options,
@@ -55,7 +55,7 @@ def is_tuples(preview: Preview) -> bool:
     return is_named and all(map(NEGATIVE.fullmatch, names[2:]))
 
 
-def read_tuples(source: Source, options: Options) -> Iterator[Item]:
+def read_tuples(source: InputSource, options: Options) -> Iterator[Item]:
     """Tuples or scored pairs of a file's rows."""
     split = options.split_of(source, "train")
     for where, value in _values(source):
@@ -63,7 +63,7 @@ def read_tuples(source: Source, options: Options) -> Iterator[Item]:
             yield Item(record, where, split)
 
 
-def _values(source: Source) -> Iterator[tuple[Where, Any]]:
+def _values(source: InputSource) -> Iterator[tuple[Where, Any]]:
     if container_of(source) in ("parquet", "arrow", "csv"):
         return rows(source)
     return values(source)
@@ -200,7 +200,7 @@ def is_sts(preview: Preview) -> bool:
     return len(first) == 3 and are_texts and preview.numbers([first], 2) and 0 <= float(first[2]) <= 5
 
 
-def read_sts(source: Source, options: Options) -> Iterator[Item]:
+def read_sts(source: InputSource, options: Options) -> Iterator[Item]:
     """Scored pairs of `sentence,sentence,score` CSV without a header."""
     split = options.split_of(source, "train")
     for where, row in csv_rows(source):

@@ -15,7 +15,7 @@ from typing import IO, Any, NoReturn
 
 from lxml import etree
 
-from liebig.formats.inputs import DAMAGE, Source
+from liebig.formats.inputs import DAMAGE, InputSource
 from liebig.formats.items import Where
 
 LARGEST_TEXT = 1 << 26  # bytes of the parts that are read
@@ -24,7 +24,7 @@ LARGEST_TEXT = 1 << 26  # bytes of the parts that are read
 class XmlPackage:
     """The parts of an opened .zip, unpacked one at a time; all together no larger than LARGEST_TEXT."""
 
-    def __init__(self, file: IO[bytes], source: Source) -> None:
+    def __init__(self, file: IO[bytes], source: InputSource) -> None:
         self._archive, self._source, self._room = zipfile.ZipFile(file), source, LARGEST_TEXT
         self.where = Where(source.label)
 
@@ -81,7 +81,7 @@ class XmlPackage:
 
 
 @contextmanager
-def opened_package(source: Source) -> Iterator[XmlPackage]:
+def opened_package(source: InputSource) -> Iterator[XmlPackage]:
     """The parts of a file, and sentences for what is wrong with it."""
     try:
         with source.seekable() as file:
