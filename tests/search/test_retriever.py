@@ -14,7 +14,9 @@ import liebig
 from liebig.base import pipeline, workspace
 from liebig.base.errors import CorruptError, DataError, ModelError, RecipeError
 from liebig.base.records import Passage, Query
+from liebig.bm25.search import BM25
 from liebig.cli import make_app
+from liebig.indexes.exact import ExactIndex
 from liebig.search.embed import Embedder
 from liebig.search.retriever import Result, Retriever, by_document
 from liebig.search.retriever_folder import NAME, RetrieverDescription, read, write
@@ -50,6 +52,23 @@ def test_hybrid_is_the_fusion_of_both(folder, retriever):
     found = retriever.search(QUESTION, k=3)
     assert [(r.id, r.score) for r in found] == pairs_of(expected)
     assert found[0].ranks == {"bm25": 1, "dense": 1 + [id for id, _ in lists[1]].index(found[0].id)}
+
+
+@pytest.mark.parametrize("filters", [None, {"language": "en"}])
+def test_an_id_is_looked_up_once_however_often_it_is_found(folder, monkeypatch, filters):
+    numbers = []
+    for index in (BM25, ExactIndex):
+
+        def counted(self, number, look_up=index.id):
+            numbers.append((type(self), number))
+            return look_up(self, number)
+
+        monkeypatch.setattr(index, "id", counted)
+    retriever = Retriever.from_folder(folder)
+    first = retriever.search(QUESTION, filters=filters)
+    assert {index for index, _ in numbers} == {BM25, ExactIndex}
+    assert retriever.search(QUESTION, filters=filters) == first
+    assert len(numbers) == len(set(numbers))
 
 
 def shown(folder, *options):
@@ -152,18 +171,15 @@ def test_a_filter_looks_deeper_until_enough_pass_or_there_are_no_more():
     assert ranked.depths == [(3, 8), (2, 32), (2, 100)]
 
 
-@pytest.mark.parametrize(("part", "system"), [("bm25", "bm25"), ("index", "dense")])
-def test_a_selective_filter_names_only_what_passes(retriever, monkeypatch, part, system):
+@pytest.mark.parametrize(("index", "system"), [(BM25, "bm25"), (ExactIndex, "dense")])
+def test_a_selective_filter_names_only_what_passes(folder, monkeypatch, index, system):
     """All else is left out by its number: naming passages one by one is what costs, with many of them."""
-    index = getattr(retriever.current, part)
-    asked, original = [], type(index).id
-    monkeypatch.setattr(
-        type(index), "id", lambda self, number: asked.append(number) or original(self, number)
-    )
+    numbers, original = [], index.id
+    monkeypatch.setattr(index, "id", lambda self, number: numbers.append(number) or original(self, number))
     question = "the a of is in comet horse violin barley"
-    found = retriever.search(question, 3, system, {"id": ["violin-1", "no passage"]})
-    assert [r.id for r in found] == ["violin-1"]
-    assert len(asked) == 1
+    hits = Retriever.from_folder(folder).search(question, 3, system, {"id": ["violin-1", "no passage"]})
+    assert [hit.id for hit in hits] == ["violin-1"]
+    assert len(numbers) == 1
 
 
 def test_a_filter_that_lets_much_through_looks_deeper(retriever, monkeypatch):

@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from liebig.text.layout import RoleLayout
 
 Hits = list[tuple[str, float]]  # ids and scores of one query, best first
+IdOf = Callable[[int], str]  # from the number of a text in an index to its id
 QueryVectors = Callable[[Sequence[Query]], NDArray[np.float32]]  # from queries to their vectors, Q x D
 SCORED = 1 << 17  # vectors that pass a filter and are all scored; of more, a search meets enough soon
-KNOWN_IDS = (
-    1 << 16
-)  # ids of an index kept as strings: looking one up on disk takes microseconds, for every hit
+KNOWN_IDS = 1 << 16  # ids of an index kept as strings
 SMALL = 10_000  # hits whose room costs less than asking a server of vectors how many it has
 
 
@@ -82,12 +81,26 @@ class System(ABC):
         return self.search([Query("", question)], k)[0]
 
 
+def cached_ids(index: BM25 | Index) -> IdOf:
+    """The ids of an index by their numbers, remembered: a look-up on disk takes microseconds, for every hit.
+
+    Systems that are made for one request share those of their index, so that a second request finds them.
+    """
+    return lru_cache(KNOWN_IDS)(index.id)
+
+
 class Lexical(System):
     """A BM25 index."""
 
-    def __init__(self, index: BM25, threads: int = 1, mask: NDArray[np.bool_] | None = None) -> None:
+    def __init__(
+        self,
+        index: BM25,
+        threads: int = 1,
+        mask: NDArray[np.bool_] | None = None,
+        id_of: IdOf | None = None,
+    ) -> None:
         self.name, self.index, self.threads, self._mask = "bm25", index, threads, mask
-        self._id = lru_cache(KNOWN_IDS)(index.id)
+        self._id = id_of or cached_ids(index)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         texts, depth = [query.text for query in queries], within(k, self.index)
@@ -95,7 +108,7 @@ class Lexical(System):
 
     def among(self, passing: Passing) -> System:
         mask = passing.mask(self.name, [segment.ids for segment in self.index.segments])
-        return Lexical(self.index, self.threads, mask)
+        return Lexical(self.index, self.threads, mask, self._id)
 
 
 class Dense(System):
@@ -110,9 +123,10 @@ class Dense(System):
         vectors: QueryVectors,
         numbers: NDArray[np.int64] | None = None,
         name: str = "dense",
+        id_of: IdOf | None = None,
     ) -> None:
         self.name, self.index, self._vectors, self._numbers = name, index, vectors, numbers
-        self._id = lru_cache(KNOWN_IDS)(index.id)
+        self._id = id_of or cached_ids(index)
 
     def search(self, queries: Sequence[Query], k: int) -> list[Hits]:
         vectors = self._vectors(queries)
@@ -130,7 +144,9 @@ class Dense(System):
             return None
         pieces = bool(self.index.about.get("pieces"))
         numbers = np.flatnonzero(passing.mask(self.name, [shard.ids for shard in shards], pieces))
-        return Dense(self.index, self._vectors, numbers, self.name) if len(numbers) <= SCORED else None
+        if len(numbers) > SCORED:
+            return None
+        return Dense(self.index, self._vectors, numbers, self.name, self._id)
 
 
 class QueryEncoder:
@@ -247,7 +263,7 @@ def within(k: int, index: Sized) -> int:
     return k if k <= SMALL else min(k, max(len(index), 1))
 
 
-def named(ranked: Ranked, id_of: Callable[[int], str]) -> list[Hits]:
+def named(ranked: Ranked, id_of: IdOf) -> list[Hits]:
     """Ids in the place of numbers."""
     return [[(id_of(number), score) for number, score in ranked.row(q)] for q in range(len(ranked))]
 
@@ -492,9 +508,9 @@ class Folded(System):
         return folded
 
 
-def of_texts(index: Index, vectors: QueryVectors, name: str = "dense") -> System:
+def of_texts(index: Index, vectors: QueryVectors, name: str = "dense", id_of: IdOf | None = None) -> System:
     """A vector index that answers with texts, also where a text has several vectors, one for each of its pieces."""
-    dense = Dense(index, vectors, name=name)
+    dense = Dense(index, vectors, name=name, id_of=id_of)
     return Folded(dense, "max") if index.about.get("pieces") else dense
 
 
