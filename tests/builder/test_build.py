@@ -453,6 +453,21 @@ def test_what_is_not_ours_is_not_built_over(made, tmp_path):
     assert np.array([path.name == "letters.txt" for path in (tmp_path / "out").iterdir()]).all()
 
 
+def test_the_folder_of_another_corpus_is_replaced_only_on_request(made, tmp_path):
+    a, b = (write_documents(tmp_path / name, TOPICS[:count]) for name, count in (("a", 2), ("b", 3)))
+    out = tmp_path / "out"
+    made(a, out)
+    before = (out / "retriever.json").read_bytes()
+    with pytest.raises(WorkspaceError) as refused:
+        made(b, out)
+    assert f"was built from {a}; refusing to replace it with a build from {b}" in str(refused.value)
+    assert "give another --out, or --replace" in str(refused.value)
+    assert (out / "retriever.json").read_bytes() == before
+    made(tmp_path / "b" / ".." / "a", out)  # the same source by another name
+    made(b, out, replace=True)
+    assert Retriever.from_folder(out).info()["documents"] == 3
+
+
 def test_the_command_ends_with_what_to_type_next(small_model, tmp_path, monkeypatch, capsys):
     source = write_documents(tmp_path / "source", TOPICS[:2])
     command = ["liebig", "build", str(source), "--out", str(tmp_path / "out"), "--minutes", "0"]

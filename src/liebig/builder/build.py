@@ -174,6 +174,8 @@ def build(
     Documents that exist in memory only are written to the work folder first, where `config.sources` names them.
     """
     refuse_foreign(out)
+    if not config.replace:
+        _refuse_other_corpus(config, out)
     with description.exclusive(out):
         if documents is not None:
             write_lines(kept_documents(out), document_lines(documents))
@@ -281,6 +283,20 @@ def refuse_foreign(out: Path) -> None:
             "already exists and was not created by Liebig; refusing to overwrite it",
             file=out,
             fix="give another --out",
+        )
+
+
+def _refuse_other_corpus(config: BuildConfig, out: Path) -> None:
+    """Build a folder again from its own sources only: those of another corpus would replace what is there."""
+    if not description.is_retriever(out):
+        return
+    sources = sorted(map(absolute, config.sources))
+    before = sorted(description.read(out).more.get("sources", sources))  # earlier versions wrote none
+    if before != sources:
+        raise WorkspaceError(
+            f"was built from {', '.join(before)}; refusing to replace it with a build from {', '.join(sources)}",
+            file=out,
+            fix="give another --out, or --replace",
         )
 
 

@@ -79,6 +79,9 @@ class BuildConfig(Config):
     strict: bool = Field(
         default=False, description="Fail on unreadable or suspicious files [default: skip and list them]."
     )
+    replace: bool = Field(
+        default=False, description="Replace a retriever that was built from other sources [default: refuse]."
+    )
 
     reranker: str | None = Field(
         default=None,

@@ -42,6 +42,7 @@ def command(
         bool, option("rerank_int8", "--rerank-int8/--no-rerank-int8")
     ] = DEFAULTS.rerank_int8,
     strict: Annotated[bool, option("strict", "--strict")] = DEFAULTS.strict,
+    replace: Annotated[bool, option("replace", "--replace")] = DEFAULTS.replace,
 ) -> None:
     """Build a retriever from documents: passages, BM25, vectors, training where it pays, and a check of what is best.
 
@@ -62,6 +63,7 @@ def command(
         "seed": seed,
         "format": format,
         "strict": strict,
+        "replace": replace,
         "reranker": reranker,
         "rerank_depth": rerank_depth,
         "rerank_int8": rerank_int8,
