@@ -497,6 +497,26 @@ def test_titles_that_are_not_asked_are_trained_on(made, tmp_path, monkeypatch):
     assert [part["source"]["kind"] for part in recipe["source"]["parts"]] == ["cloze", "queries"]
 
 
+@pytest.mark.parametrize("titled", [False, True])
+def test_documents_of_one_sentence_are_trained_on_as_far_as_they_can_be(made, tmp_path, monkeypatch, titled):
+    monkeypatch.setattr("liebig.builder.questions.LEAST", 4)
+    monkeypatch.setattr(check, "FAIR", 2.0)  # an encoder that cannot retrieve yet
+    monkeypatch.setattr(training, "FEWEST_TOKENS", 1)
+    monkeypatch.setattr(training, "FEWEST_EXAMPLES", 4)
+    source = tmp_path / "corpus.jsonl"
+    rows = [
+        {"_id": topic, "title": f"Notes on {topic}" if titled else "", "text": f"some {topic} in every house"}
+        for topic in TOPICS
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = made(source, tmp_path / "out", minutes=0.002)
+    told = "on titles alone" if titled else "skipped"
+    reason = "because the documents are too short to cut sentences from"
+    assert [line for line in lines if line.startswith(f"training: {told}, {reason}")]
+    assert (tmp_path / "out/work/trained").is_dir() == titled
+    assert Retriever.from_folder(tmp_path / "out").search("violin", k=1)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -203,3 +203,11 @@ def test_a_build_without_shared_titles_is_not_trained(built, tmp_path):
     assert any(line.startswith("training: skipped, because most documents are one passage") for line in lines)
     assert not (tmp_path / "out" / "work" / "trained").exists()
     assert Retriever.from_folder(tmp_path / "out").search("violin", 1)
+
+
+def test_a_build_goes_on_where_no_query_finds_its_passage(built, tmp_path, monkeypatch):
+    monkeypatch.setattr(listwise, "FOUND", 0)
+    lines = built(minutes=0.002)
+    assert "training: skipped, because no query cut from the documents finds its passage" in lines
+    assert not (tmp_path / "out" / "work" / "trained").exists()
+    assert Retriever.from_folder(tmp_path / "out").search("violin", 1)

@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
-from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.records import Passage
 from liebig.base.workspace import Folder
@@ -110,8 +109,6 @@ def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
     with CollectionWriter(folder.path) as writer:
         for number, text in enumerate(filter(_says_something, texts)):
             writer.add(Item(Passage(str(number), text, "", ""), Where(str(config.collection))))
-    if not writer.counts["passages"]:
-        raise DataError("there are no words in it", file=config.passages, fix="look at it with liebig init")
 
 
 def _drawn(texts: Iterable[str], most: int, seed: int) -> dict[str, None]:

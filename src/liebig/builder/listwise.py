@@ -28,7 +28,6 @@ from itertools import islice
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
-from liebig.base.errors import DataError
 from liebig.base.machine import chosen, threads
 from liebig.base.pipeline import Stage
 from liebig.base.progress import Progress
@@ -124,10 +123,6 @@ def write_ranked(config: RankedConfig, folder: Folder) -> None:
                     writer.add(Item(group, where, SPLIT))
                     writer.add(Item(Judgement(query.id, about[query.id], 1), where, SPLIT))
             bar.advance(len(some))
-    if not writer.counts[f"groups/{SPLIT}"]:
-        raise DataError(
-            "no query cut from the corpus finds its passage", file=config.drills, fix="build with --minutes 0"
-        )
     write_lines(folder.path / GENERATION, [json_line({"of_the_corpus": True})])
 
 

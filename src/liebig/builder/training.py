@@ -25,6 +25,7 @@ import torch
 from pydantic import Field
 
 from liebig.base.config import Config, InputPath
+from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
 from liebig.base.workspace import Folder
@@ -33,7 +34,7 @@ from liebig.builder.build_config import BuildConfig
 from liebig.builder.listwise import CANDIDATES, SPLIT
 from liebig.builder.questions import PAIRS
 from liebig.builder.runner import Builder, encode_fields, encode_passages, encode_sentences
-from liebig.collection import Collection
+from liebig.collection import Collection, is_collection
 from liebig.model.encoder import Encoder
 from liebig.model.folder import text_reader
 from liebig.store import TokenStore
@@ -95,7 +96,7 @@ class Start:
 def why_not(start: Start, store: Path) -> str | None:
     """Why the encoder cannot be trained on this store; None if it can."""
     opened = TokenStore.open(store)
-    if len(opened.tokens) < FEWEST_TOKENS or _blocks(opened, start) < FEWEST_EXAMPLES:
+    if len(opened.tokens) < FEWEST_TOKENS:
         return f"{counted(len(opened), 'documents')} with {len(opened.tokens):,} tokens are too little to train on"
     return _pooled_otherwise(start)
 
@@ -119,25 +120,25 @@ def batch_size(cuda: bool) -> int:
 
 def contrast_recipe(
     model: Path, start: Start, store: Path, questions: Path, minutes: float
-) -> dict[str, Any]:
-    """The recipe of `liebig pretrain` for an encoder that is no retriever yet."""
-    cloze = {"kind": "cloze"}
-    pairs = {"kind": "queries", "collection": str(questions / PAIRS)}
-    both = {"kind": "mixture", "parts": [{"source": cloze, "weight": 1.0}, {"source": pairs, "weight": 1.0}]}
-    has_pairs = (questions / PAIRS).is_dir()
-    examples = [_blocks(TokenStore.open(store, hashes=False), start)]
-    examples += [Collection(questions / PAIRS).count("passages")] if has_pairs else []
-    batch = min(batch_size(start.cuda), int(0.9 * min(examples)))
-    contrast = {
-        "kind": "simclr",
-        "similarity": "cosine",
-        "pooling": start.pooling,
-    }
+) -> dict[str, Any] | None:
+    """The recipe of `liebig pretrain` for an encoder that cannot retrieve yet; None where no pairs can be made."""
+    sources: list[tuple[dict[str, Any], int]] = [
+        ({"kind": "cloze"}, _blocks(TokenStore.open(store, hashes=False), start))
+    ]
+    if (questions / PAIRS).is_dir():
+        titles = Collection(questions / PAIRS)
+        sources.append(({"kind": "queries", "collection": str(titles.path)}, titles.count("passages")))
+    sources = [(source, examples) for source, examples in sources if examples >= FEWEST_EXAMPLES]
+    if not sources:
+        return None
+    parts = [{"source": source, "weight": 1.0} for source, _ in sources]
+    batch = min(batch_size(start.cuda), int(0.9 * min(examples for _, examples in sources)))
+    read = [{"path": str(store)}] if {"kind": "cloze"} in (source for source, _ in sources) else []
     return {
         "model": {"kind": "folder", "path": str(model)},
-        "stores": [{"path": str(store)}],
-        "source": both if has_pairs else cloze,
-        "objective": contrast,
+        "stores": read,
+        "source": {"kind": "mixture", "parts": parts} if len(parts) > 1 else parts[0]["source"],
+        "objective": {"kind": "simclr", "similarity": "cosine", "pooling": start.pooling},
         "max_length": start.length,
         "optim": {"lr": LR},
         "loop": {"minutes": minutes, "batch": batch, "chunk_tokens": "auto" if start.cuda else "whole"},
@@ -219,8 +220,11 @@ def distill_recipe(model: Path, start: Start, ranked: Path, minutes: float) -> d
 
 
 def _blocks(store: TokenStore, start: Start) -> int:
-    """Blocks that a sentence can be taken from."""
-    return len(ClozeSource(store, start.length - 4))
+    """Blocks that a sentence can be taken from; documents of one sentence have none."""
+    try:
+        return len(ClozeSource(store, start.length - 4))
+    except DataError:
+        return 0
 
 
 class MeanConfig(Config):
@@ -288,8 +292,17 @@ def train_on_corpus(
         builder.say(f"training: skipped, because {reason}")
         return None
     if not check.read(builder.work("check-start", fields))["fair"]:
-        recipe = contrast_recipe(start, traits, store, asked, config.limit)
-        return Encoders(builder.work("trained", {"kind": "pretrain", **recipe}) / "model")
+        contrast = contrast_recipe(start, traits, store, asked, config.limit)
+        if contrast is None:
+            builder.say(
+                "training: skipped, because the documents are too short to cut sentences from, and have too few titles"
+            )
+            return None
+        if contrast["source"]["kind"] == "queries":
+            builder.say(
+                "training: on titles alone, because the documents are too short to cut sentences from"
+            )
+        return Encoders(builder.work("trained", {"kind": "pretrain", **contrast}) / "model")
     if config.minutes is None and _judged(fields) < user_questions.TRAINABLE:
         builder.say(LEFT_OUT)
         return None
@@ -300,6 +313,9 @@ def train_on_corpus(
         )
         return None
     ranked = _rank(builder, config, start, rest)
+    if not Collection(ranked).has("groups"):
+        builder.say("training: skipped, because no query cut from the documents finds its passage")
+        return None
     recipe = distill_recipe(start, traits, ranked, config.limit)
     trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"
     half = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
@@ -355,12 +371,15 @@ def learn_from_teacher(
     if traits.cuda:
         cut |= {"most": lessons.PHRASES_CUDA, "each": lessons.EACH_CUDA}
     phrases = builder.work("phrases", cut)
+    found = {judge.TEACHER: Encoders(teacher, vectors=whole)}
+    if not is_collection(phrases):
+        builder.say("teaching: skipped, because the documents have no words to cut texts from")
+        return found
     spoken = builder.work("phrases-taught", {**encode_fields(phrases, teacher, "first"), "prompt": "query"})
     texts = builder.work("lessons", {
         "passages": str(rest), "phrases": str(phrases), "vectors": str(whole), "phrase_vectors": str(spoken),
         "student": str(start), "seed": config.seed,
     })  # fmt: skip
-    found = {judge.TEACHER: Encoders(teacher, vectors=whole)}
     reason = why_not_taught(traits, len(Vectors.open(texts, hashes=False)))
     if reason is not None:
         builder.say(f"teaching: skipped, because {reason}")
