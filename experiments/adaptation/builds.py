@@ -171,7 +171,7 @@ def asked_of(
     chosen = values_of(retriever, asked)
     judge = others_of(out, retriever, choice.encoder, asked, compared)
     systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
-    systems += [BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
+    systems += [BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
     base = judge.values(BASELINE)
     np.savez_compressed(file, chosen=chosen, **values)
@@ -184,7 +184,7 @@ def asked_of(
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
             {"system": name, "taken": decided["taken"], "predicted": decided["difference"],
-             "true": asdict(judge.difference(values[name], values[BASELINE.leaned.name], judge.every))}
+             "true": asdict(judge.difference(values[name], values[BASELINE.name], judge.every))}
             for name, decided in result.checks["decided"].items()
         ],
     }  # fmt: skip

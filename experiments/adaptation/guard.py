@@ -44,7 +44,7 @@ class Comparison:
     def by_present_rules(self) -> Comparison:
         """The same comparison as a build decides it today."""
         if self.system.startswith(f"BM25 + {LABELS['trained']}"):
-            return replace(self, taken=self.predicted.sure)
+            return replace(self, taken=self.predicted.significant)
         if self.system.startswith(f"BM25 + {LABELS[OWN]}"):
             return replace(self, taken=self.predicted.high >= 0)
         return self

@@ -26,7 +26,7 @@ from liebig.base.records import Query
 from liebig.builder import build as building
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import enough
-from liebig.builder.judge import LEANED, PLAIN, Judge, unit_of
+from liebig.builder.judge import BESIDE_SENTENCES, PLAIN, Judge, unit_of
 from liebig.builder.questions import Question, read as read_questions
 from liebig.builder.runner import Builder, encode_passages, encode_sentences
 from liebig.collection import Collection
@@ -126,7 +126,7 @@ class JudgedSet:
         unit = unit_of(self.judges[MADE].questions, found.pop(MADE)["dense"])
         print(f"{self.name}: unit {encoder} {unit:.3f}", flush=True)
         plain, by_spread = weighted_by(PLAIN, "minmax"), weighted_by(PLAIN, "spread", 0.0, unit)
-        with_sentences = weighted_by(LEANED, "spread", SENTENCE_SHARE, unit)
+        with_sentences = weighted_by(BESIDE_SENTENCES, "spread", SENTENCE_SHARE, unit)
         kept = read_values(self.out, self.name)
         for split, parts in found.items():
             measure, words = self.judges[split].measure, self.words[split]

@@ -17,9 +17,7 @@ from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
 from liebig.builder.build import BuildConfig
 from liebig.builder.judge import unit_of
-from liebig.builder.questions import OWN, QUESTIONS, Question, bare, read as read_questions
-from liebig.builder.runner import Builder
-from liebig.builder.spread import measure_spread
+from liebig.builder.questions import OWN, Question, bare, read as read_questions
 from liebig.builder.update import built_with, update
 from liebig.cli import main, make_app
 from liebig.model import onnx_graph
@@ -131,8 +129,10 @@ def unit_on_index(out):
 def test_the_unit_of_scores_is_that_of_the_whole_index(built):
     out, _ = built
     assert read(out).spread == pytest.approx(unit_on_index(out), rel=1e-5)  # batches round otherwise
-    pool = check.read(out / read(out).checks)["spread"]
-    assert read(out).spread != pytest.approx(pool, rel=1e-3)
+    checks = check.read(out / read(out).checks)
+    assert read(out).spread == checks["spread"], (
+        "systems are compared with the unit that they are served with"
+    )
 
 
 def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_yours():
@@ -151,11 +151,16 @@ def test_the_unit_of_scores_is_the_median_of_made_up_questions_and_the_mean_of_y
     assert unit_of([], []) == 1.0
 
 
-def test_the_unit_of_scores_is_the_checks_where_the_questions_trained_the_encoder(tmp_path):
-    (tmp_path / check.CHECKS).write_text(json.dumps({"choice": {"encoder": OWN}}))
-    (tmp_path / QUESTIONS).touch()
-    builder = Builder(STAGES, tmp_path, lambda line: None)
-    assert measure_spread(builder, tmp_path, tmp_path / "index-1", tmp_path / "model-1") is None
+def test_the_unit_of_scores_stays_the_checks_where_the_questions_trained_the_encoder(built, tmp_path):
+    source, out = write_documents(tmp_path / "source", TOPICS), tmp_path / "out"
+    shutil.copytree(built[0], out)
+    path = out / read(out).checks / check.CHECKS
+    checks = check.read(path.parent)
+    path.write_text(json.dumps({**checks, "choice": {**checks["choice"], "encoder": OWN}}))
+    before = read(out).spread
+    write_documents(source, ["quince", "pear", "lamp", "mill"])
+    refresh(out, source)
+    assert read(out).spread == before
 
 
 def test_an_update_measures_the_unit_of_scores_again(built, tmp_path):

@@ -71,7 +71,7 @@ def judge_of(shares, count=60, kinds=KINDS, jitter=0):
 )
 def test_the_untrained_hybrid_is_left_only_for_what_is_better_beyond_chance(shares, expected):
     judge = judge_of(shares)
-    expected = expected.leaned if expected.system == "hybrid" else expected
+    expected = expected.as_deployed if expected.system == "hybrid" else expected
     assert judge.choose(judge.every) == expected
     assert check.judged(judge)["chosen"] == expected.name
 
@@ -98,7 +98,7 @@ def test_a_gain_on_one_kind_does_not_pay_for_a_loss_on_another():
             "trained+": same | {"title": 1.0, "claim": 0.3},
         }
     )
-    assert judge.difference(judge.values(Choice("trained")), judge.values(BASELINE), judge.every).sure
+    assert judge.difference(judge.values(Choice("trained")), judge.values(BASELINE), judge.every).significant
     checks = check.judged(judge)
     assert checks["choice"]["encoder"] == "start"
     assert "one kind of questions is answered worse beyond chance" in checks["why"][0]
@@ -251,9 +251,9 @@ def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of
     judge.sentences["start"] = []
     judge.speeds["start sentences"] = 1.0
     judge._values[Choice(sentences=True)] = better
-    judge._values[Choice(sentences=True).leaned] = better
+    judge._values[Choice(sentences=True).as_deployed] = better
     choice = judge.choose(judge.every)
-    assert choice == Choice(weight=judging.LEANED, norm="spread", sentences=True)
+    assert choice == Choice(weight=judging.BESIDE_SENTENCES, norm="spread", sentences=True)
     checks = check.judged(judge)
     assert checks["chosen"] == "BM25 + encoder before training and its sentences"
     assert checks["rows"][-1]["per_second"] == pytest.approx(1 / 3)
@@ -273,26 +273,28 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     def judge(sentences, trusted=("start", "trained"), **more):
         made = judge_of({"bm25": 0.4, "start": 0.4, "start+": 0.5, "trained": 0.4, "trained+": 0.5, **more})
         values = judge_of({"bm25": 0.4, "start": 0.4, "start+": sentences})._values[BASELINE]
-        made.trusted = trusted
+        made.accept_unless_harmful = trusted
         for name in ("start", "trained"):
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
-            for weight, norm in product((judging.LEANED, *judging.WEIGHTS), ("minmax", "zscore", "spread")):
+            for weight, norm in product(
+                (judging.BESIDE_SENTENCES, *judging.WEIGHTS), ("minmax", "zscore", "spread")
+            ):
                 made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = values
         return made
 
     same = judge(0.5)
-    assert same.choose(same.every) == Choice("trained", sentences=True).leaned
+    assert same.choose(same.every) == Choice("trained", sentences=True).as_deployed
     checks = check.judged(same)
     assert "it gained on people's questions about other corpora, and does no harm here" in checks["why"][0]
     assert "they helped with people's questions about other corpora and do no harm here" in checks["why"][1]
     untrained = judge(0.5, trusted=("start",))
-    assert untrained.choose(untrained.every) == Choice(sentences=True).leaned
+    assert untrained.choose(untrained.every) == Choice(sentences=True).as_deployed
     by_sentences = judge(0.6, trusted=("start",))
     reason = "the trained one beats the untrained hybrid too, but by its sentences, not by training"
-    assert by_sentences.choose(by_sentences.every) == Choice(sentences=True).leaned, reason
+    assert by_sentences.choose(by_sentences.every) == Choice(sentences=True).as_deployed, reason
     better = judge(0.5, trusted=("start",), **{"trained+": 0.6})
-    assert better.choose(better.every) == Choice("trained").leaned
+    assert better.choose(better.every) == Choice("trained").as_deployed
     little_worse, little_better = (
         {**dict.fromkeys(KINDS, a), "title": b} for a, b in ((0.5, 0.47), (0.51, 0.53))
     )
@@ -300,39 +302,44 @@ def test_what_gained_elsewhere_is_taken_where_it_does_no_harm():
     trained, trusted = (underrated.values(c) for c in (Choice("trained"), Choice(sentences=True)))
     assert underrated.better(trained, trusted, underrated.every)
     reason = "it beats what these questions underrate, and not the untrained hybrid"
-    assert underrated.choose(underrated.every) == Choice(sentences=True).leaned, reason
+    assert underrated.choose(underrated.every) == Choice(sentences=True).as_deployed, reason
     words = judge(little_worse, trusted=("start",), bm25=little_better)
     assert words.better(
         words.values(Choice(system="bm25")), words.values(Choice(sentences=True)), words.every
     )
-    assert words.choose(words.every) == Choice(sentences=True).leaned, reason
+    reason = "sentences are worse than BM25 beyond chance, the untrained hybrid is not"
+    assert words.choose(words.every) == BASELINE.as_deployed, reason
     nobody = judge(0.5, trusted=())
-    assert nobody.choose(nobody.every) == BASELINE.leaned
+    assert nobody.choose(nobody.every) == BASELINE.as_deployed
     harm = judge(0.4)
-    assert harm.choose(harm.every) == BASELINE.leaned
+    assert harm.choose(harm.every) == BASELINE.as_deployed
     one_kind = judge(dict.fromkeys(KINDS, 0.5) | {"title": 0.6, "claim": 0.4})
-    assert one_kind.choose(one_kind.every) == Choice("trained", sentences=True).leaned, "all of them count"
+    assert one_kind.choose(one_kind.every) == Choice("trained", sentences=True).as_deployed, (
+        "all of them count"
+    )
 
 
 @pytest.mark.parametrize("sentences", [True, False])
 def test_an_encoder_trained_on_a_users_questions_is_trusted_unless_it_does_harm(sentences):
     def judge(own):
         made = judge_of({"bm25": 0.3, "start": 0.3, "start+": 0.5, OWN: 0.3, f"{OWN}+": own})
-        made.real, made.trusted = True, ("start", OWN)
+        made.real, made.accept_unless_harmful = True, ("start", OWN)
         for name in ("start", OWN) if sentences else ():
             made.sentences[name] = []
             made.speeds[f"{name} sentences"] = 1.0
-            for weight, norm in product((judging.LEANED, *judging.WEIGHTS), ("minmax", "zscore", "spread")):
+            for weight, norm in product(
+                (judging.BESIDE_SENTENCES, *judging.WEIGHTS), ("minmax", "zscore", "spread")
+            ):
                 value = made._values[Choice(name)]
                 made._values[Choice(name, "hybrid", weight, norm, sentences=True)] = value
         return made
 
     same = judge(0.49)
-    assert same.choose(same.every) == Choice(OWN, sentences=sentences).leaned, "within chance"
-    assert same.decision(Choice(OWN, sentences=sentences))[1]
+    assert same.choose(same.every) == Choice(OWN, sentences=sentences).as_deployed, "within chance"
+    assert same.decision(Choice(OWN, sentences=sentences).as_deployed)[1]
     assert "does no harm here" in check.judged(same)["why"][0]
     harm = judge(0.3)
-    assert harm.choose(harm.every) == Choice(sentences=sentences).leaned
+    assert harm.choose(harm.every) == Choice(sentences=sentences).as_deployed
 
 
 @pytest.mark.parametrize("kind", ["title", OWN])

@@ -488,8 +488,8 @@ def test_a_teacher_is_shown_and_never_chosen():
     right = [[(f"p{i}", 1.0), ("other", 0.0)] for i in range(100)]
     wrong = [[("other", 1.0)] for _ in range(100)]
     hits = {"bm25": wrong, judging.START: wrong, judging.TEACHER: right}
-    for shown, encoder in (((), judging.TEACHER), ((judging.TEACHER,), judging.START)):
-        judge = judging.Judge(asked, dict(hits), frozenset(shown))
+    for display_only, encoder in (((), judging.TEACHER), ((judging.TEACHER,), judging.START)):
+        judge = judging.Judge(asked, dict(hits), frozenset(display_only))
         assert judge.choose(judge.every).encoder == encoder
 
 

@@ -1,6 +1,7 @@
 """Vectors of sentences beside those of passages: encoded, fused as a third part, filtered, updated, checked."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from liebig.stages import STAGES
 from liebig.stages.encode import EncodeConfig, Item, sentence_items
 from tests.worlds.books import TOPICS, write_documents
 
-CHOICE = Choice(weight=judging.LEANED, sentences=True)
+CHOICE = Choice(weight=judging.BESIDE_SENTENCES, sentences=True)
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def chosen(made, tmp_path, monkeypatch):
 
 
 UNDECIDED = {
-    "questions": {}, "chosen": CHOICE.name, "rows": [], "why": [], "fair": False,
-    "choice": {"encoder": "start", "system": "hybrid", "weight": judging.LEANED, "norm": "minmax", "sentences": True},
+    "questions": {}, "chosen": CHOICE.name, "rows": [], "why": [], "fair": False, "spread": 1.0,
+    "choice": asdict(CHOICE),
 }  # fmt: skip
 
 
@@ -55,9 +56,11 @@ def test_a_hybrid_has_sentences_as_its_third_part(chosen):
     answer = generation.systems()["hybrid"].answer([Query("", "origin of the comet")], 5)
     assert list(answer.parts) == ["bm25", "dense", "sentences"]
     lists = [hits[0] for hits in answer.parts.values()]
-    expected = weighted_by(judging.LEANED, "minmax", SENTENCE_SHARE)(lists)[:5]
+    expected = weighted_by(judging.BESIDE_SENTENCES, "minmax", SENTENCE_SHARE)(lists)[:5]
     assert answer.hits[0] == expected
-    assert sum(weighted_by(judging.LEANED, "minmax", SENTENCE_SHARE).keywords["weights"]) == pytest.approx(1)
+    assert sum(
+        weighted_by(judging.BESIDE_SENTENCES, "minmax", SENTENCE_SHARE).keywords["weights"]
+    ) == pytest.approx(1)
     assert all("#" not in id for id, _ in lists[2]), "sentences answer with their passages"
     hits = retriever.search("origin of the comet", 3)
     assert set(hits[0].ranks) == {"bm25", "dense", "sentences"}

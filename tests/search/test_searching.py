@@ -278,7 +278,8 @@ def test_spread_keeps_how_sure_a_list_is():
     many = [
         (str(i), 20.0 - i / 100) for i in range(systems.DEPTH)
     ]  # where more may have been found, the lowest is 0
-    assert dict(weighted([many], [1.0], "spread"))["99"] == 0
+    fused_many = dict(weighted([many], [1.0], "spread"))
+    assert (fused_many["0"], fused_many["99"]) == (1, 0), "divided by the range, not by the best score"
     assert weighted([[("a", 0.0)], [("a", -1.0)]], [0.5, 0.5], "spread", [None, 0.4]) == [("a", 0.0)]
     assert systems.spread_at([(str(i), 1 - i / 10) for i in range(20)]) == pytest.approx(
         systems.SPREAD_TIMES * 0.9

@@ -7,7 +7,8 @@
     work/trained     the encoder after its minutes         model-1          the encoder chosen
     work/mean        mean of before and after training     index-1          vectors of all passages
                                                            sentences-1      vectors of all sentences, if taken
-    work/spread      the unit of the vectors' scores       reranker-1       a cross-encoder, if one is named
+    work/vectors-start, work/spread: the start's vectors   reranker-1       a cross-encoder, if one is named
+                     of all passages, and the unit of their scores
     work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
@@ -206,15 +207,12 @@ def _build(builder: Builder, config: BuildConfig) -> BuildResult:
         )
         index = index_vectors(builder, collection, model, chosen.vectors)
         sentences = index_sentences(builder, collection, model) if choice["sentences"] else None
-        unit = checks.get("spread", 1.0)  # those of earlier versions have none, and do not need it
-        if choice["norm"] == "spread":
-            unit = spread.measure_spread(builder, checked, index, query or model) or unit
     now = RetrieverDescription(
         generation=builder.generation + 1,
         system=choice["system"],
         weight=choice["weight"],
         norm=choice["norm"],
-        spread=unit,
+        spread=checks["spread"],
         collection=collection.name,
         bm25=bm25.name,
         index=index.name,
@@ -346,7 +344,9 @@ def _check(
 ) -> tuple[Path, dict[str, training.Encoders]]:
     """The folder of the check, and the encoders it compared by the names it has for them.
 
-    Of an encoder that is a good retriever already, the mean of before and after is what training gives.
+    Of an encoder that is a good retriever already, the mean of before and after is what training gives. All passages
+    are encoded before the check, so that it compares the hybrid with the score scale that the hybrid is served with;
+    a user's own questions are asked of nearly all passages anyway.
     """
     builder.whole.begin("questions")
     count = Collection(collection).count("passages")
@@ -378,7 +378,7 @@ def _check(
                 stage = "pool-teacher" if one.vectors is not None else f"pool-{name}"
                 vectors[name] = str(encode_passages(builder, stage, pool, one.model))
         fields["asked_by"] = {name: str(one.query) for name, one in models.items() if one.query is not None}
-        fields["shown"] = [name for name in models if name == judge.TEACHER]
+        fields["display_only"] = [name for name in models if name == judge.TEACHER]
     else:
         trained = training.train_on_corpus(builder, config, start, collection, made, fields)
         if trained is not None:
@@ -398,7 +398,15 @@ def _check(
             if bundled and best == "trained" and config.minutes is None:
                 del models[best], vectors[best]
     builder.whole.begin("check")
-    fields["trusted"] = [name for name, one in models.items() if one.measured]
+    fields["accept_unless_harmful"] = [name for name, one in models.items() if one.measured]
+    asking: dict[str, Any] = {"questions": str(asked), "model": str(start), "index": vectors[judge.START]}
+    if given is None:
+        whole = encode_passages(builder, "vectors-start", collection, start)
+        models[judge.START] = replace(models[judge.START], vectors=whole)
+        asking["index"] = str(whole)
+    else:
+        asking["made"] = str(made)
+    fields["spread"] = str(builder.work("spread", asking))
     if by_sentences:
         fields["sentences"] = {}
         for name in vectors:  # one that encodes questions only has the passages of the teacher
@@ -419,8 +427,12 @@ def _expect(builder: Builder, config: BuildConfig, collection: Path, asked: Path
         twice = 2 if passages <= BY_SENTENCES else 1  # sentences are the same text again
         models = 2 if training.may_train(config) else 1
         train = 60 * config.limit + took  # the trained encoder encodes the same passages
-        checked = took * models * (twice - 1)
-        builder.expected |= {"train": train, "check": checked, "vectors": twice * took * times}
+        checked, indexed = took * models * (twice - 1), took * times * (twice - 1)
+        if config.questions is None:  # all passages are encoded before the check
+            checked += took * times
+        else:
+            indexed += took * times
+        builder.expected |= {"train": train, "check": checked, "vectors": indexed}
 
 
 def _given(builder: Builder, config: BuildConfig, collection: Path) -> Path | None:

@@ -49,7 +49,8 @@ from liebig.search.systems import (
     open_system,
 )
 
-CHECKS = "checks.json"
+CHECKS, SPREAD = "checks.json", "spread.json"
+FUSED = "both fused as they would answer"
 CASES = 3  # questions shown that are won and lost
 FEWEST = 10  # with fewer questions of a kind, systems cannot be told apart by it
 FAIR = 0.5  # share of BM25's value that an encoder reaches alone if it is a retriever already
@@ -69,7 +70,7 @@ class CheckConfig(Config):
     asked_by: dict[str, InputPath] = Field(
         {}, description="Models that encode the questions, where they are not those that made the vectors."
     )
-    shown: tuple[str, ...] = Field((), description="Encoders that are compared and never chosen.")
+    display_only: tuple[str, ...] = Field((), description="Encoders that are compared and never chosen.")
     sentences: dict[str, InputPath] = Field({}, description="Vectors of the pool's sentences by encoder.")
     parts: dict[str, tuple[InputPath, ...]] = Field(
         {},
@@ -78,9 +79,13 @@ class CheckConfig(Config):
     sentence_parts: dict[str, tuple[InputPath, ...]] = Field(
         {}, description="Vectors of the pool's sentences by the same."
     )
-    trusted: tuple[str, ...] = Field(
+    accept_unless_harmful: tuple[str, ...] = Field(
         (),
         description="Encoders that gained on people's questions elsewhere; the best is last.",
+    )
+    spread: InputPath | None = Field(
+        None,
+        description="Folder of the score scale of the encoder before training [default: that of the pool].",
     )
     reranker: InputPath | None = Field(None, description="A cross-encoder that may order the hits anew.")
     depth: int = Field(RERANKED, ge=1, description="Hits that it orders.")
@@ -94,7 +99,12 @@ def is_fair(dense: float, words: float) -> bool:
 def write_check(config: CheckConfig, folder: Folder) -> None:
     """Ask the questions, choose, and write the result to `checks.json`."""
     questions = enough(read_questions(config.questions))
-    judge = Judge(questions, shown=frozenset(config.shown), trusted=config.trusted)
+    judge = Judge(
+        questions,
+        display_only=frozenset(config.display_only),
+        accept_unless_harmful=config.accept_unless_harmful,
+        scales={} if config.spread is None else {START: read_spread(config.spread)},
+    )
     if judge.questions:
         judge.ask("bm25", open_system(config.bm25))
         encoded = EncodedOnce()
@@ -147,6 +157,11 @@ def read(folder: Path) -> dict[str, Any]:
     return checks
 
 
+def read_spread(folder: Path) -> float:
+    """The score scale that `spread.py` measured."""
+    return float(json.loads((folder / SPREAD).read_text(encoding="utf-8"))["spread"])
+
+
 def undecided(config: CheckConfig) -> dict[str, Any]:
     """A check without enough questions."""
     return {
@@ -165,12 +180,12 @@ def judged(judge: Judge) -> dict[str, Any]:
     every = judge.every
     choice = judge.choose(every)
     alone = [Choice(encoder, "dense") for encoder in judge.encoders]
-    systems = [Choice(system="bm25"), *alone, BASELINE, *(hybrid.leaned for hybrid in judge.hybrids)]
+    systems = [Choice(system="bm25"), *alone, BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
     if judge.reranking is not None:
-        systems.append(replace(choice.leaned, system="reranked"))
+        systems.append(replace(_hybrid(choice), system="reranked"))
     values = {system: judge.values(system) for system in systems}
     if choice not in values:  # a tuned fusion, whose value is told by questions that did not tune it
-        values[choice] = judge.tuned(choice.leaned, every)
+        values[choice] = judge.tuned(_hybrid(choice), every)
     baseline, predicted = values[BASELINE], judge.predicted()
     decided = {system: judge.decision(system) for system in systems}
     return {
@@ -191,7 +206,7 @@ def judged(judge: Judge) -> dict[str, Any]:
         "decided": {
             system.name: {"difference": asdict(difference), "taken": taken}
             for system, (difference, taken) in decided.items()
-            if system.plain != BASELINE
+            if system != BASELINE
         },
         "predicted": row(judge, choice.name, predicted, baseline),
         "why": why(judge, choice),
@@ -255,55 +270,57 @@ def why(judge: Judge, choice: Choice) -> list[str]:
     ]
 
 
+def _hybrid(choice: Choice) -> Choice:
+    """The hybrid that a choice is, is compared with, or reranks, before it is tuned."""
+    hybrid = replace(choice, system="hybrid")
+    return hybrid if hybrid == BASELINE else hybrid.as_deployed
+
+
 def _why_not_reranked(judge: Judge, choice: Choice) -> str:
-    hybrid = replace(choice.leaned, system="hybrid")
+    hybrid = _hybrid(choice)
     reranked = replace(hybrid, system="reranked")
-    found = judge.difference(judge.values(reranked), judge.values(hybrid), judge.every)
+    difference = judge.difference(judge.values(reranked), judge.values(hybrid), judge.every)
     return (
-        f"The reranker is kept but not used by default: it has {shown(found)} to the hybrid that it reranks, "
+        f"The reranker is kept but not used by default: it has {formatted(difference)} to the hybrid that it reranks, "
         "which is not better beyond chance. --system reranked uses it."
     )
 
 
 def _why_encoder(judge: Judge, encoder: str, choice: Choice) -> str:
     """Whether an encoder beside the start was taken."""
-    hybrid = judge.alike(Choice(encoder, sentences=encoder in judge.sentences))
-    values, baseline = judge.values(hybrid), judge.values(judge.alike(BASELINE))
-    found = judge.difference(values, baseline, judge.every)
-    says = f"{hybrid.leaned.name} has {shown(found)} to the untrained hybrid, {_fusion(judge)}"
+    hybrid = Choice(encoder, sentences=encoder in judge.sentences).as_deployed
+    values, untrained = judge.values(hybrid), judge.values(BASELINE.as_deployed)
+    difference = judge.difference(values, untrained, judge.every)
+    says = f"{hybrid.name} has {formatted(difference)} to the untrained hybrid, {FUSED}"
     labels = {"trained": "Training", OWN: "Training on your questions"}
     label = labels.get(encoder, f"The encoder {LABELS.get(encoder, encoder)!r}")
-    if encoder in judge.shown:
+    if encoder in judge.display_only:
         return f"The teacher is there to compare with: {says}. To search with it: --model."
+    better = judge.better(values, untrained, judge.every)
     if choice.encoder == encoder:
-        if judge.better(values, baseline, judge.every):
+        if better:
             return f"{label} is kept: {says}, which chance does not explain."
         return f"{label} is kept: it gained on people's questions about other corpora, and does no harm here: {says}."
-    if judge.better(values, baseline, judge.every):
+    if better:
         return f"{label} is not kept, although {says}: it is not better than {choice.name} beyond chance."
-    if found.sure:
+    if difference.significant:
         return f"{label} is not kept: {says}, but one kind of questions is answered worse beyond chance."
     used = " The untrained encoder is used." if choice.encoder == START else ""
-    if found.high < 0:
+    if difference.high < 0:
         return f"{label} is not kept, because it did harm: {says}.{used}"
     return f"{label} is not kept: {says}, which is within chance.{used}"
-
-
-def _fusion(judge: Judge) -> str:
-    """How systems are fused where they are compared (`Judge.alike`); the table has them as they would answer."""
-    return "both fused as they would answer" if judge.real else "both fused like the baseline of the table"
 
 
 def _why_sentences(judge: Judge, choice: Choice) -> str:
     """Whether the vectors of sentences take part."""
     without, with_them = (
-        judge.values(judge.alike(Choice(choice.encoder, sentences=sentences))) for sentences in (False, True)
+        judge.values(Choice(choice.encoder, sentences=sentences).as_deployed) for sentences in (False, True)
     )
-    found = judge.difference(with_them, without, judge.every)
-    says = f"beside those of passages they change {MEASURE} by {shown(found)}, {_fusion(judge)}"
+    difference = judge.difference(with_them, without, judge.every)
+    says = f"beside those of passages they change {MEASURE} by {formatted(difference)}, {FUSED}"
     if not choice.sentences:
         return f"Vectors of sentences are not used: {says}."
-    if judge.better(with_them, judge.values(judge.alike(BASELINE)), judge.every):
+    if judge.better(with_them, judge.values(BASELINE), judge.every):
         return f"Vectors of sentences are used: {says}."
     return (
         "Vectors of sentences are used: they helped with people's questions about other corpora and do no harm here; "
@@ -313,23 +330,28 @@ def _why_sentences(judge: Judge, choice: Choice) -> str:
 
 def _why_system(judge: Judge, choice: Choice) -> str:
     """Why this system answers, and with which weight."""
-    hybrid = replace(choice.leaned, system="hybrid")
+    hybrid = BASELINE if choice.system in ("bm25", "dense") else _hybrid(choice)
     if choice.system != "hybrid":
-        found = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
-        return (
-            f"{choice.name} is chosen: it has {shown(found)} to {hybrid.name}, which chance does not explain."
-        )
+        difference = judge.difference(judge.values(choice), judge.values(hybrid), judge.every)
+        says = f"{formatted(difference)} to {hybrid.name}"
+        return f"{choice.name} is chosen: it has {says}, which chance does not explain."
     if choice != hybrid:
-        found = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
+        difference = judge.difference(judge.tuned(hybrid, judge.every), judge.values(hybrid), judge.every)
         return (
             f"BM25 has the weight {choice.weight:g} ({choice.norm}): tuned on other questions, the fusion has "
-            f"{shown(found)} to the weight {hybrid.weight:g}, which chance does not explain."
+            f"{formatted(difference)} to the weight {hybrid.weight:g}, which chance does not explain."
         )
+    if choice == BASELINE:
+        refused = judge.accepted[0]
+        better = next(iter(judge.better_than(refused, judge.every)), BASELINE)
+        difference = judge.difference(judge.values(refused), judge.values(better), judge.every)
+        says = f"{formatted(difference)} to {better.name}"
+        return f"{choice.name} is chosen: {refused.name} does harm here, it has {says}."
     why = "no part of it alone is better beyond chance"
     return f"{choice.name} is chosen, with the weight {choice.weight:g} for BM25: {why}."
 
 
-def shown(difference: Difference) -> str:
+def formatted(difference: Difference) -> str:
     """A difference with its interval."""
     return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
@@ -352,7 +374,7 @@ def sentences(checks: Mapping[str, Any]) -> list[str]:
         told = checks["predicted"]
         lines.append(
             f"Predicted by questions that did not choose: {told['value']:.3f} [{told['low']:.3f}, {told['high']:.3f}], "
-            f"{shown(Difference(**told['difference']))} to the untrained hybrid."
+            f"{formatted(Difference(**told['difference']))} to the untrained hybrid."
         )
     return lines
 

@@ -1,36 +1,32 @@
 """What systems are worth on questions about a corpus, and which of them is chosen: measured, and hard to flatter.
 
-Every system is compared with one baseline: the untrained hybrid (BM25 and the encoder before training, PLAIN weights),
-which anybody can put together. It is kept unless another system is better beyond chance: the interval of the
-difference excludes 0, a paired randomisation test agrees, and no kind of question loses beyond chance. So
+Every system is compared as it would be served: with the same norm, weights, sentences and score scale. The baseline is
+the plain hybrid, which anybody can put together: BM25 and the encoder before training, min-max scores, equal weights.
 
-1. another encoder (trained, taught, a teacher) and the vectors of sentences beside those of passages are taken where
-   the *hybrid* with them beats the untrained hybrid, fused alike (`Judge.alike`);
-2. another system of that encoder (BM25, vectors alone) is taken where it beats the hybrid, and by DOUBT: questions made
-   from a corpus repeat its words, which favours BM25.
-   Questions made from a text do not see all of it, though: a sentence that answers a question is taken out before it
-   is asked. What gained a point on people's questions about other corpora (`trusted`: the bundled encoder with its
-   sentences) is therefore taken where these questions show no harm, and is what others then have to beat, beside the
-   untrained hybrid: these questions may underrate it, so to beat it alone proves nothing;
-3. for the same reason they cannot say what BM25 should weigh, nor how scores are made comparable: a hybrid is used
-   with the norm `spread` and, with sentences, with LEANED, which did best on people's questions about three other
-   corpora. A user's own questions can: another weight or norm is taken where, cross-fitted, it beats that;
-4. the hybrid's hits are reranked, where there is a reranker, if that beats the hybrid; then 2 and 3 do not matter.
+1. `accept_unless_harmful`: what gained on people's questions about other corpora is taken unless these questions show
+   harm. That is the fusion by `spread`, and with the bundled encoder its sentences. Questions made from a text do not
+   see all of their gain: a sentence that answers a question is taken out before it is asked.
+2. Another encoder (trained, taught), or sentences of another encoder, must be better beyond chance than that, and than
+   the untrained hybrid in either fusion: the interval of the difference excludes 0, a paired randomisation test agrees,
+   and no kind of question loses beyond chance.
+3. Nothing is served that is worse beyond chance than the plain hybrid, BM25 alone or vectors alone (`better_than`). If
+   every hybrid is, the best of the parts is served. A part must be better by DOUBT: questions made from a corpus repeat
+   its words, which favours BM25.
+4. Questions of a user's own (`user_questions.py`) are what is really asked, so they may also tune norm and weight,
+   where that is better when cross-fitted. An encoder that they train is cross-fitted, and accepted unless harmful: in
+   23 builds about four corpora, with a hundred questions each, it was better than the untrained one, with sentences and
+   without, while the best mean was often another's by chance.
+5. The hybrid's hits are reranked, where there is a reranker, if that is better beyond chance.
 
-Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted as well: each
-fold is answered by the system that the other folds choose. Beside its quality each system has its speed on questions
-that come one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the
-scores of `depth` passages per question and encoder.
-
-A user's own questions (`user_questions.py`) are what is really asked, so systems are compared with the fusion that they
-are used with. An encoder that they train is cross-fitted, and trusted: in 23 builds about four corpora, with a hundred
-questions each, it was better than the untrained one, with sentences and without, while the best mean was often
-another's by chance.
+Every kind of question counts the same, however many there are of it. The predicted value is cross-fitted: each fold is
+answered by the system that the other folds choose. Beside its quality each system has its speed on questions that come
+one by one, on the pool. Cost: one search of the pool per system, a fusion per weight, and with a reranker the scores of
+`depth` passages per question and encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -70,7 +66,7 @@ FOLDS = 5
 DOUBT = 0.01  # advantage that questions made from a corpus may give to one part of a hybrid
 PLAIN = 0.5  # weight of BM25 beside one encoder
 MADE_UP = 60  # questions of a user's own that the unit of made-up ones counts as much as
-LEANED = 0.45  # weight of BM25 beside an encoder's passages and sentences
+BESIDE_SENTENCES = 0.45  # weight of BM25 beside an encoder's passages and sentences
 WEIGHTS = tuple(step / 10 for step in range(1, 10))  # of BM25, tried
 RERANKER = "reranker"  # the name of its part in `Judge.speeds`
 TIMED, TIMED_SECONDS = 20, 1.0  # questions that are timed at most, and for how long
@@ -101,14 +97,9 @@ class Choice:
     sentences: bool = False
 
     @property
-    def plain(self) -> Choice:
-        """The same as it is compared, with BM25's weight in the untrained hybrid."""
-        return replace(self, weight=PLAIN, norm="minmax")
-
-    @property
-    def leaned(self) -> Choice:
-        """The same as it is used where no questions of people tune it."""
-        return replace(self.plain, weight=LEANED if self.sentences else PLAIN, norm="spread")
+    def as_deployed(self) -> Choice:
+        """The same, fused as it is served where no questions of people tune it."""
+        return replace(self, weight=BESIDE_SENTENCES if self.sentences else PLAIN, norm="spread")
 
     @property
     def name(self) -> str:
@@ -120,7 +111,8 @@ class Choice:
             case "dense":
                 return LABELS.get(self.encoder, self.encoder)
             case "hybrid":
-                fused = "" if self == self.leaned else ", plain" if self == self.plain else ", tuned"
+                plain = self.weight == PLAIN and self.norm == "minmax"
+                fused = "" if self == self.as_deployed else ", plain" if plain else ", tuned"
                 return f"BM25 + {label}{fused}"
             case "reranked":
                 return f"BM25 + {label}, reranked"
@@ -141,7 +133,7 @@ class Difference:
     p: float
 
     @property
-    def sure(self) -> bool:
+    def significant(self) -> bool:
         """Whether chance does not explain that the first is better."""
         return self.low > 0 and self.p < ALPHA
 
@@ -161,8 +153,11 @@ class Judge:
 
     questions: Sequence[Question]
     hits: dict[str, list[Hits]] = field(default_factory=dict)
-    shown: frozenset[str] = frozenset()  # encoders that are never chosen
-    trusted: Sequence[str] = ()  # encoders that are taken, with any sentences, where there is no harm
+    display_only: frozenset[str] = frozenset()  # encoders that are never chosen
+    accept_unless_harmful: Sequence[str] = ()  # encoders, with any sentences; the last is preferred
+    scales: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of encoders' scores, measured over all passages
     speeds: dict[str, float] = field(default_factory=dict)  # questions per second, asked one by one
     reranking: Reranking | None = None
     sentences: dict[str, list[Hits]] = field(default_factory=dict)  # of the encoders' vectors of sentences
@@ -277,8 +272,8 @@ class Judge:
                 assert_never(choice.system)
 
     def spread(self, encoder: str) -> float:
-        """The unit of an encoder's scores on the pool."""
-        return unit_of(self.questions, self.hits[encoder])
+        """The unit of an encoder's scores, with which it is compared and served; that of the pool unless given."""
+        return self.scales.get(encoder) or unit_of(self.questions, self.hits[encoder])
 
     def measure(self, answers: Iterable[Hits]) -> Values:
         """nDCG@10 of every question; a passage that is found twice counts once, by its rank."""
@@ -304,72 +299,69 @@ class Judge:
         """System a minus system b."""
         groups = list(self.by_kind(a - b, numbers).values())
         interval = bootstrap_groups(groups, samples=SAMPLES)
-        alike = np.concatenate([group / len(group) for group in groups])
+        weighed = np.concatenate([group / len(group) for group in groups])
         return Difference(
-            interval.mean, interval.low, interval.high, randomisation_test(alike, samples=SAMPLES)
+            interval.mean, interval.low, interval.high, randomisation_test(weighed, samples=SAMPLES)
         )
 
     def better(self, a: Values, b: Values, numbers: Numbers, margin: float = 0.0) -> bool:
         """Whether a is better than b beyond chance, and worse beyond chance on no kind of question."""
         difference = self.difference(a, b, numbers)
-        if not difference.sure or difference.mean <= margin:
+        if not difference.significant or difference.mean <= margin:
             return False
         lost = (of_kind for of_kind in self.by_kind(a - b, numbers).values() if of_kind.mean() < 0)
         return all(randomisation_test(of_kind, samples=SAMPLES) >= ALPHA for of_kind in lost)
 
-    def harmed(self, a: Values, b: Values, numbers: Numbers) -> bool:
-        """Whether a is worse than b beyond chance; of several kinds of question, one may be by chance."""
-        return self.difference(a, b, numbers).high < 0
+    def better_than(self, choice: Choice, numbers: Numbers) -> list[Choice]:
+        """Of the plain hybrid, BM25 alone and vectors alone, those that are better than a hybrid beyond chance."""
+        found = []
+        for other in (BASELINE, *self._parts(choice)):
+            doubt = 0.0 if self.real or other == BASELINE else DOUBT
+            difference = self.difference(self.values(other), self.values(choice), numbers)
+            if difference.significant and difference.mean > doubt:
+                found.append(other)
+        return found
 
-    def _trusted(self, numbers: Numbers) -> Choice:
-        """The last trusted encoder that does no harm, with its sentences, where there are vectors of these; the
-        untrained hybrid, if each does.
-        """
-        base = self.alike(BASELINE)
-        for encoder in reversed(self.trusted):
-            choice = self.alike(Choice(encoder, sentences=encoder in self.sentences))
-            if not self.harmed(self.values(choice), self.values(base), numbers):
-                return choice
-        return base
+    @staticmethod
+    def _parts(choice: Choice) -> tuple[Choice, Choice]:
+        return Choice(system="bm25"), Choice(choice.encoder, "dense")
 
-    def alike(self, choice: Choice) -> Choice:
-        """A system as it is compared: people's questions see what its fusion is worth, those made from texts do not."""
-        if choice.system != "hybrid":
-            return choice
-        return choice.leaned if self.real else choice.plain
+    @property
+    def accepted(self) -> list[Choice]:
+        """The hybrids that are taken unless they do harm, the preferred first; the plain one is the last resort."""
+        encoders = reversed(self.accept_unless_harmful)
+        hybrids = [Choice(encoder, sentences=encoder in self.sentences) for encoder in encoders]
+        return [*(hybrid.as_deployed for hybrid in (*hybrids, BASELINE)), BASELINE]
 
     def decision(self, choice: Choice) -> tuple[Difference, bool]:
-        """A system's difference to the untrained hybrid, fused alike, and whether it would be taken if there were only
-        these two.
-        """
-        mine, base = self.values(self.alike(choice)), self.values(self.alike(BASELINE))
+        """A system's difference to the plain hybrid, and whether it would be taken if there were only these two."""
+        mine, base = self.values(choice), self.values(BASELINE)
         difference = self.difference(mine, base, self.every)
-        if (
-            choice.system == "hybrid"
-            and choice.encoder in self.trusted
-            and not self.harmed(mine, base, self.every)
-        ):
-            return difference, True
-        single = choice.system in ("bm25", "dense")
-        return difference, self.better(mine, base, self.every, DOUBT if single and not self.real else 0.0)
+        if choice in self.accepted:
+            return difference, BASELINE not in self.better_than(choice, self.every)
+        part = choice.system in ("bm25", "dense")
+        return difference, self.better(mine, base, self.every, DOUBT if part and not self.real else 0.0)
 
     def choose(self, numbers: Numbers) -> Choice:
-        """Encoder, system and fusion by some of the questions; the untrained hybrid unless they say otherwise."""
-        allowed = [self.alike(hybrid) for hybrid in self.hybrids if hybrid.encoder not in self.shown]
-        best = self._best(self._trusted(numbers), allowed, numbers)
-        reranked = replace(best.leaned, system="reranked")
-        if self.reranking is not None and self._best(best, [reranked], numbers) == reranked:
+        """Encoder, system and fusion by some of the questions."""
+
+        def harmless(hybrids: Iterable[Choice]) -> Iterator[Choice]:
+            return (hybrid for hybrid in hybrids if not self.better_than(hybrid, numbers))
+
+        others = (hybrid.as_deployed for hybrid in self.hybrids if hybrid.encoder not in self.display_only)
+        base = next(harmless(self.accepted), None)
+        hybrid = self._best(base or BASELINE, harmless(others), numbers)
+        if base is None and hybrid == BASELINE:
+            chosen = max(self._parts(hybrid), key=lambda part: self.mean(self.values(part), numbers))
+        else:
+            chosen = hybrid
+        reranked = replace(hybrid, system="reranked")
+        if self.reranking is not None and self._best(chosen, [reranked], numbers) == reranked:
             return reranked
-        parts: list[SystemName] = ["bm25", "dense"]
-        doubt = 0.0 if self.real else DOUBT
-        single = [Choice(best.encoder, part) for part in parts]
-        chosen = self._best(best, single, numbers, doubt)
-        if chosen != best:
-            return chosen if chosen.system != "bm25" else replace(chosen, encoder=START)
-        best = best.leaned
-        if self.real and self.better(self.tuned(best, numbers), self.values(best), numbers):
-            return self.tune(best, numbers)
-        return best
+        tunable = self.real and chosen == hybrid
+        if tunable and self.better(self.tuned(hybrid, numbers), self.values(hybrid), numbers):
+            return self.tune(hybrid, numbers)
+        return chosen
 
     @property
     def hybrids(self) -> list[Choice]:
@@ -384,15 +376,16 @@ class Judge:
     def _has_sentences(choice: Choice) -> bool:
         return choice.sentences and choice.system in ("hybrid", "reranked")
 
-    def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers, margin: float = 0.0) -> Choice:
-        """Of the systems that beat the base and the untrained hybrid beyond chance the best; the base, if none does."""
-        beaten = [self.values(one) for one in dict.fromkeys((base, self.alike(BASELINE)))]
-        sure = [
-            other
-            for other in others
-            if all(self.better(self.values(other), one, numbers, margin) for one in beaten)
+    def _best(self, base: Choice, others: Iterable[Choice], numbers: Numbers) -> Choice:
+        """Of the systems that beat the base and the untrained hybrid beyond chance the best; the base, if none does.
+
+        Questions made from a text may underrate the base, so to beat it alone proves nothing.
+        """
+        beaten = [self.values(one) for one in dict.fromkeys((base, BASELINE, BASELINE.as_deployed))]
+        better = [
+            other for other in others if all(self.better(self.values(other), one, numbers) for one in beaten)
         ]
-        return max(sure, key=lambda other: self.mean(self.values(other), numbers), default=base)
+        return max(better, key=lambda other: self.mean(self.values(other), numbers), default=base)
 
     def tune(self, choice: Choice, numbers: Numbers) -> Choice:
         """The fusion that does best; of equal ones the most even."""

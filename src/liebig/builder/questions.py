@@ -28,6 +28,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,6 +38,7 @@ from liebig.base.config import Config, InputPath
 from liebig.base.pipeline import Stage
 from liebig.base.records import Judgement, Passage, Query
 from liebig.base.workspace import Folder
+from liebig.bm25.analysis import HAS_UNSPACED, UNSPACED
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -53,10 +55,12 @@ DOCUMENTS = 300  # held out at most, and never more than half
 FEW = 8  # of fewer documents passages are held out
 SHARED = 3  # a title that more documents have is not a question
 LONGEST = 64  # a title or heading over more passages says too little about each
-WORDS = (5, 25)  # of a sentence that is a question
+WORDS = (5, 25)  # of a sentence that is a question; BM25 knows which scripts have no spaces between them
 KEYWORDS = (2, 6)
 OWN = "yours"  # the kind of a user's own questions (user_questions.py)
 SALIENT = 12  # words of a passage that keywords are drawn from
+WORD = re.compile(rf"[{UNSPACED}]+|[^\W\d_{UNSPACED}]{{3,}}")
+PIECE = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
 InSample = Callable[[str], bool]
 
 
@@ -244,7 +248,7 @@ def _sentences(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
     """One sentence of every passage that has another one besides."""
     for passage in passages:
         places = spans(passage.text)
-        fit = [(a, b) for a, b in places if WORDS[0] <= len(passage.text[a:b].split()) <= WORDS[1]]
+        fit = [(a, b) for a, b in places if WORDS[0] <= len(_pieces(passage.text[a:b])) <= WORDS[1]]
         if len(places) > 1 and fit:
             a, b = fit[_place(seed, passage.id) % len(fit)]
             yield Question(passage.text[a:b], (passage.id,), "sentence", passage.text[a:b])
@@ -253,13 +257,13 @@ def _sentences(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
 def _claims(passages: Iterable[Passage], seed: int) -> Iterator[Question]:
     """The same in other words, as far as that can be had without a model: fewer, and in another order."""
     for question in _sentences(passages, seed):
-        words = question.text.split()
+        words = _pieces(question.text)
         dropped = heapq.nsmallest(
             len(words) // 3, range(len(words)), key=lambda i: _place(seed, f"{i} {question.text}")
         )
         kept = [word for i, word in enumerate(words) if i not in dropped]
-        half = len(kept) // 2
-        yield replace(question, text=" ".join(kept[half:] + kept[:half]).strip(" .,;:"), kind="claim")
+        half, space = len(kept) // 2, " " if " " in question.text else ""
+        yield replace(question, text=space.join(kept[half:] + kept[:half]).strip(" .,;:。、"), kind="claim")
 
 
 def _keywords(
@@ -284,9 +288,18 @@ def _keywords(
 
 
 def _words(text: str) -> list[str]:
-    """Words that can stand in a query: letters, three of them at least."""
-    words: list[str] = re.findall(r"[^\W\d_]{3,}", text.casefold())
-    return words
+    """Words that can stand in a query: letters, three of them at least; pairs of them in scripts without spaces."""
+    found: list[str] = []
+    for word in WORD.findall(text.casefold()):
+        unspaced = HAS_UNSPACED.match(word) is not None
+        found += map("".join, pairwise(word)) if unspaced else [word]
+    return found
+
+
+def _pieces(text: str) -> list[str]:
+    """A text cut into words; in scripts without spaces into two characters each, about the length of a word there."""
+    pieces: list[str] = PIECE.findall(text)
+    return pieces
 
 
 def draw_pool(collection: Collection, answers: set[str], size: int, seed: int) -> list[Passage]:

@@ -29,8 +29,11 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.builder.build import absolute, read_collection
 from liebig.builder.build_config import BuildConfig
+from liebig.builder.check import read as read_check, read_spread
+from liebig.builder.judge import START
+from liebig.builder.questions import QUESTIONS
 from liebig.builder.runner import Builder, encode_fields, sentence_fields
-from liebig.builder.spread import STAGE as SPREAD, measure_spread
+from liebig.builder.spread import STAGE as SPREAD
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -301,11 +304,15 @@ def _update_sentences(
 
 
 def _update_spread(builder: Builder, before: RetrieverDescription, now: RetrieverDescription) -> float:
-    """The unit of the vectors' scores, measured again where they changed and it matters."""
+    """The unit of the vectors' scores, measured again where they changed, if it was measured over all passages."""
     if now.index == before.index or now.norm != "spread" or now.checks is None:
         return before.spread
+    checks = builder.out / now.checks
+    if read_check(checks)["choice"]["encoder"] != START or not (checks / QUESTIONS).is_file():
+        return before.spread
     index, model = builder.out / str(now.index), builder.out / str(now.query or now.model)
-    return measure_spread(builder, builder.out / now.checks, index, model) or before.spread
+    fields = {"questions": str(checks), "index": str(index), "model": str(model)}
+    return read_spread(builder.work("spread", fields))
 
 
 def _extended(

@@ -311,7 +311,7 @@ def weighted(
     `minmax` brings the scores of each list to [0, 1], `zscore` to mean 0 and deviation 1. Both make a list whose hits
     are all alike count as much as one with a clear winner. `spread` does not: scores are counted from the lowest of the
     list, in units of `spreads`, which are the same for all queries (`spread_at`); a list without one, as that of BM25,
-    is divided by its best score. A passage that a system did not find gets that system's lowest score.
+    is divided by its range. A passage that a system did not find gets that system's lowest score.
     """
     ids = list(dict.fromkeys([id for hits in lists for id, _ in hits]))
     totals = [0.0] * len(ids)
@@ -332,7 +332,7 @@ def _normalised(
     if norm == "spread":
         # BM25 finds what has a word of the query: where that is less than was asked for, the others have 0.
         lowest = 0.0 if spread is None and len(values) < DEPTH else values.min()
-        unit = values.max() if spread is None else spread
+        unit = values.max() - lowest if spread is None else spread
         return ((values - lowest) / unit if unit > 0 else np.zeros(len(values))).tolist(), 0.0
     if norm == "zscore":
         deviation = values.std()
