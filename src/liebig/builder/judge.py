@@ -26,7 +26,7 @@ one by one, on the pool. Cost: one search of the pool per system, a fusion per w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -315,16 +315,12 @@ class Judge:
     def better_than(self, choice: Choice, numbers: Numbers) -> list[Choice]:
         """Of the plain hybrid, BM25 alone and vectors alone, those that are better than a hybrid beyond chance."""
         found = []
-        for other in (BASELINE, *self._parts(choice)):
+        for other in (BASELINE, Choice(system="bm25"), Choice(choice.encoder, "dense")):
             doubt = 0.0 if self.real or other == BASELINE else DOUBT
             difference = self.difference(self.values(other), self.values(choice), numbers)
             if difference.significant and difference.mean > doubt:
                 found.append(other)
         return found
-
-    @staticmethod
-    def _parts(choice: Choice) -> tuple[Choice, Choice]:
-        return Choice(system="bm25"), Choice(choice.encoder, "dense")
 
     @property
     def accepted(self) -> list[Choice]:
@@ -344,17 +340,11 @@ class Judge:
 
     def choose(self, numbers: Numbers) -> Choice:
         """Encoder, system and fusion by some of the questions."""
-
-        def harmless(hybrids: Iterable[Choice]) -> Iterator[Choice]:
-            return (hybrid for hybrid in hybrids if not self.better_than(hybrid, numbers))
-
+        harmless = (hybrid for hybrid in self.accepted if not self.better_than(hybrid, numbers))
         others = (hybrid.as_deployed for hybrid in self.hybrids if hybrid.encoder not in self.display_only)
-        base = next(harmless(self.accepted), None)
-        hybrid = self._best(base or BASELINE, harmless(others), numbers)
-        if base is None and hybrid == BASELINE:
-            chosen = max(self._parts(hybrid), key=lambda part: self.mean(self.values(part), numbers))
-        else:
-            chosen = hybrid
+        hybrid = self._best(next(harmless, BASELINE), others, numbers)
+        better = self.better_than(hybrid, numbers)
+        chosen = max(better, key=lambda other: self.mean(self.values(other), numbers), default=hybrid)
         reranked = replace(hybrid, system="reranked")
         if self.reranking is not None and self._best(chosen, [reranked], numbers) == reranked:
             return reranked
