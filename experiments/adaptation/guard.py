@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from builds import rows
 
-from liebig.builder.check import shown
+from liebig.builder.check import formatted
 from liebig.builder.judge import LABELS, Difference
 from liebig.builder.questions import OWN
 
@@ -162,7 +162,7 @@ def table(compared: Sequence[Comparison], builds: Sequence[Mapping[str, Any]]) -
     for one in compared:
         right = ("yes" if one.agrees else f"no, costs {one.cost:.3f}") if one.counts else "within a point"
         rows.append(
-            f"| {one.build} | {one.system} | {shown(one.predicted)} | {shown(one.true)} | "
+            f"| {one.build} | {one.system} | {formatted(one.predicted)} | {formatted(one.true)} | "
             f"{'yes' if one.taken else 'no'} | {right} |"
         )
     return "\n".join(rows) + "\n"
