@@ -170,6 +170,8 @@ def asked_of(
     retriever, choice = result.retriever, Choice(**result.checks["choice"])
     chosen = values_of(retriever, asked)
     judge = others_of(out, retriever, choice.encoder, asked, compared)
+    of_asked = judge.spread(choice.encoder)
+    judge.scales = {choice.encoder: retriever.current.description.spread}  # as it is served
     systems = [Choice(system="bm25"), *(Choice(e, "dense") for e in judge.encoders)]
     systems += [BASELINE, *(hybrid.as_deployed for hybrid in judge.hybrids)]
     values = {system.name: judge.values(system) for system in systems}
@@ -180,7 +182,7 @@ def asked_of(
         "questions": len(asked), "chosen": choice.name, "weight": choice.weight,
         "value": float(chosen.mean()), "baseline": float(base.mean()), "gain": float(gain.mean()),
         "error": float(gain.std() / len(gain) ** 0.5),
-        "spread": retriever.current.description.spread, "spread_of_asked": judge.spread(choice.encoder),
+        "spread": retriever.current.description.spread, "spread_of_asked": of_asked,
         "systems": {n: round(float(v.mean()), 4) for n, v in values.items()},
         "compared": [
             {"system": name, "taken": decided["taken"], "predicted": decided["difference"],
