@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from liebig.base.compiled import njit
+from liebig.base.errors import AGAIN, CorruptError
 
 Longs = NDArray[np.int64]
 
@@ -111,6 +113,7 @@ class Strings:
     """Strings as rows of UTF-8, often mapped from a file, so that millions of ids take no memory."""
 
     utf8: Ragged
+    file: Path | None = None
 
     @classmethod
     def pack(cls, strings: Iterable[str]) -> Strings:
@@ -122,7 +125,7 @@ class Strings:
         return len(self.utf8)
 
     def __getitem__(self, i: int) -> str:
-        return self.utf8[i].tobytes().decode("utf-8", "surrogatepass")
+        return self._text(self.utf8[i].tobytes())
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
@@ -130,7 +133,13 @@ class Strings:
     def to_list(self) -> list[str]:
         """Every string, in memory; quicker than one by one."""
         row = self.utf8.values.tobytes()
-        return [row[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(self.utf8.offsets.tolist())]
+        return [self._text(row[a:b]) for a, b in pairwise(self.utf8.offsets.tolist())]
+
+    def _text(self, utf8: bytes) -> str:
+        try:
+            return utf8.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise CorruptError("is not UTF-8", file=self.file, fix=AGAIN) from None
 
 
 _NOTHING = np.zeros(0, np.int64)

@@ -10,6 +10,8 @@ import json
 import shlex
 from pathlib import Path
 
+AGAIN = "run the command that wrote it again"  # how most damaged files are mended
+
 
 class LiebigError(Exception):
     """Something the user can fix."""

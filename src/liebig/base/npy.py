@@ -15,6 +15,7 @@ import io
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -22,7 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from liebig.base.errors import CorruptError, ResourceError
+from liebig.base.errors import AGAIN, CorruptError, ResourceError
 
 HEADER = 128  # bytes of a version 1.0 header of one or two axes, which numpy pads to a multiple of 64
 
@@ -76,8 +77,61 @@ def save(path: Path, array: NDArray[Any]) -> None:
         writer.append(array)
 
 
-def load(path: Path) -> NDArray[Any]:
-    """A plain read-only array over the mapped file."""
+def load(
+    path: Path, kinds: Sequence[DTypeLike] | None = None, shape: Sequence[int | None] | None = None
+) -> NDArray[Any]:
+    """A plain read-only array over the mapped file, of one of the types `kinds`; None in a shape is any length."""
+    array = _load(path)
+    if kinds is not None and array.dtype not in kinds:
+        raise corrupt(
+            path, f"has numbers of type {array.dtype}, not {' or '.join(str(np.dtype(k)) for k in kinds)}"
+        )
+    if shape is not None and (
+        array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape))
+    ):
+        expected = " x ".join("n" if length is None else str(length) for length in shape)
+        raise corrupt(path, f"has shape {array.shape}, not {expected}")
+    return array
+
+
+def load_offsets(path: Path, rows: int | None = None, end: int | None = None) -> NDArray[np.int64]:
+    """Where rows begin, and the last one's end: from 0, never falling, up to `end`."""
+    offsets = load(path, [np.int64], (None if rows is None else rows + 1,))
+    if (
+        not len(offsets)
+        or offsets[0] != 0
+        or (end is not None and offsets[-1] != end)
+        or not ascends(offsets)
+    ):
+        raise corrupt(path, "has offsets that do not fit what they point into")
+    return offsets
+
+
+def load_numbers(path: Path, size: int, *, rows: int | None = None) -> NDArray[np.int64]:
+    """Numbers of things of which there are `size`."""
+    numbers = load(path, [np.int64], (rows,))
+    if not within(numbers, size):
+        raise corrupt(path, f"has numbers that are not from 0 to {size - 1:,}")
+    return numbers
+
+
+def ascends(values: NDArray[Any], *, strictly: bool = False) -> bool:
+    """Whether no number is below the one before it, or each is above it."""
+    before, after = values[:-1], values[1:]
+    return bool((after > before).all() if strictly else (after >= before).all())
+
+
+def within(numbers: NDArray[Any], size: int) -> bool:
+    """Whether all numbers are below `size` and none is negative."""
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
+
+
+def corrupt(path: Path, what: str) -> CorruptError:
+    """An array that is not what its reader needs."""
+    return CorruptError(what, file=path, fix=AGAIN)
+
+
+def _load(path: Path) -> NDArray[Any]:
     try:
         return _mapped(path)
     except OSError as error:
@@ -85,9 +139,7 @@ def load(path: Path) -> NDArray[Any]:
             raise ResourceError(
                 "too many files are open", file=path, fix="raise the limit: ulimit -n 65536"
             ) from None
-        raise CorruptError(
-            f"cannot be mapped: {error}", file=path, fix="run the command that wrote it again"
-        ) from None
+        raise corrupt(path, f"cannot be mapped: {error}") from None
     # The header is parsed as Python source, with all the parser's errors; MemoryError is that of deep nesting.
     except (
         ValueError,
@@ -98,9 +150,7 @@ def load(path: Path) -> NDArray[Any]:
         MemoryError,
         LookupError,
     ) as error:
-        raise CorruptError(
-            f"cannot be mapped: {error}", file=path, fix="run the command that wrote it again"
-        ) from None
+        raise corrupt(path, f"cannot be mapped: {error}") from None
 
 
 def _mapped(path: Path) -> NDArray[Any]:

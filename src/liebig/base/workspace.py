@@ -25,13 +25,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from liebig.base.errors import CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
+from liebig.base.errors import AGAIN, CorruptError, LiebigError, ResourceError, TrainingError, WorkspaceError
+from liebig.base.json_file import BelowPath, read_json
 from liebig.base.progress import say
 
 MANIFEST = "manifest.json"
 INTENT = ".intent.json"
 LOCK = ".lock"
-AGAIN = "run the command that wrote it again"
 PACKAGES = ("liebig", "torch", "transformers", "tokenizers", "numpy", "PyStemmer", "faiss-cpu")
 
 
@@ -42,8 +42,8 @@ class Manifest:
     kind: str
     recipe: Mapping[str, Any]
     inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    sizes: Mapping[str, int]
+    outputs: Mapping[BelowPath, str]
+    sizes: Mapping[BelowPath, int]
     versions: Mapping[str, str]
     seed: int | None
     started: str
@@ -105,7 +105,7 @@ def stage(
     with locked(partial, "another process is writing this folder") as lock:
         if out.exists():  # a run that was killed at its end may have left the older folder
             remove_old(out)
-        left = _read_json(partial / INTENT)
+        left = _left_intent(partial)
         resumed = resume and left == intent
         if resumed:
             for stray in (partial / MANIFEST, *partial.rglob(".*.tmp")):  # checkpoints are folders
@@ -184,16 +184,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise WorkspaceError(
             "there is no such folder", file=folder, fix="run the command that writes it first"
         )
-    value = _read_json(folder / MANIFEST)
-    if value is None:
-        raise CorruptError("the folder has no readable manifest.json", file=folder, fix=AGAIN)
-    try:
-        manifest = Manifest(**value)
-        whole = manifest.outputs.keys() == manifest.sizes.keys() and isinstance(manifest.inputs, dict)
-    except (TypeError, AttributeError):
-        whole = False
-    if not whole:
-        raise CorruptError("manifest.json is not a manifest", file=folder, fix=AGAIN)
+    manifest = read_json(folder / MANIFEST, Manifest)
+    if manifest.outputs.keys() != manifest.sizes.keys():
+        raise CorruptError("outputs and sizes name different files", file=folder / MANIFEST, fix=AGAIN)
     return manifest
 
 
@@ -437,14 +430,18 @@ def _hash_json(value: Any) -> str:
 
 
 def _plain(value: Mapping[str, Any]) -> Any:
-    """The recipe as JSON gives it back, so that a comparison with a stored one is exact."""
-    return json.loads(json.dumps(value, default=str))
+    """The recipe as JSON gives it back, so that a comparison with a stored one is exact.
+
+    Bytes of a file's name that are not UTF-8 become question marks: JSON has no place for them.
+    """
+    return json.loads(json.dumps(value, default=str, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _read_json(path: Path) -> Any:
+def _left_intent(partial: Path) -> Any:
+    """The recipe and inputs of an interrupted run; None where nothing can be resumed."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json.loads((partial / INTENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

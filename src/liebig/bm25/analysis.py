@@ -82,15 +82,27 @@ CACHED_WORDS = 1 << 20  # distinct words cached before the cache is cleared
 
 def language_name(language: str) -> str:
     """The name of a language given by name or code; an unknown one is a RecipeError that lists the known ones."""
-    import Stemmer
-
     name = CODES.get(language.lower(), language.lower())
-    known = {*Stemmer.algorithms(), *UNSTEMMED}
-    if name not in known:
+    if name not in languages():
         raise RecipeError(
-            f"there is no stemmer for {language!r}", fix=f"use one of {', '.join(sorted(known))}"
+            f"there is no stemmer for {language!r}", fix=f"use one of {', '.join(sorted(languages()))}"
         )
     return name
+
+
+def known_language(name: str) -> str:
+    """The name itself, where texts of the language can be indexed."""
+    if name not in languages():
+        raise ValueError("there is no stemmer for this language")
+    return name
+
+
+@cache
+def languages() -> frozenset[str]:
+    """The names of all languages."""
+    import Stemmer
+
+    return frozenset((*Stemmer.algorithms(), *UNSTEMMED))
 
 
 def stop_words(language: str) -> frozenset[str]:

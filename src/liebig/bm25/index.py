@@ -59,47 +59,50 @@ class Segment:
     deleted: Longs  # numbers of deleted passages, ascending
 
     @classmethod
-    def open(cls, path: Path, deleted: Longs | None = None) -> Segment:
-        """Memory-map a segment whose files have been verified."""
-        has_texts = (path / "texts.npy").is_file()
-        segment = cls(
-            path=path,
-            starts=npy.load(path / "starts.npy"),
-            docs=npy.load(path / "docs.npy"),
-            tf=npy.load(path / "tf.npy"),
-            lengths=npy.load(path / "lengths.npy"),
-            ids=Ids.open(path),
-            titles=read_strings(path, "titles") if has_texts else None,
-            texts=read_strings(path, "texts") if has_texts else None,
-            deleted=np.zeros(0, np.int64) if deleted is None else deleted,
-        )
-        segment._check_shapes()
-        return segment
+    def open(cls, path: Path, deleted: Path | None = None) -> Segment:
+        """Memory-map a segment whose files have been verified; `deleted` is the file of its deleted passages.
 
-    def _check_shapes(self) -> None:
-        """Refuse files that do not match each other, or are not of the types that the kernels are compiled for."""
-        rows = (
-            (self.starts, 1, "i8"), (self.docs, 1, "i4"), (self.lengths, 2, "i4"), (self.deleted, 1, "i8"),
-            (self.tf, 1, self.tf.dtype if self.tf.dtype in TF_TYPES else "u1"),
-        )  # fmt: skip
-        fits = all(row.ndim == axes and row.dtype == kind for row, axes, kind in rows)
-        fits = fits and self.lengths.shape[1] == len(FIELDS) and len(self.starts) > 0
-        fits = fits and len(self.ids) == len(self) and len(self.tf) == len(self.docs) == self.starts[-1]
-        if not fits or (len(self.deleted) and not _within(self.deleted, len(self))):
-            raise self._corrupt()
+        Everything but the postings is looked at here; those of a term when it is first asked for (`check`).
+        """
+        docs, ids = npy.load(path / "docs.npy", [np.int32], (None,)), Ids.open(path)
+        lengths = npy.load(path / "lengths.npy", [np.int32], (len(ids), len(FIELDS)))
+        if lengths.min(initial=0) < 0:
+            raise npy.corrupt(path / "lengths.npy", "has a negative length")
+        titles = texts = None
+        if (path / "texts.npy").is_file():
+            titles, texts = read_strings(path, "titles"), read_strings(path, "texts")
+            if not len(titles) == len(texts) == len(ids):
+                raise CorruptError("has another number of texts than of ids", file=path, fix="index again")
+        gone = np.zeros(0, np.int64) if deleted is None else npy.load_numbers(deleted, len(ids))
+        if deleted is not None and not npy.ascends(gone, strictly=True):
+            raise npy.corrupt(deleted, "has numbers that are not in order")
+        return cls(
+            path=path,
+            starts=npy.load_offsets(path / "starts.npy", end=len(docs)),
+            docs=docs,
+            tf=npy.load(path / "tf.npy", TF_TYPES, (len(docs),)),
+            lengths=lengths,
+            ids=ids,
+            titles=titles,
+            texts=texts,
+            deleted=gone,
+        )
 
     def check(self, first: int = 0, end: int | None = None) -> None:
-        """Refuse postings of the terms from `first` to `end` that point outside: compiled loops trust them."""
-        starts = self.starts[first : len(self.starts) if end is None else end + 1]
-        rises = len(starts) > 0 and starts[0] >= 0 and (np.diff(starts) >= 0).all()
-        fits = rises and starts[-1] <= len(self.docs)
-        if not fits or not _within(self.docs[starts[0] : starts[-1]], len(self)):
-            raise self._corrupt()
+        """Refuse postings of the terms from `first` to `end` that compiled loops would follow out of their arrays.
 
-    def _corrupt(self) -> CorruptError:
-        return CorruptError(
-            "the files of the segment do not match each other", file=self.path, fix="index again"
-        )
+        The loops add to a window of passages, and take for granted that the passages of a term ascend.
+        """
+        starts = self.starts[first : len(self.starts) if end is None else end + 1]
+        docs, tf = self.docs[starts[0] : starts[-1]], self.tf[starts[0] : starts[-1]]
+        rises = docs[1:] > docs[:-1]
+        borders = starts[1:-1] - starts[0]  # where the next term begins, its passages may be lower
+        rises[borders[(borders > 0) & (borders < len(docs))] - 1] = True
+        numbers = tf.dtype.kind != "f" or bool((np.isfinite(tf) & (tf >= 0)).all())
+        if not (numbers and rises.all() and npy.within(docs, len(self))):
+            raise CorruptError(
+                "has postings that do not match the passages", file=self.path, fix="index again"
+            )
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -109,7 +112,9 @@ class Segment:
         """Term -> its number in this segment."""
         terms = read_strings(self.path, "terms").to_list()
         if len(terms) != len(self.starts) - 1:
-            raise self._corrupt()
+            raise CorruptError(
+                "has another number of terms than of postings", file=self.path, fix="index again"
+            )
         return {term: number for number, term in enumerate(terms)}
 
     @cached_property
@@ -129,11 +134,6 @@ class Segment:
         """The number of live passages with a term."""
         documents = self.docs[self.starts[term] : self.starts[term + 1]]
         return int(self.live[documents].sum()) if len(self.deleted) else len(documents)
-
-
-def _within(numbers: NDArray[Any], size: int) -> bool:
-    """Whether all numbers are below `size` and none is negative."""
-    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < size)
 
 
 SEGMENT_WORDS = 16_000_000

@@ -10,7 +10,6 @@ everything else is memory-mapped.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Iterator, Sequence
@@ -19,15 +18,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AfterValidator, Field
 
-from liebig.base import npy, workspace
+from liebig.base import workspace
 from liebig.base.errors import DataError
+from liebig.base.json_file import FileModel, Nonnegative, read_json
 from liebig.base.records import Passage
 from liebig.bm25 import kernels
-from liebig.bm25.analysis import Analyzer, words
+from liebig.bm25.analysis import Analyzer, known_language, words
 from liebig.bm25.index import Segment
 from liebig.bm25.kernels import Doubles, Flags, Floats, Longs
 from liebig.vectors.ranked import Ranked, merge, stack
@@ -181,13 +182,13 @@ class TermTable(dict[str, int]):
 class Settings:
     """How texts become terms, the weight of a term in each field, and BM25's two parameters."""
 
-    language: str = "english"
+    language: Annotated[str, AfterValidator(known_language)] = "english"
     stop_words: bool = True
-    title_weight: float = 1.0
-    body_weight: float = 1.0
-    query_weight: float = 1.0
-    k1: float = 0.9
-    b: float = 0.4
+    title_weight: Nonnegative = 1.0
+    body_weight: Nonnegative = 1.0
+    query_weight: Nonnegative = 1.0
+    k1: Nonnegative = 0.9
+    b: Annotated[float, Field(ge=0, le=1)] = 0.4
 
     @property
     def analyzer(self) -> Analyzer:
@@ -198,6 +199,14 @@ class Settings:
     def weights(self) -> Doubles:
         """The weights of title, body and generated queries."""
         return np.array([self.title_weight, self.body_weight, self.query_weight])
+
+
+class BM25File(FileModel, extra="forbid"):
+    """`bm25.json`."""
+
+    format: Literal[1]
+    settings: Settings
+    segments: tuple[Annotated[str, Field(pattern="^[0-9]+$")], ...]
 
 
 class BM25:
@@ -223,16 +232,10 @@ class BM25:
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
             raise DataError("the folder is not a BM25 index", file=path, fix="build one with liebig bm25")
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        if summary["format"] != FORMAT:
-            raise DataError(
-                f"the index has format {summary['format']}, this version reads {FORMAT}",
-                file=path,
-                fix="run liebig bm25 again",
-            )
-        saved = Settings(**summary["settings"])
+        summary = read_json(path / SUMMARY, BM25File, fix="run liebig bm25 again")
+        saved = summary.settings
         settings = replace(saved, k1=saved.k1 if k1 is None else k1, b=saved.b if b is None else b)
-        return cls(settings, list(open_segments(path, summary["segments"])))
+        return cls(settings, list(open_segments(path, summary.segments)))
 
     def __len__(self) -> int:
         return sum(len(segment) - len(segment.deleted) for segment in self.segments)
@@ -336,4 +339,4 @@ def open_segments(path: Path, names: Sequence[str]) -> Iterator[Segment]:
     """The segments of an index folder, with their deletions."""
     for name in names:
         deleted = path / "deleted" / f"{name}.npy"
-        yield Segment.open(path / "segments" / name, npy.load(deleted) if deleted.is_file() else None)
+        yield Segment.open(path / "segments" / name, deleted if deleted.is_file() else None)

@@ -80,7 +80,16 @@ def write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
 
 def read_strings(folder: Path, name: str) -> Strings:
     """The strings, mapped."""
-    return Strings(Ragged(npy.load(folder / f"{name}.npy"), npy.load(folder / f"{name}_offsets.npy")))
+    utf8 = npy.load(folder / f"{name}.npy", [np.uint8], (None,))
+    offsets = npy.load_offsets(folder / f"{name}_offsets.npy", end=len(utf8))
+    return Strings(Ragged(utf8, offsets), folder / f"{name}.npy")
+
+
+def load_hashes(path: Path, rows: int | None) -> Hashes:
+    hashes = npy.load(path, [np.uint64], (rows,))
+    if not npy.ascends(hashes):
+        raise npy.corrupt(path, "has hashes that are not in order")
+    return hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,9 @@ class Ids:
     def open(cls, folder: Path, name: str = "ids") -> Ids:
         """The ids of a folder, mapped."""
         strings = read_strings(folder, name)
-        return cls(strings, npy.load(folder / f"{name}_hashes.npy"), npy.load(folder / f"{name}_order.npy"))
+        hashes = load_hashes(folder / f"{name}_hashes.npy", len(strings))
+        order = npy.load_numbers(folder / f"{name}_order.npy", len(strings), rows=len(strings))
+        return cls(strings, hashes, order)
 
 
 def index_ids(folder: Path, name: str = "ids") -> Ids:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from liebig.base.errors import CorruptError
-from liebig.collection.lookup import Hashes, hash64, hash_all
+from liebig.base import npy
+from liebig.collection.lookup import Hashes, hash64, hash_all, load_hashes
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,8 @@ class OffsetIndex:
     @classmethod
     def load(cls, stem: Path) -> OffsetIndex:
         """The two arrays beside a stem, mapped and not read."""
-        try:
-            hashes, offsets = (  # as plain arrays, of which a slice costs half
-                np.asarray(np.load(f"{stem}.{name}.npy", mmap_mode="r", allow_pickle=False))
-                for name in ("hashes", "offsets")
-            )
-        except (OSError, ValueError) as error:
-            raise CorruptError(
-                f"the index cannot be read ({error})", file=stem, fix="run liebig init again"
-            ) from None
-        if hashes.dtype != np.uint64 or offsets.dtype != np.uint64 or hashes.shape != offsets.shape:
-            raise CorruptError(
-                "the files of the index do not match each other", file=stem, fix="run liebig init again"
-            )
-        return cls(hashes, offsets)
+        hashes = load_hashes(stem.with_name(f"{stem.name}.hashes.npy"), None)
+        return cls(hashes, npy.load(stem.with_name(f"{stem.name}.offsets.npy"), [np.uint64], hashes.shape))
 
     def save(self, stem: Path) -> None:
         """Write the two arrays beside a stem."""

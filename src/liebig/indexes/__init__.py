@@ -6,7 +6,6 @@ group `liebig.indexes`, with the same "module:Class". See `base.py` for what the
 
 from __future__ import annotations
 
-import json
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.extensions import extended, load
-from liebig.indexes.base import INDEX, Index
+from liebig.base.json_file import read_json
+from liebig.indexes.base import INDEX, Index, IndexFile
 from liebig.vectors import SUMMARY
 
 BUILT_IN = {
@@ -44,7 +44,7 @@ def open_index(
     path = Path(path)
     manifest = workspace.verify(path, hashes=hashes)
     if INDEX in manifest.outputs:
-        kind = json.loads((path / INDEX).read_text(encoding="utf-8"))["kind"]
+        kind = read_json(path / INDEX, IndexFile, fix="index again").kind
     elif SUMMARY in manifest.outputs:
         kind = "exact"
     else:
@@ -59,5 +59,7 @@ def open_index(
         )
     back_end: type[Index] = load(table, kind)
     index = back_end.open(path, threads=threads, device=device)
+    for shard in (index.stored() or ()) if hashes else ():
+        shard.check_finite()
     index.folder = path
     return index

@@ -14,13 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from liebig import encoders
 from liebig.base import config
+from liebig.base.json_file import FileModel
 from liebig.base.progress import counted
 from liebig.formats.inputs import DiskSource
 from liebig.formats.rows import text_lines
@@ -36,6 +37,7 @@ from liebig.vectors.ranked import Ranked
 # right. Tuning doubles the effort until the recall is reached. Cost: one exact search of the sample, and one search
 # per effort.
 
+Share = Annotated[float, Field(ge=0, le=1)]
 ROUNDING = 1e-6  # relative; a library that scores by itself sums in another order
 
 
@@ -43,10 +45,10 @@ ROUNDING = 1e-6  # relative; a library that scores by itself sums in another ord
 class Recall:
     """Recall@k wanted (0: the effort was given instead) and measured, on that many queries."""
 
-    k: int
-    wanted: float
-    measured: float
-    queries: int
+    k: PositiveInt
+    wanted: Share
+    measured: Share
+    queries: NonNegativeInt
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,14 @@ def tune(index: Index, sample: Sample, goal: RecallGoal, say: Callable[[str], No
 
 
 INDEX = "index.json"  # in a saved index; its "kind" names the back end
+
+
+class IndexFile(FileModel):
+    """`index.json`; a back end adds what it keeps there."""
+
+    kind: str
+
+
 CHUNK = 8192  # vectors decoded and added at once
 CHECK_K, CHECK_QUERIES = 10, 200  # what `check` measures recall with
 TOLERANCE = 0.02  # below the recall it was built for, because the sample is another

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, RecipeError
+from liebig.base.json_file import Nonnegative, read_json
 from liebig.indexes import exact_cpu
-from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, IndexFile, Recall, ignore
 from liebig.indexes.exact import ExactIndex
 from liebig.vectors import Shard, Vectors
 from liebig.vectors.quantise import Floats
@@ -46,9 +47,16 @@ class Setting:
     """
 
     factory: str
-    effort: int = 0
-    rescore: int = 1
-    length: float = 0.0
+    effort: NonNegativeInt = 0
+    rescore: PositiveInt = 1
+    length: Nonnegative = 0.0
+
+
+class FaissFile(IndexFile):
+    """`index.json` of a FAISS index."""
+
+    setting: Setting
+    recall: Recall | None
 
 
 class FaissIndex(Index):
@@ -118,16 +126,24 @@ class FaissIndex(Index):
     def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> FaissIndex:
         faiss = _faiss()
         vectors = ExactIndex.open(folder, threads=threads)
-        saved = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        structure = faiss.read_index(str(folder / FILE))
-        if structure.ntotal != sum(map(len, vectors.shards)):
+        saved = read_json(folder / INDEX, FaissFile, fix="index again")
+        try:
+            structure = faiss.read_index(str(folder / FILE))
+        except RuntimeError as error:
             raise CorruptError(
-                f"{FILE} has {structure.ntotal:,} vectors, the shards {sum(map(len, vectors.shards)):,}",
-                file=folder,
+                f"FAISS cannot read it: {_reason(error)}", file=folder / FILE, fix="index again"
+            ) from None
+        index = cls(vectors, structure, saved.setting)
+        index.recall = saved.recall
+        total, width = sum(map(len, vectors.shards)), vectors.width + int(saved.setting.length > 0)
+        same_kind = (index.knob == "nprobe") == (_lists(structure) > 0)
+        if (structure.ntotal, structure.d) != (total, width) or not same_kind:
+            raise CorruptError(
+                f"has {structure.ntotal:,} vectors of width {structure.d}, {INDEX} and the shards describe "
+                f"{total:,} of width {width} as {saved.setting.factory}",
+                file=folder / FILE,
                 fix="index again",
             )
-        index = cls(vectors, structure, Setting(**saved["setting"]))
-        index.recall = Recall(**saved["recall"]) if saved["recall"] else None
         return index
 
     @property

@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from liebig.base import workspace
 from liebig.base.errors import DataError, MissingDependency, RecipeError, WorkspaceError
+from liebig.base.json_file import read_json
 from liebig.base.machine import scratch_folder
 from liebig.indexes import exact_cpu
-from liebig.indexes.base import INDEX, ApproximateConfig, Index, Recall, ignore
-from liebig.vectors import Vectors
+from liebig.indexes.base import INDEX, ApproximateConfig, Index, IndexFile, Recall, ignore
+from liebig.vectors import Vectors, VectorsAbout
 from liebig.vectors.quantise import Floats
 from liebig.vectors.ranked import Ranked, best
 
@@ -44,11 +45,19 @@ class Setting:
 
     uri: str | None
     collection: str
-    width: int
+    width: PositiveInt
     index: str = "FLAT"
     parameters: Mapping[str, int] = field(default_factory=dict)
     search: Mapping[str, int] = field(default_factory=dict)
-    following: int = 0  # the number of the next vector
+    following: NonNegativeInt = 0  # the number of the next vector
+
+
+class MilvusFile(IndexFile):
+    """`index.json` of a Milvus collection."""
+
+    setting: Setting
+    about: VectorsAbout
+    recall: Recall | None
 
 
 class MilvusIndex(Index):
@@ -118,10 +127,10 @@ class MilvusIndex(Index):
 
     @classmethod
     def open(cls, folder: Path, *, threads: int | None = None, device: str | None = None) -> MilvusIndex:
-        saved = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        setting = Setting(**saved["setting"])
-        opened = cls(setting, saved["about"], folder / FILES if setting.uri is None else None)
-        opened.recall = Recall(**saved["recall"]) if saved["recall"] else None
+        saved = read_json(folder / INDEX, MilvusFile, fix="index again")
+        setting = saved.setting
+        opened = cls(setting, saved.about.row(), folder / FILES if setting.uri is None else None)
+        opened.recall = saved.recall
         if not opened._client.has_collection(setting.collection):
             raise WorkspaceError(
                 f"there is no collection {setting.collection!r} at {setting.uri}",

@@ -11,12 +11,14 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from liebig.base import workspace
-from liebig.base.errors import CorruptError, DataError, WorkspaceError
+from liebig.base.errors import DataError, WorkspaceError
+from liebig.base.json_file import BelowPath, parse_json
 
 NAME = "retriever.json"
 WORK = "work"  # below the folder: stages of a build that no search reads
@@ -37,20 +39,20 @@ class RetrieverDescription:
     the number of hits that the reranker orders.
     """
 
-    generation: int
+    generation: NonNegativeInt
     system: SystemName
-    collection: str
-    bm25: str | None = None
-    index: str | None = None
-    model: str | None = None
-    checks: str | None = None
-    query: str | None = None  # the model of questions, where it is another than that of passages
-    sentences: str | None = None  # vectors of every sentence, which take part in a hybrid
-    weight: float = 0.5
+    collection: BelowPath
+    bm25: BelowPath | None = None
+    index: BelowPath | None = None
+    model: BelowPath | None = None
+    checks: BelowPath | None = None
+    query: BelowPath | None = None  # the model of questions, where it is another than that of passages
+    sentences: BelowPath | None = None  # vectors of every sentence, which take part in a hybrid
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     norm: Norm = "minmax"
-    spread: float = 1.0
-    reranker: str | None = None
-    depth: int = DEPTH
+    spread: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    reranker: BelowPath | None = None
+    depth: PositiveInt = DEPTH
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -68,61 +70,39 @@ class RetrieverDescription:
 
 def read(folder: Path) -> RetrieverDescription:
     """The description of a retriever's folder."""
-    path = folder / NAME
-    try:
-        row = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not is_retriever(folder):
         if is_unfinished(folder):
-            raise WorkspaceError(
-                "the build is not finished", file=folder, fix="run the same command again"
-            ) from None
-        fix = "make one with liebig build"
+            raise WorkspaceError("the build is not finished", file=folder, fix="run the same command again")
         raise DataError(
-            "the folder is not a retriever: it has no retriever.json", file=folder, fix=fix
-        ) from None
-    except ValueError as error:
-        raise CorruptError(f"is not JSON ({error})", file=path, fix="build again") from None
-    return _parsed(row, path)
+            "the folder is not a retriever: it has no retriever.json",
+            file=folder,
+            fix="make one with liebig build",
+        )
+    return _parsed((folder / NAME).read_bytes(), folder)
 
 
-def _parsed(row: Any, path: Path) -> RetrieverDescription:
-    if not isinstance(row, dict) or row.get("version") != VERSION:
-        found = row.get("version") if isinstance(row, dict) else None
-        raise DataError(f"has version {found}, this Liebig reads {VERSION}", file=path, fix="build again")
-    try:
-        own = {key: row[key] for key in _KEYS if key in row and key != "version"}
-        description = RetrieverDescription(**own, more={key: row[key] for key in row if key not in _KEYS})
-    except TypeError as error:
-        raise CorruptError(f"is not a description of a retriever ({error})", file=path) from None
-    _check(description, path)
-    return description
-
-
-def _check(description: RetrieverDescription, path: Path) -> None:
+def _parsed(data: bytes, folder: Path) -> RetrieverDescription:
+    path, fix = folder / NAME, "build again"
+    row = parse_json(data, dict[str, Any], path, fix=fix)
+    if row.get("version") != VERSION:
+        raise DataError(f"has version {row.get('version')}, this Liebig reads {VERSION}", file=path, fix=fix)
+    own = {key: row[key] for key in _KEYS if key in row and key != "version"}
+    own["more"] = {key: row[key] for key in row if key not in _KEYS}
+    description = parse_json(json.dumps(own).encode(), RetrieverDescription, path, fix=fix)
     for part in PARTS:
         name = getattr(description, part)
-        inside = isinstance(name, str) and not PurePosixPath(name).is_absolute()
-        if name is not None and not (inside and ".." not in PurePosixPath(name).parts):
-            raise DataError(f"{part} = {name!r} is not a path below the folder", file=path)
+        if name is not None and not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{part} = {name!r} is a link that leads out of the folder", file=path, fix=fix)
     if description.system not in description.systems:
         raise DataError(f"system = {description.system!r}, but there is {description.systems}", file=path)
-    if type(description.generation) is not int or type(description.weight) not in (int, float):
-        raise DataError("generation or weight is not a number", file=path)
-    if type(description.depth) is not int or description.depth < 1:
-        raise DataError(f"depth = {description.depth!r} is not a number of hits", file=path)
-    if not 0 <= description.weight <= 1:
-        raise DataError(f"weight = {description.weight} is not between 0 and 1", file=path)
-    if type(description.spread) not in (int, float) or not 0 < description.spread < inf:
-        raise DataError(f"spread = {description.spread!r} is not a positive number", file=path)
-    if description.norm not in get_args(Norm):
-        raise DataError(f"norm = {description.norm!r} is not one of {', '.join(get_args(Norm))}", file=path)
+    return description
 
 
 def write(folder: Path, description: RetrieverDescription) -> None:
     """Put a new description in the place of the old one."""
-    _check(description, folder / NAME)
-    text = json.dumps(description.row(), indent=2, ensure_ascii=False) + "\n"
-    workspace.atomic_write(folder / NAME, text.encode())
+    data = (json.dumps(description.row(), indent=2, ensure_ascii=False) + "\n").encode()
+    _parsed(data, folder)
+    workspace.atomic_write(folder / NAME, data)
 
 
 def replace(folder: Path, before: RetrieverDescription | None, now: RetrieverDescription) -> None:

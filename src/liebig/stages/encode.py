@@ -54,7 +54,7 @@ from liebig.store import SUMMARY, TokenStore
 from liebig.text.layout import Role, RoleLayout
 from liebig.text.sentences import spans
 from liebig.train.distributed import World, connect
-from liebig.vectors import SHARDS, Shard, Vectors, write_shard, write_summary
+from liebig.vectors import SHARDS, Shard, ShardFile, Vectors, write_shard, write_summary
 from liebig.vectors.quantise import Floats, Type
 
 What = Literal["passages", "queries", "documents", "sentences"]
@@ -415,7 +415,7 @@ def kept_texts(folder: Path) -> int:
 
 
 def _cut(shard: Path) -> Cut:
-    return Cut(*json.loads((shard / "shard.json").read_text()).get("cut", ()))
+    return Cut(*ShardFile.read(shard).cut)
 
 
 def _encode(embedder: Embedder, config: EncodeConfig, shards: Shards) -> None:
@@ -541,7 +541,7 @@ def _joined(parts: list[WindowVectors]) -> WindowVectors:
 def _finish(path: Path, total: int, config: EncodeConfig, embedder: Embedder) -> None:
     """The summary of all shards; an id that occurs twice is refused."""
     names = [f"{number:05d}" for number in range(total)]
-    counts = [json.loads((path / SHARDS / name / "shard.json").read_text())["count"] for name in names]
+    counts = [ShardFile.read(path / SHARDS / name).count for name in names]
     encoder, layout = embedder.encoder, layout_of(config, embedder)
     width = encoder.width
     hashes = [np.asarray(Shard.open(path / SHARDS / name, config.type, width).ids.hashes) for name in names]

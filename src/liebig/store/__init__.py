@@ -14,15 +14,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from pydantic import PositiveInt
 
-from liebig.base import workspace
-from liebig.base.errors import CorruptError, DataError
+from liebig.base import npy, workspace
+from liebig.base.errors import DataError
+from liebig.base.json_file import FileModel, read_json
 from liebig.base.records import Document
 from liebig.ragged import Longs as Offsets, Ragged, Strings
 from liebig.text import sentences
@@ -33,6 +34,13 @@ SUMMARY = "store.json"
 TOKENIZER = "tokenizer"
 Ids = NDArray[Any]  # uint16 or uint32, by the size of the vocabulary
 LEVELS = ("documents", "sections", "paragraphs", "sentences", "tokens")
+
+
+class StoreFile(FileModel):
+    """`store.json`, as far as the store depends on it."""
+
+    format: Literal[1]
+    vocab_size: PositiveInt
 
 
 @dataclass(frozen=True)
@@ -59,24 +67,43 @@ class TokenStore:
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
             raise DataError("the folder is not a token store", file=path, fix="make one with liebig prepare")
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        if summary["format"] != FORMAT:
-            raise DataError(
-                f"the store has format {summary['format']}, this version reads {FORMAT}",
-                file=path,
-                fix="run liebig prepare again",
-            )
-        store = cls(
+        summary = read_json(path / SUMMARY, StoreFile, fix="run liebig prepare again")
+        kind = id_type(summary.vocab_size)
+        tokens = npy.load(path / "tokens.npy", [kind], (None,))
+        levels: dict[str, Offsets] = {}
+        below = len(tokens)
+        for name in reversed(LEVELS[:-1]):
+            levels[name] = npy.load_offsets(path / f"{name}.npy", end=below)
+            below = len(levels[name]) - 1
+        if not npy.ascends(levels["sentences"], strictly=True):
+            raise npy.corrupt(path / "sentences.npy", "has a sentence without tokens")
+        if hashes and len(tokens) and tokens.max() >= summary.vocab_size:
+            raise npy.corrupt(path / "tokens.npy", "has tokens that are not in the vocabulary")
+
+        def rows(name: str, kind: DTypeLike, count: int) -> Ragged:
+            values = npy.load(path / f"{name}.npy", [kind], (None,))
+            return Ragged(values, npy.load_offsets(path / f"{name}_offsets.npy", count, len(values)))
+
+        documents, sections = len(levels["documents"]) - 1, len(levels["sections"]) - 1
+        passages = None
+        if "passages.npy" in manifest.outputs:
+            passages = npy.load(path / "passages.npy", [np.int64], (None, 2))
+            starts, ends = passages[:, 0], passages[:, 1]
+            if (
+                not (npy.within(starts, len(tokens) + 1) and npy.within(ends, len(tokens) + 1))
+                or (starts > ends).any()
+            ):
+                raise npy.corrupt(path / "passages.npy", "has passages that do not fit the tokens")
+        return cls(
             path=path,
-            **{name: _map(path, name) for name in LEVELS},
-            titles=Ragged(_map(path, "titles"), _map(path, "titles_offsets")),
-            headings=Ragged(_map(path, "headings"), _map(path, "headings_offsets")),
-            ids=Strings(Ragged(_map(path, "ids"), _map(path, "ids_offsets"))),
-            passages=_map(path, "passages") if "passages.npy" in manifest.outputs else None,
-            vocab_size=summary["vocab_size"],
+            tokens=tokens,
+            **levels,
+            titles=rows("titles", kind, documents),
+            headings=rows("headings", kind, sections),
+            ids=Strings(rows("ids", np.uint8, documents), path / "ids.npy"),
+            passages=passages,
+            vocab_size=summary.vocab_size,
         )
-        store._check()
-        return store
 
     def __len__(self) -> int:
         return len(self.documents) - 1
@@ -103,30 +130,6 @@ class TokenStore:
         """The tokens of a document, title and headings left out: a view."""
         (begin,), (end,) = self.token_ranges(np.array([range(len(self))[i]]))
         return self.tokens[begin:end]
-
-    def _check(self) -> None:
-        """The levels must fit each other; hashes may not have been compared."""
-        for upper, lower in pairwise(LEVELS):
-            size = len(getattr(self, lower)) - (lower != "tokens")
-            offsets = getattr(self, upper)
-            if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != size:
-                raise CorruptError(
-                    f"{upper}.npy does not match {lower}.npy", file=self.path, fix="prepare it again"
-                )
-        documents, sections = len(self), len(self.sections) - 1
-        rows = {"titles": (self.titles, documents), "headings": (self.headings, sections)}
-        for name, (ragged, count) in (rows | {"ids": (self.ids.utf8, documents)}).items():
-            if len(ragged) != count or ragged.offsets[-1] != len(ragged.values):
-                raise CorruptError(f"{name}.npy has a wrong length", file=self.path, fix="prepare it again")
-
-
-def _map(path: Path, name: str) -> NDArray[Any]:
-    """A plain read-only array over the mapped file."""
-    file = path / f"{name}.npy"
-    try:
-        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError) as error:
-        raise CorruptError(f"cannot be mapped: {error}", file=file, fix="run liebig prepare again") from None
 
 
 # Writing a token store: documents -> shards -> one folder.

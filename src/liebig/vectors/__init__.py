@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import NonNegativeInt, PositiveInt
 
 from liebig.base import npy, workspace
-from liebig.base.errors import CorruptError, DataError
+from liebig.base.errors import DataError
+from liebig.base.json_file import FileModel, FileName, Nonnegative, read_json
+from liebig.base.records import Title
 from liebig.collection.lookup import Ids, memory_ids, write_ids
 from liebig.vectors.quantise import DTYPES, Floats, Type, VectorCodes, columns, encode
 
@@ -27,6 +30,47 @@ SUMMARY = "vectors.json"
 SHARDS = "shards"
 DELETED = "deleted.npy"  # numbers, over all shards, of vectors that are no longer there
 Longs = NDArray[np.int64]
+
+
+class VectorsAbout(FileModel, extra="allow"):
+    """How vectors were made, as far as a search depends on it; there may be more."""
+
+    model: str | None = None
+    query_model: str | None = None
+    prompt: str | None = None
+    query_prompt: str | None = None
+    unit: bool = False
+    pieces: bool = False
+    title: Title = "space"
+    max_length: PositiveInt | None = None
+
+    def row(self) -> dict[str, Any]:
+        """What the file has, and no default."""
+        return self.model_dump(exclude_unset=True)
+
+
+class VectorsFile(FileModel):
+    """`vectors.json`."""
+
+    format: Literal[1]
+    type: Type
+    width: PositiveInt
+    count: NonNegativeInt
+    shards: tuple[FileName, ...]
+    about: VectorsAbout
+
+
+class ShardFile(FileModel):
+    """`shard.json`: the largest norm of a vector; `cut` has what encoding counted until an interrupted run resumes."""
+
+    count: NonNegativeInt
+    largest: Nonnegative
+    cut: tuple[NonNegativeInt, ...] = ()
+
+    @classmethod
+    def read(cls, shard: Path) -> ShardFile:
+        """The file of a shard's folder."""
+        return read_json(shard / "shard.json", cls, fix="encode again")
 
 
 @dataclass(frozen=True)
@@ -47,24 +91,28 @@ class Shard:
     @classmethod
     def open(cls, path: Path, kind: Type, width: int) -> Shard:
         """Map a shard whose files have been checked."""
-        codes = npy.load(path / "vectors.npy")
-        scales = npy.load(path / "scales.npy") if kind == "int8" else None
-        ids = Ids.open(path)
-        fits = codes.dtype == DTYPES[kind] and codes.shape == (len(ids), columns(kind, width))
-        if scales is not None:
-            fits = fits and scales.dtype == np.float32 and scales.shape == (len(ids),)
-        if not fits:
-            raise CorruptError(
-                "the files of the shard do not match each other", file=path, fix="encode again"
-            )
-        largest = json.loads((path / "shard.json").read_text())["largest"]
-        return cls(path, VectorCodes(kind, codes, scales), ids, largest)
+        about, ids = ShardFile.read(path), Ids.open(path)
+        codes = npy.load(path / "vectors.npy", [DTYPES[kind]], (len(ids), columns(kind, width)))
+        scales = None
+        if kind == "int8":
+            scales = npy.load(path / "scales.npy", [np.float32], (len(ids),))
+            if not (np.isfinite(scales) & (scales >= 0)).all():
+                raise npy.corrupt(path / "scales.npy", "has a scale that is negative or not finite")
+        return cls(path, VectorCodes(kind, codes, scales), ids, about.largest)
+
+    def check_finite(self) -> None:
+        """Refuse vectors with NaN or infinity: no score is above or below such a one. Cost: a pass over floats."""
+        if self.path is not None and not self.vectors.finite:
+            raise npy.corrupt(self.path / "vectors.npy", "has a vector with NaN or infinity")
 
     @classmethod
     def in_memory(cls, ids: Sequence[str], vectors: Floats, kind: Type) -> Shard:
         """A shard that is not on disk (yet)."""
         coded = encode(np.ascontiguousarray(vectors, np.float32), kind)
-        return cls(None, coded, memory_ids(ids), largest_norm(coded))
+        largest = largest_norm(coded)
+        if not np.isfinite(largest):
+            raise DataError("a vector is too long for its norm to be a number", fix="scale the vectors")
+        return cls(None, coded, memory_ids(ids), largest)
 
     def save(self, path: Path, more: Mapping[str, Any] | None = None) -> None:
         """Write the shard, whole or not at all; `more` is kept in its `shard.json`."""
@@ -115,23 +163,21 @@ class Vectors:
         manifest = workspace.verify(path, hashes=hashes)
         if SUMMARY not in manifest.outputs:
             raise DataError("the folder contains no vectors", file=path, fix="make it with liebig encode")
-        return cls.read(path)
+        return cls.read(path, values=hashes)
 
     @classmethod
-    def read(cls, path: Path) -> Vectors:
-        """Map a folder that has been checked."""
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        if summary["format"] != FORMAT:
-            raise DataError(
-                f"the vectors have format {summary['format']}, this version reads {FORMAT}",
-                file=path,
-                fix="encode again",
-            )
-        opened = [
-            Shard.open(path / SHARDS / name, summary["type"], summary["width"]) for name in summary["shards"]
-        ]
-        gone = npy.load(path / DELETED) if (path / DELETED).is_file() else np.zeros(0, np.int64)
-        return cls(path, summary["type"], summary["width"], tuple(without(opened, gone)), summary["about"])
+    def read(cls, path: Path, *, values: bool = False) -> Vectors:
+        """Map a folder that has been checked; `values` has every vector looked at, which reads all of them."""
+        summary = read_json(path / SUMMARY, VectorsFile, fix="encode again")
+        opened = [Shard.open(path / SHARDS / name, summary.type, summary.width) for name in summary.shards]
+        gone, total = np.zeros(0, np.int64), sum(map(len, opened))
+        if (path / DELETED).is_file():
+            gone = npy.load_numbers(path / DELETED, total)
+            if not npy.ascends(gone, strictly=True):
+                raise npy.corrupt(path / DELETED, "has numbers that are not in order")
+        for shard in opened if values else ():
+            shard.check_finite()
+        return cls(path, summary.type, summary.width, tuple(without(opened, gone)), summary.about.row())
 
     def chunks(self, rows: int) -> Iterator[tuple[list[str], Floats]]:
         """Ids and vectors that are there, at most `rows` at a time."""

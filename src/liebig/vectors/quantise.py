@@ -26,6 +26,7 @@ Floats = NDArray[np.float32]
 Codes = NDArray[Any]
 DTYPES: dict[Type, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8, "binary": np.uint8}
 QUIET_NAN = 0x7E00  # of fp16
+ROWS = 4096  # vectors looked at together
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,13 @@ class VectorCodes:
     def decoded(self) -> Floats:
         """The same as `decode`, kept in memory."""
         return self.decode()
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number is one; int8 and binary have no others."""
+        if self.codes.dtype.kind != "f":
+            return True
+        return all(np.isfinite(self.codes[i : i + ROWS]).all() for i in range(0, len(self), ROWS))
 
     def decode(self) -> Floats:
         """The numbers the codes stand for; fp32 is not copied."""
