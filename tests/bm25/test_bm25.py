@@ -1,7 +1,6 @@
 """BM25: equal to bm25s on the same text, and the same however the index came about."""
 
 import errno
-import hashlib
 import json
 import math
 import subprocess
@@ -20,6 +19,7 @@ from liebig.bm25.index import GeneratedQueries, plain
 from liebig.bm25.search import BM25, Settings
 from liebig.bm25.update import write_index
 from liebig.stages.bm25 import BM25Config, run
+from tests.worlds.crafted import rewrite_manifest
 
 WORDS = "boundary layer flow pressure wing heat transfer shock wave body theory solution speed surface jet"
 WORDS = WORDS.split(" ")
@@ -335,11 +335,51 @@ def craft(folder, name, change):
     """Change an array of a segment and its manifest, as a stranger who shares an index could."""
     path = folder / "segments" / "00000" / f"{name}.npy"
     npy.save(path, change(npy.load(path).copy()))
-    row = json.loads((folder / workspace.MANIFEST).read_text())
-    key = path.relative_to(folder).as_posix()
-    row["outputs"][key] = hashlib.sha256(path.read_bytes()).hexdigest()
-    row["sizes"][key] = path.stat().st_size
-    (folder / workspace.MANIFEST).write_text(json.dumps(row))
+    rewrite_manifest(path)
+
+
+@pytest.mark.parametrize("gone", [[3, 3], [5, 2], [-1], [40], [1.0]])
+def test_deleted_passages_are_numbers_in_order(tmp_path, gone):
+    build(tmp_path / "a", passages(40))
+    build(tmp_path / "b", passages(1, seed=1), base=tmp_path / "a", delete=["p3"])
+    path = tmp_path / "b" / "deleted" / "00000.npy"
+    path.unlink()
+    npy.save(path, np.array(gone))
+    rewrite_manifest(path)
+    with pytest.raises(CorruptError, match=r"00000\.npy"):
+        BM25.open(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("title_weight", {}),
+        ("k1", math.nan),
+        ("b", 2),
+        ("language", "klingon"),
+        ("stop_words", "yes"),
+        ("x", 1),
+    ],
+)
+def test_settings_of_another_type_are_refused_by_their_name(tmp_path, key, value):
+    build(tmp_path / "ix", passages(4))
+    path = tmp_path / "ix" / search.SUMMARY
+    row = json.loads(path.read_text())
+    row["settings"][key] = value
+    path.write_text(json.dumps(row))
+    rewrite_manifest(path)
+    with pytest.raises(CorruptError, match=rf"bm25.json: settings.{key} = "):
+        BM25.open(tmp_path / "ix")
+
+
+@pytest.mark.parametrize("names", [["../../a"], ["/a"], "00000", [0], None])
+def test_segments_have_names_below_the_folder(tmp_path, names):
+    build(tmp_path / "ix", passages(4))
+    path = tmp_path / "ix" / search.SUMMARY
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"segments": names}))
+    rewrite_manifest(path)
+    with pytest.raises(CorruptError, match=r"bm25.json: segments"):
+        BM25.open(tmp_path / "ix")
 
 
 def far(values):
@@ -365,14 +405,25 @@ def negative(values):
         ("tf", lambda values: values[:-1]),
         ("tf", lambda values: values.astype(np.float64)),
         ("lengths", lambda values: values[:, :2]),
+        ("lengths", lambda values: -values),
+        # Out of order within a term: a window of passages would be written outside of it.
+        ("docs", lambda values: values[::-1].copy()),
+        ("starts", lambda values: np.concatenate([values[:3], values[1:2], values[4:]])),
+        ("starts", lambda values: values.astype(np.float64)),
+        ("tf", lambda values: np.full(len(values), np.nan, np.float32)),
+        ("ids_offsets", lambda values: values.astype(np.float64)),
+        ("ids_offsets", lambda values: values[::-1].copy()),
+        ("ids_order", lambda values: values + 1),
+        ("ids_hashes", lambda values: values[::-1].copy()),
+        ("texts_offsets", lambda values: values[:-1]),
     ],
 )
 def test_postings_that_point_outside_are_refused_before_a_kernel_runs(tmp_path, name, change):
     build(tmp_path / "ix", passages(40))
     craft(tmp_path / "ix", name, change)
-    with pytest.raises(CorruptError, match="do not match each other"):
+    with pytest.raises(CorruptError, match=r"00000.* has "):
         BM25.open(tmp_path / "ix").search(QUERIES, 10)
-    with pytest.raises(CorruptError, match="do not match each other"):
+    with pytest.raises(CorruptError, match=r"00000.* has "):
         build(tmp_path / "more", passages(3, seed=1), base=tmp_path / "ix", compact=True)
 
 

@@ -57,9 +57,6 @@ def test_arrays_are_mapped_and_read_only(world):
     for array in (world.tokens, world.sentences, world.documents, world.titles.values, world.ids.utf8.values):
         assert not array.flags.owndata
         assert not array.flags.writeable
-        base = array
-        while not isinstance(base, np.memmap):
-            base = base.base
     assert world.document(5).base is not None, "a view"
 
 
@@ -166,7 +163,7 @@ def test_another_folder_and_another_format_are_refused_with_a_sentence(tmp_path)
         TokenStore.open(tmp_path / "other")
     with workspace.stage(tmp_path / "new", kind="prepare", recipe={}, inputs={}) as folder:
         folder.write_text("store.json", json.dumps({"format": 99}))
-    with pytest.raises(DataError, match="format 99"):
+    with pytest.raises(CorruptError, match="format = 99"):
         TokenStore.open(tmp_path / "new")
 
 

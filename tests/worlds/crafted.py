@@ -69,7 +69,9 @@ def changed_array(data: bytes, count: int, rng: random.Random) -> Iterator[Damag
     """Another type, shape, order or other numbers."""
     array = np.load(io.BytesIO(data))
     for _ in range(count):
-        how = rng.choice(["type", "shape", "reversed", "cut", "longer", "empty", "value", "values", "repeated"])
+        how = rng.choice(
+            ["type", "shape", "reversed", "cut", "longer", "empty", "value", "values", "repeated"]
+        )
         yield Damage(how, _saved(_changed(array, how, rng)))
 
 

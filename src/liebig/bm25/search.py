@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from liebig.base import workspace
 from liebig.base.errors import DataError
@@ -182,6 +182,7 @@ class TermTable(dict[str, int]):
 class Settings:
     """How texts become terms, the weight of a term in each field, and BM25's two parameters."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     language: Annotated[str, AfterValidator(known_language)] = "english"
     stop_words: bool = True
     title_weight: Nonnegative = 1.0

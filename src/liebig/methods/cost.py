@@ -21,6 +21,7 @@ from liebig.methods.base import Load, Method, Size
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import QUERY_TOKENS, CollectionSource
 from liebig.model.loading import FolderBackbone, HubBackbone
+from liebig.model.settings import TransformerFile, read_model_file
 from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.guards import CPU_TOKENS
@@ -86,7 +87,7 @@ def size_of(config: PretrainConfig, stores: list[TokenStore]) -> Size:
     if isinstance(model, FolderBackbone):
         path = model.path / "config.json"
         if path.is_file():
-            return _sizes(json.loads(path.read_text(encoding="utf-8")), "")
+            return _sizes(read_model_file(path, TransformerFile).model_dump(exclude_none=True), "")
         return _sizes(BASE, " (BERT-base assumed: the folder is not there yet)")
     if isinstance(model, HubBackbone):
         note = "" if "bert-base" in model.name else f" (BERT-base assumed for {model.name})"

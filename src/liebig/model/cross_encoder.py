@@ -13,7 +13,6 @@ N pairs, B pairs of a row, C labels.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,13 @@ from liebig.model.folder import model_card, write_json, written_beside
 from liebig.model.loading import check_folder, is_classifier, load_classifier, quiet, read_config, readable
 from liebig.model.onnx_graph import WRITERS, is_export, needs, padded, session, write_graph
 from liebig.model.packed import Packed
-from liebig.model.settings import read_json
+from liebig.model.settings import (
+    SentenceTransformersFile,
+    TextLengthFile,
+    TransformerFile,
+    list_modules,
+    read_model_file,
+)
 from liebig.ragged import Ragged, split_by_budget
 from liebig.text.layout import Layout, Record, RoleLayout, checked_length
 from liebig.text.tokenizer import Tokenizer
@@ -332,21 +337,23 @@ def lists(layout: RoleLayout, records: Sequence[Record]) -> list[list[int]]:
 
 def read_settings(folder: Path, labels: int) -> Settings:
     """What sentence-transformers would use; a plain transformers folder has no settings, so it gets the defaults."""
-    config = read_json(folder / "config.json")
-    section = config.get("sentence_transformers") or {}
-    name = section.get("activation_fn") or config.get("sbert_ce_default_activation_function")
+    config = read_model_file(folder / "config.json", TransformerFile).model_extra or {}
+    section = config.get("sentence_transformers")
+    name = section.get("activation_fn") if isinstance(section, dict) else None
+    name = name or config.get("sbert_ce_default_activation_function")
     if not (folder / "modules.json").exists():
         return Settings(read_activation(name, labels, folder))
     check_modules(folder)
     files = sorted(folder.glob("sentence_*_config.json"))
-    inner = read_json(files[0]) if files else {}
-    model = read_json(folder / PROMPTS) if (folder / PROMPTS).exists() else {}
-    prompt = (model.get("prompts") or {}).get(model.get("default_prompt_name"))
+    inner = read_model_file(files[0], TextLengthFile) if files else TextLengthFile()
+    path = folder / PROMPTS
+    model = read_model_file(path, SentenceTransformersFile) if path.exists() else SentenceTransformersFile()
+    prompt = (model.prompts or {}).get(model.default_prompt_name or "")
     return Settings(
-        read_activation(model.get("activation_fn") or name, labels, folder),
-        inner.get("max_seq_length"),
+        read_activation(model.activation_fn or name, labels, folder),
+        inner.max_seq_length,
         prompt or "",
-        bool(inner.get("do_lower_case")),
+        bool(inner.do_lower_case),
     )
 
 
@@ -365,9 +372,7 @@ def read_activation(name: object, labels: int, folder: Path) -> str:
 
 def check_modules(folder: Path) -> None:
     """A folder that lists modules must have the one that is a sequence classifier, and no other."""
-    path = folder / "modules.json"
-    with readable(path):
-        kinds = [str(module["type"]) for module in json.loads(path.read_text(encoding="utf-8"))]
+    path, kinds = folder / "modules.json", [kind for kind, _ in list_modules(folder)]
     if [kind.rpartition(".")[2] for kind in kinds] != ["Transformer"]:
         raise ModelError(
             f"the modules {kinds} are not supported", file=path, fix="use a model of one Transformer module"

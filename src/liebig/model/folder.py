@@ -25,11 +25,18 @@ from torch import Tensor, nn
 
 from liebig.base.errors import ModelError
 from liebig.base.hub import model_folder
+from liebig.base.json_file import parse_json
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.families import family_of
 from liebig.model.loading import check_folder, is_classifier, quiet, read_config, readable
-from liebig.model.settings import POOLING_KEYS, FolderReader, ModelSettings, list_modules, read_json
+from liebig.model.settings import (
+    POOLING_KEYS,
+    FolderReader,
+    ModelSettings,
+    list_modules,
+    read_tail_file,
+)
 
 HEADS = "heads.safetensors"
 
@@ -52,8 +59,8 @@ def read_kinds(folder: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     with readable(path), safe_open(path, framework="pt") as file:
-        kinds: dict[str, dict[str, Any]] = json.loads((file.metadata() or {}).get("heads", "{}"))
-    return kinds
+        kinds = (file.metadata() or {}).get("heads", "{}")
+    return parse_json(kinds.encode(), dict[str, dict[str, Any]], path, error=ModelError, fix="train again")
 
 
 def load_heads(
@@ -266,20 +273,13 @@ def text_reader(source: str | Path) -> FolderReader:
 
 def read_tail(name: str, folder: Path) -> nn.Module:
     """A Dense or Normalize module."""
-    config = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
-    places = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}
-    if places != {"sentence_embedding"} or config.get("use_residual"):
-        raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
+    path, config = folder / "config.json", read_tail_file(name, folder)
     if name == "Normalize":
         return Normalize()
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if config.in_features is None or config.out_features is None:
+        raise ModelError("in_features or out_features is missing", file=path)
     with readable(folder):
-        dense = Dense(
-            int(config["in_features"]),
-            int(config["out_features"]),
-            bool(config.get("bias", True)),
-            activation,
-        )
+        dense = Dense(config.in_features, config.out_features, config.bias, config.activation_function)
         dense.load_state_dict(read_weights(folder))
     return dense
 

@@ -18,9 +18,9 @@ import torch
 from pydantic import Field, PositiveInt
 
 from liebig.base.config import Config, ModelPath
-from liebig.base.errors import ModelError
+from liebig.base.errors import LiebigError, ModelError
 from liebig.base.hub import NAME, from_hub, is_name
-from liebig.model.settings import first_line, read_json
+from liebig.model.settings import TransformerFile, first_line, read_model_file
 
 WEIGHTS = (
     "model.safetensors",
@@ -28,8 +28,8 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+SMALL_MODEL = 1 << 28  # numbers of a model whose layers can be made before its weights are looked for
 CLASSIFIER = "ForSequenceClassification"  # how the names of such classes end
-UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, EOFError, ImportError)
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def load_model(folder: Path) -> LoadedModel:
 
 def is_classifier(folder: Path) -> bool:
     """Whether a folder's model has a classification head, as cross-encoders have."""
-    names = read_json(folder / "config.json").get("architectures") or []
-    return any(str(name).endswith(CLASSIFIER) for name in names)
+    names = read_model_file(folder / "config.json", TransformerFile).architectures or []
+    return any(name.endswith(CLASSIFIER) for name in names)
 
 
 def load_classifier(folder: Path) -> Any:
@@ -137,13 +137,25 @@ def check_folder(folder: Path) -> None:
     """Says clearly what a folder lacks, before any library looks at it."""
     if not folder.is_dir():
         raise ModelError("there is no such model folder", file=folder)
-    config = read_json(folder / "config.json")
-    refuse_code(config.get("auto_map"), folder)
+    config = read_model_file(folder / "config.json", TransformerFile)
+    refuse_code(config.auto_map, folder)
     if not any((folder / name).exists() for name in WEIGHTS):
         raise ModelError(
             "the model folder has no weights",
             file=folder,
             fix=f"it needs {WEIGHTS[0]} (or pytorch_model.bin)",
+        )
+    # A layer has a square matrix at the least, and a number is a byte at the least; ALBERT's layers share theirs.
+    # Without this, a library fills the memory with layers that the file has no weights for.
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    width, layers = config.width or 0, 1 if config.model_type == "albert" else config.layers or 0
+    words = (config.vocab_size or 0) * (config.embedding_size or width)
+    if max(layers * width * width, words) > max(size, SMALL_MODEL):
+        raise ModelError(
+            f"describes a larger model ({layers:,} layers of width {width:,}, {config.vocab_size or 0:,} tokens) "
+            f"than the {size:,} bytes of weights",
+            file=folder / "config.json",
+            fix="restore the file, or save the model again",
         )
 
 
@@ -175,11 +187,9 @@ def refuse_code(auto_map: object, source: Path) -> None:
 @contextmanager
 def readable(source: Path) -> Iterator[None]:
     """Turns what libraries raise about an unreadable model into one sentence."""
-    from safetensors import SafetensorError
-
     try:
         yield
-    except ModelError:
+    except (LiebigError, AssertionError, MemoryError):
         raise
     except pickle.UnpicklingError as error:
         raise ModelError(
@@ -187,7 +197,7 @@ def readable(source: Path) -> Iterator[None]:
             file=source,
             fix="save the weights again, as safetensors",
         ) from error
-    except (SafetensorError, *UNREADABLE) as error:
+    except Exception as error:  # what a library makes of a crafted file can be any
         raise ModelError(f"the model cannot be read: {first_line(error)}", file=source) from error
 
 

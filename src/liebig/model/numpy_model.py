@@ -26,9 +26,11 @@ from liebig.model.settings import (
     FolderReader,
     ModelSettings,
     PackedRow,
+    TransformerFile,
     first_line,
     nothing,
-    read_json,
+    read_model_file,
+    read_tail_file,
 )
 from liebig.ragged import Ragged
 from liebig.vectors.quantise import unit_length
@@ -189,7 +191,8 @@ class NumpyEncoder(FolderReader):
 
     def __init__(self, folder: Path) -> None:
         settings = ModelSettings.read(folder)
-        config = read_json(settings.transformer / "config.json")
+        path = settings.transformer / "config.json"
+        config = read_model_file(path, TransformerFile).model_dump(exclude_none=True)
         refuse(folder, config, settings)
         family, weights = config["model_type"], Weights(settings.transformer / WEIGHTS)
         start = int(config.get("pad_token_id", 1)) + 1 if family in ROBERTA else 0
@@ -264,17 +267,14 @@ def refuse(folder: Path, config: Mapping[str, Any], settings: ModelSettings) -> 
 
 def read_tail(name: str, folder: Path) -> Activation:
     """A Dense or Normalize module."""
+    config = read_tail_file(name, folder)
     if name == "Normalize":
         return unit_length
-    config, weights = read_json(folder / "config.json"), Weights(folder / WEIGHTS)
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    plain = all(
-        config.get(key) in (None, "sentence_embedding") for key in ("module_input_name", "module_output_name")
-    )
-    if activation not in ACTIVATIONS or not plain or config.get("use_residual"):
+    weights, activation = Weights(folder / WEIGHTS), config.activation_function
+    if activation not in ACTIVATIONS:
         raise ModelError(f"this form of {name} is not supported", file=folder / "config.json")
     weight_DN = weights.floats("linear.weight").T
-    bias = weights.floats("linear.bias") if config.get("bias", True) else np.float32(0)
+    bias = weights.floats("linear.bias") if config.bias else np.float32(0)
     return lambda x_BD: ACTIVATIONS[activation](x_BD @ weight_DN + bias)
 
 

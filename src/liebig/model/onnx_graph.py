@@ -23,10 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PositiveInt
 
 from liebig.base.errors import MissingDependency, ModelError
+from liebig.base.json_file import FileModel
 from liebig.base.machine import threads as free_threads
-from liebig.model.settings import Floats, FolderReader, ModelSettings, PackedRow, nothing, read_json
+from liebig.model.settings import (
+    Floats,
+    FolderReader,
+    ModelSettings,
+    PackedRow,
+    Width,
+    nothing,
+    read_model_file,
+)
 from liebig.ragged import Ragged
 from liebig.vectors.quantise import unit_length
 
@@ -182,20 +192,22 @@ def padded(tokens: Ragged, pad: int) -> dict[str, Longs]:
 # the settings that it needs, or was added to one.
 
 
+class GraphFile(FileModel):
+    """What a graph needs to be told: the width of its vectors, and the longest sequence."""
+
+    width: Width
+    positions: PositiveInt
+
+
 class OnnxEncoder(FolderReader):
     """A model's folder with a graph, read without torch: tokenizer, prompts and lengths; `OnnxModel` is its forward."""
 
     def __init__(self, folder: Path) -> None:
         graph = graph_folder(folder)
         assert graph is not None, "a folder without a graph is read by NumpyEncoder"
-        about, settings = read_json(graph / ABOUT), ModelSettings.read(folder)
-        try:
-            self.width, positions = int(about["width"]), int(about["positions"])
-        except (KeyError, TypeError, ValueError):
-            raise ModelError(
-                "does not say how long texts may be", file=graph / ABOUT, fix="export again"
-            ) from None
-        super().__init__(settings, positions)
+        about, settings = read_model_file(graph / ABOUT, GraphFile), ModelSettings.read(folder)
+        self.width = about.width
+        super().__init__(settings, about.positions)
 
 
 class OnnxModel:

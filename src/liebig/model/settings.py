@@ -6,17 +6,18 @@ their vectors are made and compared (`ModelSettings`). `Encoder` and `OnnxEncode
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, PositiveInt, model_validator
 
 from liebig.base import workspace
 from liebig.base.errors import ModelError
+from liebig.base.json_file import FileModel, Nonnegative, read_json
 from liebig.base.records import Title
 from liebig.ragged import Ragged
 from liebig.text.layout import FILE as LAYOUT, Layout, Record, Role, RoleLayout, checked_length
@@ -38,6 +39,10 @@ POOLING_KEYS = {
 OWN_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 SMALL = 4 << 20  # bytes of a file whose hash is checked whenever a model is loaded; larger ones by their size
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
+Layers = Annotated[int, Field(ge=1, le=1 << 10)]
+Width = Annotated[int, Field(ge=1, le=1 << 17)]
+Heads = Annotated[int, Field(ge=1, le=1 << 12)]
+Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,21 @@ class ModelSettings:
         modules = read_modules(folder)
         settings = transformer_settings(modules[0][1])
         kind, pool_prompt = read_pooling(modules[1][1])
-        model = read_json(path) if (path := folder / "config_sentence_transformers.json").exists() else {}
+        path = folder / "config_sentence_transformers.json"
+        model = (
+            read_model_file(path, SentenceTransformersFile) if path.exists() else SentenceTransformersFile()
+        )
         tokenizer = Tokenizer.from_folder(modules[0][1])
         return cls(
             tokenizer,
             modules[0][1],
             pooling=kind,
             tail=modules[2:],
-            max_length=settings.get("max_seq_length") or tokenizer.max_length,
-            prompts={name: text for name, text in (model.get("prompts") or {}).items() if text},
-            default_prompt=model.get("default_prompt_name"),
+            max_length=settings.max_seq_length or tokenizer.max_length,
+            prompts={name: text for name, text in (model.prompts or {}).items() if text},
+            default_prompt=model.default_prompt_name,
             similarity=read_similarity(model, folder),
-            lowercase=bool(settings.get("do_lower_case")),
+            lowercase=bool(settings.do_lower_case),
             pool_prompt=pool_prompt,
             layout=Layout.load(folder),
         )
@@ -185,18 +193,14 @@ def length_of_use(folder: Path) -> int | None:
     """The longest text a model's folder is used with, without loading the model; None where it does not say."""
     listed = (folder / "modules.json").is_file()
     inside = read_modules(folder)[0][1] if listed else folder
-    length = transformer_settings(inside).get("max_seq_length") if listed else None
-    return int(length) if length else Tokenizer.from_folder(inside).max_length
+    length = transformer_settings(inside).max_seq_length if listed else None
+    return length or Tokenizer.from_folder(inside).max_length
 
 
 def list_modules(folder: Path) -> list[tuple[str, str]]:
     """Class and folder of every module, as `modules.json` has them."""
-    path = folder / "modules.json"
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return [(str(entry["type"]), str(entry["path"])) for entry in listed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError("modules.json does not list modules", file=path) from error
+    listed = read_model_file(folder / "modules.json", list[ModuleEntry])
+    return [(entry.type, entry.path) for entry in listed]
 
 
 def read_modules(folder: Path) -> list[tuple[str, Path]]:
@@ -219,50 +223,155 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def transformer_settings(folder: Path) -> dict[str, Any]:
+def transformer_settings(folder: Path) -> TextLengthFile:
     """`sentence_bert_config.json` under any of its names; newer files that change the text are refused."""
     files = sorted(folder.glob("sentence_*_config.json"))
-    settings = read_json(files[0]) if files else {}
-    if (
-        settings.get("query_expansion")
-        or settings.get("transformer_task", "feature-extraction") != "feature-extraction"
-    ):
+    settings = read_model_file(files[0], TextLengthFile) if files else TextLengthFile()
+    if settings.query_expansion or settings.transformer_task != "feature-extraction":
         raise ModelError("the model's Transformer module does more than encode text", file=files[0])
     return settings
 
 
 def read_pooling(folder: Path) -> tuple[str, bool]:
     """The one pooling kind, and whether a prompt's tokens are pooled with the text."""
-    config = read_json(folder / "config.json")
-    named = config.get("pooling_mode")
+    config = read_model_file(folder / "config.json", PoolingFile)
+    named = config.pooling_mode
     if named is None:
-        kinds = [kind for key, kind in POOLING_KEYS.items() if config.get(key)] or ["mean"]
+        given = config.model_extra or {}
+        kinds = [kind for key, kind in POOLING_KEYS.items() if given.get(key)] or ["mean"]
     else:
-        kinds = [named] if isinstance(named, str) else list(named)
+        kinds = [named] if isinstance(named, str) else named
     if len(kinds) != 1 or kinds[0] not in POOLING_KEYS.values():
         raise ModelError(f"the pooling {kinds} is not supported", file=folder / "config.json")
-    return kinds[0], bool(config.get("include_prompt", True))
+    return kinds[0], config.include_prompt
 
 
-def read_similarity(model: Mapping[str, Any], folder: Path) -> Similarity:
+def read_similarity(model: SentenceTransformersFile, folder: Path) -> Similarity:
     """Cosine where the folder does not say, as in sentence-transformers."""
-    name = model.get("similarity_fn_name") or "cosine"
+    name = model.similarity_fn_name or "cosine"
     if name not in ("dot", "cosine"):
         raise ModelError(f"the similarity {name!r} is not supported", file=folder, fix="use dot or cosine")
     return cast(Similarity, name)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or a clear error."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"the model folder has no {path.name}", file=path.parent) from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the file is not JSON: {first_line(error)}", file=path) from None
-    if not isinstance(value, dict):
-        raise ModelError("the file does not contain a JSON object", file=path)
-    return value
+class TransformerFile(FileModel, extra="allow"):
+    """`config.json` of a transformer: what sizes may be, before a library makes layers of them.
+
+    The names are those of the families that transformers has; a file has some of them. The bounds are far above any
+    model in use, and low enough that a wrong number is refused instead of filling the memory.
+    """
+
+    model_type: str | None = None
+    architectures: list[str] | None = None
+    num_hidden_layers: Layers | None = None
+    n_layers: Layers | None = None
+    num_layers: Layers | None = None
+    num_decoder_layers: Layers | None = None
+    hidden_size: Width | None = None
+    dim: Width | None = None
+    d_model: Width | None = None
+    embedding_size: Width | None = None
+    intermediate_size: Width | None = None
+    hidden_dim: Width | None = None
+    d_ff: Width | None = None
+    d_kv: Width | None = None
+    num_attention_heads: Heads | None = None
+    n_heads: Heads | None = None
+    num_heads: Heads | None = None
+    vocab_size: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    type_vocab_size: Annotated[int, Field(ge=0, le=1 << 10)] | None = None
+    max_position_embeddings: Annotated[int, Field(ge=1, le=1 << 20)] | None = None
+    hidden_dropout_prob: Rate | None = None
+    attention_probs_dropout_prob: Rate | None = None
+    initializer_range: Nonnegative | None = None
+    layer_norm_eps: Nonnegative | None = None
+    pad_token_id: int | None = None
+    num_labels: Width | None = None
+    auto_map: Any = None
+    encoder: TransformerFile | None = None  # the halves of an encoder-decoder model
+    decoder: TransformerFile | None = None
+
+    @property
+    def layers(self) -> int | None:
+        """The number of layers, under whichever name."""
+        return self.num_hidden_layers or self.n_layers or self.num_layers
+
+    @property
+    def width(self) -> int | None:
+        """The width of the hidden states."""
+        return self.hidden_size or self.dim or self.d_model
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        heads = self.num_attention_heads or self.n_heads
+        width = self.hidden_size or self.dim
+        if heads and width and width % heads:
+            raise ValueError(f"the width {width} is not a multiple of the {heads} heads")
+        return self
+
+
+class TextLengthFile(FileModel):
+    """`sentence_bert_config.json`, which is one of a cross-encoder too."""
+
+    max_seq_length: PositiveInt | None = None
+    do_lower_case: bool | None = None
+    query_expansion: Any = None
+    transformer_task: str | None = "feature-extraction"
+
+
+class SentenceTransformersFile(FileModel):
+    """`config_sentence_transformers.json`."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+    activation_fn: str | None = None
+
+
+class PoolingFile(FileModel, extra="allow"):
+    """`config.json` of a Pooling module; older ones have a key for each kind of pooling."""
+
+    pooling_mode: str | list[str] | None = None
+    include_prompt: bool = True
+
+
+class ModuleEntry(FileModel):
+    """An entry of `modules.json`."""
+
+    type: str
+    path: str
+
+
+ModelFile = TypeVar("ModelFile")
+
+
+def read_model_file(path: Path, kind: type[ModelFile]) -> ModelFile:
+    """A JSON file of a model folder."""
+    if not path.is_file():
+        raise ModelError(f"the model folder has no {path.name}", file=path.parent)
+    return read_json(path, kind, error=ModelError, fix="correct the file, or save the model again")
+
+
+class TailFile(FileModel):
+    """`config.json` of a Dense module; that of a Normalize module has none of the sizes."""
+
+    in_features: Width | None = None
+    out_features: Width | None = None
+    bias: bool = True
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+    module_input_name: str | None = None
+    module_output_name: str | None = None
+    use_residual: bool | None = None
+
+
+def read_tail_file(name: str, folder: Path) -> TailFile:
+    """The settings of a Dense or Normalize module; a form that changes more than the vector is refused."""
+    path = folder / "config.json"
+    config = read_model_file(path, TailFile) if path.exists() else TailFile()
+    places = {config.module_input_name, config.module_output_name} - {None, ""}
+    if places - {"sentence_embedding"} or config.use_residual:
+        raise ModelError(f"this form of {name} is not supported", file=path)
+    return config
 
 
 def first_line(error: BaseException) -> str:

@@ -27,6 +27,11 @@ Norm = Literal["minmax", "zscore", "spread"]  # how a hybrid brings scores to on
 SystemName = Literal["hybrid", "dense", "bm25", "reranked"]
 SYSTEMS: tuple[SystemName, ...] = get_args(SystemName)
 PARTS = ("collection", "bm25", "index", "sentences", "model", "query", "checks", "reranker")
+LINKED = {
+    "model",
+    "query",
+    "reranker",
+}  # may be links: retrievers can share a model, whose files are never shown
 _KEYS = ("version", "generation", "system", "weight", "norm", "spread", "depth", *PARTS)
 DEPTH = 50  # hits that a reranker orders
 
@@ -89,7 +94,7 @@ def _parsed(data: bytes, folder: Path) -> RetrieverDescription:
     own = {key: row[key] for key in _KEYS if key in row and key != "version"}
     own["more"] = {key: row[key] for key in row if key not in _KEYS}
     description = parse_json(json.dumps(own).encode(), RetrieverDescription, path, fix=fix)
-    for part in PARTS:
+    for part in set(PARTS) - LINKED:
         name = getattr(description, part)
         if name is not None and not (folder / name).resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{part} = {name!r} is a link that leads out of the folder", file=path, fix=fix)

@@ -28,7 +28,7 @@ from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder, Normalize
 from liebig.model.folder import load_encoder, save_encoder
 from liebig.model.loading import new_model, readable
-from liebig.model.settings import read_json
+from liebig.model.settings import TransformerFile, read_model_file
 from liebig.text.tokenizer import Tokenizer
 
 PREFIXES = ("encoder_q.", "encoder.", "")  # MoCo, in-batch, the bare encoder
@@ -102,9 +102,9 @@ def hf_folder(source: Path, tokenizer: Path | None) -> tuple[str, Encoder]:
     others by CLS."""
     if (source / "modules.json").exists():
         return "sentence-transformers", load_encoder(source)
-    config = read_json(source / "config.json")
-    called = f"{source.name} {config.get('_name_or_path')}".lower()
-    is_contriever = "Contriever" in (config.get("architectures") or []) or "contriever" in called
+    config = read_model_file(source / "config.json", TransformerFile)
+    called = f"{source.name} {(config.model_extra or {}).get('_name_or_path')}".lower()
+    is_contriever = "Contriever" in (config.architectures or []) or "contriever" in called
     words = Tokenizer.from_folder(tokenizer or source)
     pooling = "mean" if is_contriever else "cls"
     encoder = Encoder(Backbone.load(source), words, pooling=pooling, max_length=words.max_length)
@@ -168,16 +168,17 @@ def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
     """A BERT with these weights; sizes are read off them, the number of heads off the base model if it says."""
     vocab, width = weights["embeddings.word_embeddings.weight"].shape
     layers = 1 + max(int(key.split(".")[2]) for key in weights if key.startswith("encoder.layer."))
-    config = read_json(base / "config.json") if (base / "config.json").exists() else {}
+    path = base / "config.json"
+    config = read_model_file(path, TransformerFile) if path.exists() else TransformerFile()
     model = new_model(
         "bert",
         layers=layers,
         width=width,
-        heads=int(config.get("num_attention_heads") or max(1, width // 64)),
+        heads=config.num_attention_heads or max(1, width // 64),
         vocab_size=vocab,
         intermediate=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
         max_positions=weights["embeddings.position_embeddings.weight"].shape[0],
-        dropout=float(config.get("hidden_dropout_prob", 0.1)),
+        dropout=0.1 if config.hidden_dropout_prob is None else config.hidden_dropout_prob,
         initializer_range=float(config.get("initializer_range", 0.02)),
         pad=int(config.get("pad_token_id", 0)),
     )

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
+from pydantic import ConfigDict, PositiveInt
 
 from liebig.base.errors import ModelError, RecipeError
+from liebig.base.json_file import read_json
 from liebig.base.records import Document, Passage, Query, Title
 from liebig.ragged import Ragged, gather
 from liebig.text.tokenizer import Tokenizer
@@ -37,10 +39,13 @@ MARK = "\x1e"  # stands for the separator token until a text is tokenised; taken
 class Layout:
     """How a model's texts are laid out, as its folder says; None is "as long as the model takes"."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     title: Title = "space"
-    query_length: int | None = None
-    passage_length: int | None = None
-    trained_length: int | None = None  # of a pre-training view: how long the texts were that the model saw
+    query_length: PositiveInt | None = None
+    passage_length: PositiveInt | None = None
+    trained_length: PositiveInt | None = (
+        None  # of a pre-training view: how long the texts were that the model saw
+    )
 
     def length(self, role: Role | None, limit: int) -> int:
         """The tokens of a text in this role, special ones included."""
@@ -58,24 +63,7 @@ class Layout:
         path = folder / FILE
         if not path.is_file():
             return cls()
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not all(_valid(name, value) for name, value in found.items()):
-            raise ModelError(
-                "does not describe a layout",
-                file=path,
-                fix=f"title is one of {', '.join(get_args(Title))}, lengths are numbers or null; or remove the file",
-            )
-        return cls(**found)
-
-
-def _valid(name: str, value: Any) -> bool:
-    if name == "title":
-        return value in get_args(Title)
-    known = name in {field.name for field in fields(Layout)}
-    return known and (value is None or (type(value) is int and value > 0))
+        return read_json(path, cls, error=ModelError, fix="correct it, or remove the file")
 
 
 @dataclass(frozen=True)

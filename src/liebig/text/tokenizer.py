@@ -20,17 +20,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from tokenizers import Tokenizer as Core, normalizers
 from tokenizers.models import Unigram, WordLevel, WordPiece
 
 from liebig.base.compiled import HAS_NUMBA
 from liebig.base.errors import DataError, ModelError
+from liebig.base.json_file import FileModel, read_json
 from liebig.ragged import Ragged
 from liebig.text import train_tokenizer as training
+from liebig.text.expressions import expressions, is_safe
 from liebig.text.word_cache import Memo, described, scheme_of
 from liebig.text.wordpiece import Words, packed
 
@@ -135,7 +138,19 @@ _NAMES = {
     "unk": ("[UNK]", "<unk>"),
 }
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+_FIX = "correct the file, or save the tokenizer again"
 _SLOW = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model")
+
+
+class TokenizerFile(FileModel):
+    """`tokenizer_config.json`, as far as ids depend on it."""
+
+    model_max_length: Annotated[int | float, Field(ge=1)] | None = None
+    tokenizer_class: str | None = None
+    do_lower_case: bool | None = None
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool | None = None
+    add_prefix_space: bool | None = None
 
 
 class TokenizerParts(NamedTuple):
@@ -173,7 +188,10 @@ def load(folder: Path) -> TokenizerParts:
     """The tokenizer of a folder, whichever files describe it."""
     if not folder.is_dir():
         raise ModelError("there is no such tokenizer folder", file=folder)
-    config = _json(folder / "tokenizer_config.json")
+    path = folder / "tokenizer_config.json"
+    if path.exists():
+        read_json(path, TokenizerFile, error=ModelError, fix=_FIX)
+    config = _json(path)
     if (folder / "tokenizer.json").exists():
         core = _described(folder / "tokenizer.json")
         _follow(core, config)
@@ -186,8 +204,7 @@ def load(folder: Path) -> TokenizerParts:
         core = _from_merges(folder, config)
     else:
         raise _unreadable(folder)
-    length = config.get("model_max_length", 512)
-    return TokenizerParts.named(core, int(min(length, 10**9)) if isinstance(length, int | float) else 512)
+    return TokenizerParts.named(core, int(min(config.get("model_max_length") or 512, 10**9)))
 
 
 def find_roles(core: Core, config: Mapping[str, Any]) -> dict[str, int]:
@@ -206,24 +223,25 @@ def find_roles(core: Core, config: Mapping[str, Any]) -> dict[str, int]:
 
 def _json(path: Path) -> dict[str, Any]:
     """A JSON object, or an empty one where the file is missing."""
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"this is not JSON ({error})", file=path) from error
-    if not isinstance(found, dict):
-        raise ModelError("this should be a JSON object", file=path)
-    return found
+    return read_json(path, dict[str, Any], error=ModelError, fix=_FIX) if path.exists() else {}
 
 
 def _described(path: Path) -> Core:
     try:
-        return Core.from_str(path.read_text(encoding="utf-8"))
+        core = Core.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exceptions
         raise ModelError(
             f"this does not describe a tokenizer that can be read ({error})", file=path
         ) from error
+    for part in (core.normalizer, core.pre_tokenizer, core.decoder):
+        for expression in expressions(described(part)):
+            if not is_safe(expression):
+                raise ModelError(
+                    f"the expression {expression[:60]!r} can take exponential time on some texts",
+                    file=path,
+                    fix="use a tokenizer without nested repetitions",
+                )
+    return core
 
 
 def _follow(core: Core, config: Mapping[str, Any]) -> None:
@@ -252,7 +270,7 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> Core:
 
 
 def _from_merges(folder: Path, config: Mapping[str, Any]) -> Core:
-    vocab = _json(folder / "vocab.json")
+    vocab = read_json(folder / "vocab.json", dict[str, int], error=ModelError, fix=_FIX)
     missing = [token for token in ("<s>", "</s>") if token not in vocab]
     if missing:
         raise ModelError(f"this vocabulary lacks {', '.join(missing)}", file=folder / "vocab.json")
@@ -440,7 +458,7 @@ class Tokenizer:
     def max_length(self) -> int | None:
         """The longest sequence its model takes, special tokens counted; None where the folder does not say."""
         length = self._config.get("model_max_length")
-        return int(length) if isinstance(length, int | float) and length < 10**9 else None
+        return int(length) if length is not None and length < 10**9 else None
 
     @property
     def input_names(self) -> list[str] | None:
