@@ -7,13 +7,17 @@ that had room at once. From a file system that can only be read, a retriever is 
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+from liebig.cli import reported
+from tests.faults import kills
 from tests.faults.torture import Tally
 from tests.worlds import faults
-from tests.worlds.processes import liebig
+from tests.worlds.processes import PATIENCE, SERVER, liebig
 
 
 def mount(place: Path, options: str) -> bool:
@@ -21,6 +25,73 @@ def mount(place: Path, options: str) -> bool:
     place.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def run_stages(tally: Tally, out: Path, sizes: int) -> None:
+    """Every stage on disks of several sizes, each too small; then with room, where it resumes to the right bytes."""
+    home = out / "disks"
+    shutil.rmtree(home, ignore_errors=True)
+    planned = kills.plan(home / "run")
+    small = home / "small"
+    for item in planned:
+        faults.finish("stage", kills.RECIPE, home / "run", Path(item.name))
+        expected = kills.contents(item.out)
+        size = sum(path.stat().st_size + 4096 for path in item.out.rglob("*") if path.is_file())
+        whole = item.out.with_name(f"{item.name}.whole")
+        item.out.rename(whole)
+        wrong = list[str]()
+        for part in range(1, sizes + 1):
+            if not mount(small, f"size={size * part // (sizes + 1)}"):
+                tally.save(["no file system may be mounted here"])
+                return
+            try:
+                item.out.symlink_to(small / item.name)  # a stage follows links, so it works on the small disk
+                wrong += _full_stage(tally, item.name, home, small, size * part // (sizes + 1))
+                mount(small, f"remount,size={4 * size + (64 << 20)}")
+                faults.finish("stage", kills.RECIPE, home / "run", Path(item.name))
+                tally.add("resumed")
+                if kills.contents(item.out) != expected:
+                    wrong.append(f"{item.name} on a disk that was full: other bytes")
+            except AssertionError as error:
+                wrong.append(f"{item.name} on a disk that was full: {error}")
+            finally:
+                item.out.unlink()
+                subprocess.run(["umount", str(small)], check=True)
+        whole.rename(item.out)
+        tally.save(wrong)
+    shutil.rmtree(home)
+
+
+def _full_stage(tally: Tally, name: str, home: Path, small: Path, room: int) -> list[str]:
+    """A stage that runs out of room: a sentence, exit code 2, and no folder that looks finished."""
+    log = home / "error.txt"
+    process = SERVER.Process(target=_reported_stage, args=(home / "run", name, log), daemon=False)
+    process.start()
+    process.join(PATIENCE)
+    said = log.read_text()
+    if process.exitcode == 0:
+        tally.add("stages that fitted")
+        return []
+    tally.add("stages on a full disk")
+    fine = process.exitcode == 2 and "Traceback" not in said and "No space left" in said.splitlines()[-1]
+    wrong = [] if fine else [f"{name}, {room} bytes: exit code {process.exitcode}: {said[-300:]!r}"]
+    return [*wrong, *([f"{name} looks finished"] if (small / name).exists() else [])]
+
+
+def _reported_stage(out: Path, name: str, log: Path) -> None:
+    """One stage with its errors reported as the command line does."""
+    import typer
+
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    faults.set_volume("quiet")
+    try:
+        with reported():
+            faults.run_one(kills.RECIPE, out, Path(name))
+    except typer.Exit as end:
+        sys.stderr.flush()
+        os._exit(end.exit_code)
 
 
 def run(tally: Tally, out: Path, wanted: int) -> None:

@@ -90,3 +90,24 @@ def test_a_manifest_names_no_file_outside(retriever, tmp_path, name):
     path.write_text(json.dumps(row))
     with pytest.raises(CorruptError, match="not a path below the folder"):
         Retriever.from_folder(folder)
+
+
+@pytest.mark.parametrize("place", ["../secret.bin", "{home}/secret.bin", "link.bin"])
+def test_a_graph_reads_no_weights_outside_its_folder(tmp_path, place):
+    onnx = pytest.importorskip("onnx")
+    from liebig.model.onnx_graph import GRAPH, session
+
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "secret.bin")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value=place.format(home=tmp_path))
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [4]) for name in "xy")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weights]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    (folder / GRAPH).write_bytes(model.SerializeToString())
+    with pytest.raises(LiebigError, match="the graph cannot be loaded"):
+        session(folder)

@@ -1,6 +1,6 @@
 """`make torture`: the long form of the fault harness. Prints a table; exits with 1 if a case fails.
 
-python -m tests.faults.torture damage kills disk fuzz requests load --out runs/torture --inputs 1000000
+python -m tests.faults.torture damage crafted kills --out runs/torture --cases 1000
 
 Counts are kept in `--out`, so a run that was stopped goes on where it was; another `--seed` begins anew.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from liebig.base.workspace import atomic_write
 
-PARTS = ("damage", "kills", "disk", "fuzz", "requests", "load")
+PARTS = ("damage", "crafted", "kills", "together", "disk", "disks", "extremes", "fuzz", "requests", "load")
 
 
 class Tally:
@@ -54,6 +54,13 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--out", type=Path, default=Path("runs/torture"), help="where counts are kept")
     parser.add_argument("--cases", type=int, default=2000, help="damaged files")
+    parser.add_argument("--crafted", type=int, default=2000, help="files changed with their manifest")
+    parser.add_argument("--together", type=int, default=10, help="rounds of commands that run at once")
+    parser.add_argument(
+        "--sizes", type=int, default=7, help="sizes of a disk that is too small, for every stage"
+    )
+    parser.add_argument("--documents", type=int, default=100_000, help="with one and the same text")
+    parser.add_argument("--megabytes", type=int, default=200, help="of one line")
     parser.add_argument("--kills", type=int, default=200, help="SIGKILLs over all stages, builds and updates")
     parser.add_argument("--disks", type=int, default=50, help="builds that run out of disk")
     parser.add_argument("--inputs", type=int, default=1_000_000, help="fuzzed inputs over all readers")
@@ -83,9 +90,8 @@ def main() -> int:
 
 def _run(part: str) -> Callable[[Tally, Path, argparse.Namespace], None]:
     """The function of a part; a part imports what it needs, and not what the others do."""
-    return {"damage": damage, "kills": kills, "disk": disk, "fuzz": fuzz, "requests": requests, "load": load}[
-        part
-    ]
+    parts = (damage, crafted, kills, together, disk, disks, extremes, fuzz, requests, load)
+    return {function.__name__: function for function in parts}[part]
 
 
 def fuzz(tally: Tally, out: Path, given: argparse.Namespace) -> None:
@@ -114,6 +120,34 @@ def damage(tally: Tally, out: Path, given: argparse.Namespace) -> None:
     from tests.faults.damage import run
 
     run(tally, out, given.cases)
+
+
+def crafted(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Every file of a retriever, changed by someone who rewrites the manifest too."""
+    from tests.faults.crafted import run
+
+    run(tally, out, given.crafted)
+
+
+def together(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Builds, updates and searches of one folder at once."""
+    from tests.faults.together import run
+
+    run(tally, out, given.together)
+
+
+def disks(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Every stage on disks that are too small for it."""
+    from tests.faults.disk import run_stages
+
+    run_stages(tally, out, given.sizes)
+
+
+def extremes(tally: Tally, out: Path, given: argparse.Namespace) -> None:
+    """Inputs at the edge of size, and a clock that jumps."""
+    from tests.faults.extremes import run
+
+    run(tally, out, given.documents, given.megabytes)
 
 
 def kills(tally: Tally, out: Path, given: argparse.Namespace) -> None:
