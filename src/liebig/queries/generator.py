@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,6 +27,7 @@ from liebig.base.rng import key
 from liebig.methods.samplers import Sampler
 from liebig.model.loading import check_folder, load_weights, quiet, readable
 from liebig.model.packed import Packed
+from liebig.model.settings import read_model_file
 from liebig.queries.sampling import (
     Cache,
     Decoder,
@@ -334,8 +336,8 @@ class Settings:
     """How texts become sequences; `labels` says which human labels the model has seen, for every table it enters."""
 
     prefix: str = ""
-    passage_length: int = 256
-    query_length: int = 64
+    passage_length: PositiveInt = 256
+    query_length: PositiveInt = 64
     title: Title = "space"
     labels: tuple[str, ...] = ()
 
@@ -352,11 +354,7 @@ class Generator:
     def load(cls, folder: Path) -> Generator:
         """From a folder of transformers; without generator.json the settings are the defaults."""
         path = folder / SETTINGS
-        found = {}
-        if path.is_file():
-            with readable(folder):
-                found = json.loads(path.read_text(encoding="utf-8"))
-        settings = Settings(**{**found, "labels": tuple(found.get("labels", ()))})
+        settings = read_model_file(path, Settings) if path.is_file() else Settings()
         return cls(load_seq2seq(folder), Tokenizer.from_folder(folder), settings)
 
     def save(self, folder: Path) -> None:
