@@ -86,7 +86,7 @@ def _changed(array: NDArray[Any], how: str, rng: random.Random) -> NDArray[Any]:
         return np.repeat(array[:1], len(array), axis=0)
     if how in ("value", "values") and array.size:
         changed = array.copy()
-        wrong = [0, -1, 1, 255, 1 << 30, -(1 << 62), (1 << 62)]
+        wrong: list[float] = [0, -1, 1, 255, 1 << 30, -(1 << 62), (1 << 62)]
         wrong += [np.nan, np.inf, -np.inf, 1e30, 3e38] if array.dtype.kind == "f" else []
         flat = changed.reshape(-1)
         number = np.array(rng.choice(wrong)).astype(array.dtype)

@@ -339,7 +339,7 @@ class ModuleEntry(FileModel):
     """An entry of `modules.json`."""
 
     type: str
-    path: str
+    path: str = ""
 
 
 ModelFile = TypeVar("ModelFile")

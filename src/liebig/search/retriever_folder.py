@@ -93,7 +93,7 @@ def _parsed(data: bytes, folder: Path) -> RetrieverDescription:
         raise DataError(f"has version {row.get('version')}, this Liebig reads {VERSION}", file=path, fix=fix)
     own = {key: row[key] for key in _KEYS if key in row and key != "version"}
     own["more"] = {key: row[key] for key in row if key not in _KEYS}
-    description = parse_json(json.dumps(own).encode(), RetrieverDescription, path, fix=fix)
+    description = parse_json(json.dumps(own).encode(), RetrieverDescription, path, error=DataError, fix=fix)
     for part in set(PARTS) - LINKED:
         name = getattr(description, part)
         if name is not None and not (folder / name).resolve().is_relative_to(folder.resolve()):

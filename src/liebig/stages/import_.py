@@ -179,8 +179,8 @@ def bert_of(weights: dict[str, Tensor], base: Path, path: Path) -> Any:
         intermediate=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
         max_positions=weights["embeddings.position_embeddings.weight"].shape[0],
         dropout=0.1 if config.hidden_dropout_prob is None else config.hidden_dropout_prob,
-        initializer_range=float(config.get("initializer_range", 0.02)),
-        pad=int(config.get("pad_token_id", 0)),
+        initializer_range=config.initializer_range or 0.02,
+        pad=config.pad_token_id or 0,
     )
     with readable(path):
         buffers = {key for key in weights if key.endswith(("position_ids", "token_type_ids"))}
