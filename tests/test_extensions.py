@@ -1,4 +1,4 @@
-"""A package outside the source tree adds an objective, a format, an index back end and a command.
+"""A package outside the source tree adds two objectives, a format, an index back end and a command.
 
 The package is the examples of CONTRIBUTING.md, word for word: one file and one line of entry points each. It is put
 on the path of a process as pip would install it, and used through the command line.
@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from liebig.train.log import read_log
 from tests.worlds.processes import run_commands, together
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r'^```(python|toml) title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-GROUPS = {"liebig.methods", "liebig.formats", "liebig.indexes", "liebig.commands"}
+GROUPS = {"liebig.methods": 2, "liebig.formats": 1, "liebig.indexes": 1, "liebig.commands": 1}
 DIARY = "".join(f"1840-03-{day:02} On day {day} barley was sown in row {day * 7}.\n" for day in range(1, 29))
 
 
@@ -52,16 +53,16 @@ def liebig(site: Path, folder: Path, *commands: str) -> list[tuple[int, str]]:
 
 def test_each_extension_is_one_file_and_one_line(site):
     folder, groups = site
-    assert set(groups) == GROUPS
-    assert [len(lines) for lines in groups.values()] == [1, 1, 1, 1]
-    assert len(list((folder / "liebig_example").glob("*.py"))) == len(GROUPS)
+    assert {group: len(lines) for group, lines in groups.items()} == GROUPS
+    assert len(list((folder / "liebig_example").glob("*.py"))) == sum(GROUPS.values())
 
 
-def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, small_model, tmp_path):
+def test_a_package_adds_a_format_a_command_two_objectives_and_an_index(site, small_model, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "mine.diary").write_text(DIARY)
     start = f"model.kind=folder model.path={small_model} max_length=32 loop.steps=2 loop.batch=4"
+    start += " evaluation.share=0.3 stores='[{path=\"store\"}]'"
     results = liebig(
         site[0],
         tmp_path,
@@ -69,7 +70,8 @@ def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, small
         "init mine.diary --out collection",
         "count collection --out count",
         f"prepare collection --tokenizer {small_model} --out store",
-        f"pretrain objective.kind=first-word {start} stores='[{{path=\"store\"}}]' --out model",
+        f"pretrain objective.kind=vector-mlm {start} --out masked",
+        f"pretrain objective.kind=hardest source.kind=crops source.window=16 {start} --out model",
         f"passages collection --tokenizer {small_model} --out passages",
         "encode passages --model model/model --out vectors",
         "index vectors=vectors index.kind=array --out index",
@@ -79,15 +81,20 @@ def test_a_package_adds_a_format_a_command_an_objective_and_an_index(site, small
     assert "Count the documents of a collection." in results[0][1]
     assert "mine.diary: diary (A .diary file)" in results[1][1]
     assert json.loads((home / "count" / "count.json").read_text()) == {"documents": 28}
-    lines = [json.loads(line) for line in (home / "model" / "log.jsonl").read_text().splitlines()]
-    assert any("first_word" in line.get("losses", {}) for line in lines)
+    assert set(evaluation(home / "masked")) == {"masked", "masked_accuracy"}
+    assert set(evaluation(home / "model")) == {"contrast", "gap"}
     assert json.loads((home / "index" / "index.json").read_text())["kind"] == "array"
     assert "1840-03-" in results[-1][1]
 
 
+def evaluation(folder: Path) -> dict[str, float]:
+    """The last evaluation of a training."""
+    return [line["evaluation"] for line in read_log(folder) if "evaluation" in line][-1]
+
+
 def test_without_the_package_its_names_are_one_sentence(tmp_path):
     (tmp_path / "home").mkdir()
-    [(code, output)] = liebig(tmp_path, tmp_path, "pretrain objective.kind=first-word --out model")
+    [(code, output)] = liebig(tmp_path, tmp_path, "pretrain objective.kind=hardest --out model")
     assert code == 2
-    assert "first-word" in output
+    assert "hardest" in output
     assert len(output.strip().splitlines()) == 1

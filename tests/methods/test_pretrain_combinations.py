@@ -56,7 +56,7 @@ def test_every_objective_takes_every_source_it_can(smoke, store, objective, sour
     result, measured = taken(recipe(smoke, objective, source, evaluation={"share": 0.1}), store)
     assert torch.isfinite(result.loss)
     assert result.counts["examples"] == 8
-    assert set(measured) <= set(result.losses) | {"partner_accuracy"}
+    assert set(measured) <= set(result.losses) | set(result.metrics)
 
 
 def test_documents_of_one_span_are_used_once_on_request(smoke, store):

@@ -77,10 +77,13 @@ def test_a_damaged_newest_checkpoint_is_said_and_passed_over(tmp_path: Path) -> 
 def test_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, keep=2)
     for step in range(1, 7):
-        store.save(snapshot(step), Best(step, 0.5) if step == 2 else None)
+        store.save(snapshot(step))
+        if step == 2:
+            store.update(step, {"evaluated": 2}, Best(step, 0.5))
     store.close()
     assert store.steps() == [2, 5, 6]
     assert store.best() == 2
+    assert store.read(2).facts == {"evaluated": 2}
 
 
 def test_no_checkpoints_is_no_checkpoint(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Cost: a bisection of a short table for each example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -147,23 +147,25 @@ def evaluate(
 ) -> dict[str, float]:
     """The objective's own terms on held-out batches: means over `make(0)`, …, each this process's share of a batch.
 
-    Terms are summed over all batches and processes and divided by their counts; contrastive metrics are averaged over
-    batches. The batches are always the same ones, masks included, so values of different steps can be compared.
+    Terms are summed over all batches and processes and divided by their counts; the contrastive loss and whatever
+    metrics come with it are averaged over batches. The batches are always the same ones, masks included, so values of
+    different steps can be compared.
     """
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
+    per_batch: set[str] = set()
     for number in range(batches):
         batch = make(number)
-        mine = objective.counts(batch) | dict.fromkeys(_contrast_names(objective), 1)
-        for name, count in mine.items():
+        for name, count in objective.counts(batch).items():
             counts[name] = counts.get(name, 0) + count
-        for name, value in _batch_sums(objective, batch, world, dtype, chunk_tokens).items():
+        terms, metrics = _batch_values(objective, batch, world, dtype, chunk_tokens)
+        per_batch |= set(metrics)
+        for name, value in (terms | metrics).items():
             sums[name] = sums[name] + value if name in sums else value
-    totals = world.counts(counts)
-    shared = {name: totals[name] / world.size for name in _contrast_names(objective)}
+    divisors = world.counts(counts) | dict.fromkeys(per_batch, batches)
     names = sorted(sums, key=_rank)
     sums_of_all = world.total(torch.stack([sums[name].double() for name in names]))
-    return {name: float(value) / shared.get(name, totals[name]) for name, value in zip(names, sums_of_all)}
+    return {name: float(value) / divisors[name] for name, value in zip(names, sums_of_all)}
 
 
 def _rank(name: str) -> tuple[bool, bool, str]:
@@ -171,15 +173,11 @@ def _rank(name: str) -> tuple[bool, bool, str]:
     return name != "partner_accuracy", "accuracy" not in name, name
 
 
-def _contrast_names(objective: Objective) -> tuple[str, ...]:
-    return ("contrast", "partner_accuracy") if objective.contrastive else ()
-
-
 @torch.no_grad()
-def _batch_sums(
+def _batch_values(
     objective: Objective, batch: Batch, world: World, dtype: torch.dtype | None, chunk_tokens: int
-) -> Mapping[str, Tensor]:
-    """Summed terms of this process's share, and its share of the contrastive loss and accuracy."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Summed terms of this process's share, and its share of the contrastive loss and of the contrast's metrics."""
     sums: dict[str, Tensor] = {}
     vectors, constants = [], []
     for chunk in batch.chunks(chunk_tokens):
@@ -191,13 +189,14 @@ def _batch_sums(
             sums[name] = sums[name] + term if name in sums else term
         vectors += [] if result.vectors is None else [_full(result.vectors)]
         constants += [] if fixed is None else [_full(fixed)]
+    metrics: dict[str, Tensor] = {}
     if objective.contrastive:
         contrast = objective.contrast(
             torch.cat(vectors), torch.cat(constants) if constants else None, batch.to(world.device), world
         )
         assert contrast is not None, "a contrastive objective contrasts"
-        sums |= {"contrast": contrast.loss, "partner_accuracy": contrast.metrics["partner_accuracy"]}
-    return sums
+        metrics = {**contrast.metrics, "contrast": contrast.loss}
+    return sums, metrics
 
 
 def _full(x: Tensor) -> Tensor:

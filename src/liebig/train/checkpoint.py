@@ -58,7 +58,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
             sync(path)
             files[name] = hash_file(path)
         body = {"step": snapshot.step, "facts": snapshot.facts, "files": files, "aliases": aliases}
-        atomic_write(temporary / STATE, json.dumps({**body, "digest": _digest(body)}, indent=1).encode())
+        _write_state(temporary / STATE, body)
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(temporary, folder)
@@ -115,10 +115,15 @@ class Checkpoints:
         """The checkpoint of a step."""
         return read(self.path(step))
 
-    def save(self, snapshot: Snapshot, best: Best | None = None) -> None:
-        """Write the snapshot in the background; `best` says that it is the best so far."""
+    def save(self, snapshot: Snapshot) -> None:
+        """Write the snapshot in the background."""
         self.wait()
-        self._writing = self._pool.submit(self._save, snapshot, best)
+        self._writing = self._pool.submit(self._save, snapshot)
+
+    def update(self, step: int, facts: Mapping[str, Any], best: Best | None) -> None:
+        """Replace the facts of a step's checkpoint in the background; `best` says that it is the best so far."""
+        self.wait()
+        self._writing = self._pool.submit(self._update, step, facts, best)
 
     def wait(self) -> None:
         """Until everything is on disk; an error of the writer is raised here."""
@@ -177,10 +182,19 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
 
-    def _save(self, snapshot: Snapshot, best: Best | None) -> None:
+    def _save(self, snapshot: Snapshot) -> None:
         write(self.path(snapshot.step), snapshot)
+        self._remove_old()
+
+    def _update(self, step: int, facts: Mapping[str, Any], best: Best | None) -> None:
+        path = self.path(step) / STATE
+        body = json.loads(path.read_text(encoding="utf-8"))
+        _write_state(path, {name: body[name] for name in ("step", "files", "aliases")} | {"facts": facts})
         if best is not None:
             self.mark(best)
+            self._remove_old()
+
+    def _remove_old(self) -> None:
         kept = {*self.steps()[-self.keep :], self.best()}
         for step in self.steps():
             if step not in kept:
@@ -199,6 +213,10 @@ def _unique(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
             first[place] = name
             unique[name] = tensor.contiguous()
     return unique, aliases
+
+
+def _write_state(path: Path, body: Mapping[str, Any]) -> None:
+    atomic_write(path, json.dumps({**body, "digest": _digest(body)}, indent=1).encode())
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -140,11 +140,16 @@ LOG, TIMING = "log.jsonl", "timing.jsonl"
 
 
 class RunLog:
-    """Writes both files; lines of steps after `step` are taken back when a run is resumed from there."""
+    """Writes both files; lines of steps after `step` are taken back when a run is resumed from there.
 
-    def __init__(self, folder: Path, step: int, trackers: Sequence[str] = ()) -> None:
+    With `evaluates`, the evaluation of `step` is taken back too: it will be made again.
+    """
+
+    def __init__(
+        self, folder: Path, step: int, trackers: Sequence[str] = (), evaluates: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        _cut(folder / LOG, step)
+        _cut(folder / LOG, step, evaluates)
         self._log, self._timing = (folder / LOG).open("a"), (folder / TIMING).open("a")
         self._trackers: list[Tracker] = [TRACKERS[name](folder, step) for name in trackers]
 
@@ -227,9 +232,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _cut(path: Path, step: int) -> None:
+def _cut(path: Path, step: int, evaluates: bool) -> None:
     if path.is_file():
         kept = [line for line in _lines(path) if line["step"] <= step]
+        ends = (i for i, line in enumerate(kept) if line["step"] == step and "evaluation" in line)
+        kept = kept[: next(ends, None)] if evaluates else kept
         atomic_write(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
@@ -272,11 +279,18 @@ class Recorder:
         self._remarks: list[str] = []
         self._began, self._tokens, self._steps, self._waited = time.monotonic(), 0, 0, 0.0
 
-    def open(self, step: int, total: int | None, trackers: tuple[str, ...], resumed: bool) -> None:
-        """Begin after `step` steps."""
+    def open(
+        self,
+        step: int,
+        total: int | None,
+        trackers: tuple[str, ...],
+        resumed: bool,
+        evaluates: bool = False,
+    ) -> None:
+        """Begin after `step` steps; `evaluates` says that the last one was not evaluated yet."""
         if not self._world.first:
             return
-        self._log = RunLog(self._folder, step, trackers)
+        self._log = RunLog(self._folder, step, trackers, evaluates)
         if resumed:
             self._remarks.append(f"resumed after step {step} with {self._world.size} processes")
         for remark in self._remarks:

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from pydantic import Field, model_validator
@@ -326,6 +326,7 @@ class _Training:
         self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world, loop.steps)
         self.step = self.tokens = self.total = 0
         self.stored: int | None = None
+        self.evaluated: int | None = None
         self.entered: int | None = None
         self.feed: Feed | None = None
 
@@ -341,7 +342,8 @@ class _Training:
             self._plan(batches)
         self.factor = self._factor(schedule)
         total = self.total if self.clock is None else None  # not known before the first step
-        self.recorder.open(self.step, total, self.loop.trackers, snapshot is not None)
+        evaluates = self.evaluated != self.step
+        self.recorder.open(self.step, total, self.loop.trackers, snapshot is not None, evaluates)
 
     def _factor(self, schedule: ScheduleConfig) -> Callable[[int], float]:
         """Share of the highest learning rate at a step."""
@@ -351,15 +353,19 @@ class _Training:
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
+        if self.step and self.evaluated != self.step and self._is_due(evaluate):
+            self._evaluate(evaluate)  # the run ended between its checkpoint and its evaluation
         while self.step < self.total and self.judge.exhausted is None:
             if self.clock is not None:
                 self.clock.begin()
             epoch, until = self._epoch()
             self._enter(epoch)
             self._one(self.feed.get(self.step, until))
-            better = self._evaluated(evaluate)
-            if better or self.step % self.loop.checkpoint_every == 0:
-                self._store(better)
+            due = self._is_due(evaluate)
+            if due or self.step % self.loop.checkpoint_every == 0:
+                self._store()
+            if due:
+                self._evaluate(evaluate)
             if self.world.any(stop.requested):
                 self._break_off()
         self._finish()
@@ -449,12 +455,13 @@ class _Training:
         else:
             self.recorder.remark(said)
 
-    def _evaluated(self, evaluate: Evaluate | None) -> bool:
-        """Evaluate if it is time; is this the best model so far?"""
+    def _is_due(self, evaluate: Evaluate | None) -> TypeGuard[Evaluate]:
+        """Whether an evaluation follows this step."""
         every = self.loop.eval_every
-        if evaluate is None or not (self.step == self.total or (every and self.step % every == 0)):
-            return False
-        self.watch.settle()
+        return evaluate is not None and (self.step == self.total or bool(every and self.step % every == 0))
+
+    def _evaluate(self, evaluate: Evaluate) -> None:
+        """Evaluate the weights that were just stored, and add the result to their checkpoint."""
         self.objective.eval()
         averaged = nullcontext() if self.ema is None else self.ema.swapped()
         forget()  # an evaluation may need the memory of graphs
@@ -467,7 +474,10 @@ class _Training:
             self.total = self.clock.total(self.step)  # the evaluation took its time
         if self.judge.exhausted is not None:
             self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.exhausted}")
-        return better
+        self.evaluated = self.step
+        if self.world.first:
+            self.recorder.sync()
+            self.checkpoints.update(self.step, self._facts(), self.judge.best if better else None)
 
     def _break_off(self) -> None:
         """A signal came: store everything, say how to resume, and end."""
@@ -487,7 +497,7 @@ class _Training:
             self.ema.apply()
         self.world.barrier()
 
-    def _store(self, better: bool = False) -> None:
+    def _store(self) -> None:
         """Copy everything to host memory now, and write it in the background."""
         self.watch.settle()
         self.stored = self.step
@@ -501,13 +511,13 @@ class _Training:
             tensors["ema"] = take_tensors(self.ema.state())
         if self.world.first:
             self.recorder.sync()
-            best = self.judge.best if better else None
-            self.checkpoints.save(Snapshot(self.step, tensors, self._facts()), best)
+            self.checkpoints.save(Snapshot(self.step, tensors, self._facts()))
 
     def _facts(self) -> dict[str, Any]:
         return {
             "total": self.total,
             "tokens": self.tokens,
+            "evaluated": self.evaluated,
             "budget": asdict(self.budget),
             "random": {"seed": self.loop.seed, "step": self.step},
             "scaler": asdict(self.scaler),
@@ -533,16 +543,15 @@ class _Training:
         if self.ema is not None:
             self.ema.load(snapshot.tensors["ema"])
         self.step = self.stored = snapshot.step
-        self.total, self.tokens = facts["total"], facts["tokens"]
-        # Checkpoints of earlier versions have its tokens alone.
-        self.budget = Budget(**facts["budget"]) if "budget" in facts else Budget(facts["chunk_tokens"])
+        self.total, self.tokens, self.evaluated = facts["total"], facts["tokens"], facts["evaluated"]
+        self.budget = Budget(**facts["budget"])
         self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
         self.judge.load(facts["judge"])
         self.recorder.load(facts["recorder"])
         if self.clock is not None:
             self.clock.load(facts["clock"])
         if self.world.first:
-            # The mark is written after the checkpoint: a kill in between leaves it one evaluation behind.
+            # The mark is written after the result: a kill in between leaves it one evaluation behind.
             self.checkpoints.mark(self.judge.best)
         if facts["processes"] != self.world.size:
             self.recorder.remark(
