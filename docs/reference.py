@@ -44,8 +44,8 @@ that are not listed, may change without notice. Most users need one class, [`Ret
 RECIPES_HEAD = """# Recipes
 
 A recipe is a whole run as a TOML file. Each table is a stage; `"@name"` stands for the folder that an earlier stage
-writes. `liebig show RECIPE` prints a recipe with every default, `liebig run RECIPE --plan` estimates its steps, memory
-and time, and `liebig run RECIPE KEY=VALUE` runs it with a change. When you run a recipe again, it skips stages that are
+writes. `liebig show RECIPE` prints a recipe with every default, `liebig plan RECIPE` estimates its time, memory and
+disk, and `liebig run RECIPE KEY=VALUE` runs it with a change. When you run a recipe again, it skips stages that are
 up to date and resumes an interrupted one. The papers' recipes name data folders that you fill; those in `smoke/` bring
 their own data.
 """

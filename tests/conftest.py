@@ -128,19 +128,6 @@ def certificates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def the_machine_is_measured_once() -> Iterator[None]:
-    """How fast it multiplies matrices: a third of a second whenever a plan is made."""
-    with pytest.MonkeyPatch.context() as patch:
-        if "torch" in sys.modules:
-            from liebig.methods import cost, machines
-
-            measured = functools.cache(cost.matrix_rate)
-            for module in (cost, machines):
-                patch.setattr(module, "matrix_rate", measured)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def graphs_are_traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """torch.onnx.export takes five seconds for the smallest graph; a module is traced once for all tests.
 

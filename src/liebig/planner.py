@@ -1,22 +1,30 @@
-"""What a recipe, a build or three well-known corpora take on a machine, as `liebig plan` prints it.
+"""What a recipe or a build takes on this machine, as `liebig plan` prints it.
 
-Counts come from data that exists, else from what the user says of it; either way the line says which. Stages that take
-seconds are left out. For a build, the first records are read by the build's own readers and cut by its cutter, and the
-rest is counted in bytes. `methods/machines.py` has the machines, their rates, and what encoding and BM25 take on them.
+Time is measured: a few steps of the training itself, the first texts through the encoder itself. Where the data or the
+model does not exist yet there is nothing to time, and the line says so. Memory and disk follow from the size of
+the data, or from what the user says about data that does not exist. Stages that take seconds are left out. For a build,
+the first records are read by the build's own readers and cut by its cutter, and the rest is counted in bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, TypeVar
 
-from liebig.base import config as recipes, pipeline
+import torch
+
+from liebig.base import config as recipes, hub, machine, pipeline
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.pipeline import Planned, Stage
 from liebig.base.progress import counted, duration
-from liebig.base.records import Document, Passage
+from liebig.base.records import Document, Passage, Section
+from liebig.bm25.index import plain, write_segments
+from liebig.bm25.search import Settings
 from liebig.builder.build import BY_SENTENCES, passage_fields
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.questions import QuestionsConfig
@@ -25,109 +33,263 @@ from liebig.collection import Collection, is_collection
 from liebig.formats import detect
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
-from liebig.methods.cost import assumed, plan
 from liebig.methods.finetuning import FinetuneConfig
-from liebig.methods.machines import (
-    BERT_BASE,
-    BYTES,
-    STORE_BYTES,
-    TOKENISER_MEMORY,
-    Corpus,
-    Estimate,
-    Machine,
-    Shape,
-    calibrate,
-    encoding,
-    lexical,
-    training_memory,
-)
-from liebig.methods.pretraining import PretrainConfig, resolve
+from liebig.methods.pretraining import PretrainConfig
 from liebig.model.loading import FolderBackbone, NewBackbone
+from liebig.model.settings import TransformerFile, read_model_file
+from liebig.search.embed import Embedder
+from liebig.stages import encode
 from liebig.stages.bm25 import BM25Config
-from liebig.stages.encode import EncodeConfig
+from liebig.stages.finetune import Finetuning
 from liebig.stages.passages import cut
+from liebig.stages.prepare import PrepareConfig
+from liebig.stages.pretrain import Pretraining
+from liebig.store import build
 from liebig.text.passages import by_tokens
 from liebig.text.tokenizer import Tokenizer
+from liebig.train.distributed import ALONE
+from liebig.train.guards import CPU_TOKENS
+from liebig.train.loop import LoopConfig, StepTime
+
+BERT_BASE = (12, 768, 3072, 30_522)
+BYTES = {"fp32": 4.0, "fp16": 2.0, "int8": 1.0, "binary": 0.125}
+BYTES_A_STATE = (
+    34  # activations kept for the backward pass, per token, layer and unit of width, in half precision
+)
+CHUNK_TOKENS = {"cuda": 32_768, "cpu": CPU_TOKENS}  # what `chunk_tokens = "auto"` is taken for
+LEXICAL_BYTES = 850  # of a passage of 100 words in a BM25 index, its text included
+LEXICAL_MEMORY = 500e6
+TOKENISER_MEMORY = 150e6
+STORE_BYTES = 4.5  # of a token in a store
+SENTENCE = 20  # tokens of a sentence, about
+SAMPLE = 1_000  # records read before the rest is estimated
+TEXTS = 8_192  # texts encoded at most before the rest is estimated
+TIMED = 2.0  # seconds of work that are enough for an estimate
+LABELS = 16  # batches of labelled queries that are read to time the steps on them
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Estimates twice: lines for people, and the same numbers for programs, in seconds, bytes and dollars."""
+class ResourcePlan:
+    """Estimates twice: lines for people, and the same numbers for programs, in seconds and bytes."""
 
     lines: list[str]
     document: dict[str, Any]
 
 
-def _pretrain(name: str, config: PretrainConfig, machine: Machine, corpus: Corpus) -> Estimate:
-    found = plan(config)
-    steps, basis = found.steps, f"{found.steps:,} steps" if found.steps is not None else ""
-    if steps is None:
-        load = assumed(resolve(config))
-        epochs = config.loop.epochs or 1.0
-        steps = max(1, round(epochs * corpus.passages * corpus.tokens / (load.encoded + load.decoded)))
-        basis = f"{steps:,} steps: {epochs:g} passes over {corpus.basis}"
-    seconds = steps * found.flop_a_step / machine.train
-    if config.loop.minutes is not None:
-        seconds, basis = 60 * config.loop.minutes, "minutes of the recipe"
-    weights = 16.0 * _shape(config.model).parameters
-    return Estimate(name, seconds, found.memory, weights * (1 + config.loop.keep) / 2, basis)
+@dataclass(frozen=True)
+class StageEstimate:
+    """What one stage takes; no seconds where there is nothing to time yet."""
+
+    stage: str
+    seconds: float | None
+    memory: float
+    disk: float
+    basis: str
 
 
-def _finetune(name: str, config: FinetuneConfig, machine: Machine, corpus: Corpus) -> Estimate:
-    shape = _shape(config.model)
-    tokens = config.tokens_per_step(corpus.tokens)
-    steps, basis = _steps(config)
-    flop = 4 * shape.forward(tokens, corpus.tokens)  # forward, backward, and the pass that fills the cache
-    seconds = None if steps is None else steps * flop / machine.train
-    memory = training_memory(shape, tokens)
-    return Estimate(name, seconds, memory, 8 * shape.parameters * (1 + config.loop.keep), basis)
+@dataclass(frozen=True)
+class CorpusSize:
+    """Size of data; assumed where the data does not exist yet."""
+
+    passages: int
+    tokens: float  # of a passage
+
+    @property
+    def basis(self) -> str:
+        return f"{counted(self.passages, 'passages')} of {self.tokens:g} tokens, as assumed"
 
 
-def _steps(config: FinetuneConfig) -> tuple[int | None, str]:
-    if config.loop.steps is not None:
-        return config.loop.steps, f"{config.loop.steps:,} steps"
-    if not is_collection(config.collection):
-        return None, "number of labels not known yet"
-    queries = config.limit or sum(1 for _ in Collection(config.collection).query_ids(config.split))
-    steps = max(1, round((config.loop.epochs or 1.0) * queries / config.loop.batch))
-    return steps, f"{steps:,} steps over {queries:,} queries"
+@dataclass(frozen=True)
+class ModelSize:
+    """An encoder's size."""
+
+    layers: int
+    width: int
+    intermediate: int
+    vocab: int
+
+    @classmethod
+    def of(cls, folder: Path | None) -> ModelSize:
+        """From a model's folder; BERT-base where it does not exist."""
+        path = folder / "config.json" if folder is not None else None
+        if path is None or not path.is_file():
+            return cls(*BERT_BASE)
+        values = read_model_file(path, TransformerFile).model_dump(exclude_none=True)
+        layers = values.get("num_hidden_layers", values.get("n_layers", BERT_BASE[0]))
+        width = values.get("hidden_size", values.get("dim", BERT_BASE[1]))
+        inner = values.get("intermediate_size", values.get("hidden_dim", 4 * width))
+        return cls(layers, width, inner, values.get("vocab_size", BERT_BASE[3]))
+
+    @classmethod
+    def of_start(cls, model: Any) -> ModelSize:
+        """Of what a training starts from."""
+        if isinstance(model, NewBackbone):
+            return cls(model.layers, model.width, model.intermediate or 4 * model.width, BERT_BASE[3])
+        return cls.of(model.path if isinstance(model, FolderBackbone) else None)
+
+    @property
+    def parameters(self) -> float:
+        """Of layers and embeddings."""
+        layer = 4.0 * self.width**2 + 2.0 * self.width * self.intermediate
+        return self.layers * layer + (self.vocab + 512) * self.width
+
+    def training_memory(self, parameters: float, tokens: float) -> float:
+        """Weights, gradients and moments, and the activations of a chunk of that many tokens."""
+        return 16 * parameters + tokens * BYTES_A_STATE * self.width * self.layers
 
 
-def _encode(name: str, config: EncodeConfig, machine: Machine, corpus: Corpus) -> Estimate:
-    found, basis = _corpus(config.source, corpus)
-    return encoding(name, Shape.of(config.model), found, config.type, machine, basis)
+def _pretrain(name: str, config: PretrainConfig, corpus: CorpusSize) -> StageEstimate:
+    timed = _time_training(Pretraining, config)
+    steps = config.loop.steps
+    if steps is None and timed is not None:
+        steps = max(1, round((config.loop.epochs or 1.0) * timed.epoch_steps))
+    return _training(name, config, timed, steps, 2 * config.max_length)
 
 
-def _bm25(name: str, config: BM25Config, machine: Machine, corpus: Corpus) -> Estimate:
-    found, basis = _corpus(config.collection, corpus)
-    return lexical(name, found, machine, basis)
+def _finetune(name: str, config: FinetuneConfig, corpus: CorpusSize) -> StageEstimate:
+    few = min(config.limit or config.loop.batch * LABELS, config.loop.batch * LABELS)
+    short = {"limit": few, "evaluation": config.evaluation.model_copy(update={"split": None})}
+    timed = _time_training(Finetuning, config.model_copy(update=short))
+    steps = config.loop.steps
+    if steps is None and is_collection(config.collection):
+        queries = config.limit or sum(1 for _ in Collection(config.collection).query_ids(config.split))
+        steps = max(1, round((config.loop.epochs or 1.0) * queries / config.loop.batch))
+    passages = (config.positives + config.negatives) * config.passage_length
+    return _training(name, config, timed, steps, config.query_length + passages)
 
 
-def _prepare(name: str, config: Any, machine: Machine, corpus: Corpus) -> Estimate:
-    found, basis = _corpus(config.collection, corpus)
-    tokens = found.passages * found.tokens
-    seconds = tokens / (machine.tokenise * machine.cores)
-    return Estimate(name, seconds, machine.cores * TOKENISER_MEMORY, tokens * STORE_BYTES, basis)
+def _time_training(stage: Any, config: PretrainConfig | FinetuneConfig) -> StepTime | None:
+    """A few steps of a training in a folder that is removed; None where it has minutes, or lacks its data."""
+    if config.loop.minutes is not None or _missing(config) is not None:
+        return None
+    with TemporaryDirectory() as folder:
+        timed: StepTime = stage(recipes.resolved(config), Path(folder), ALONE).time_steps()
+    return timed
 
 
-def _corpus(path: Path | None, corpus: Corpus) -> tuple[Corpus, str]:
+def _missing(config: recipes.Config) -> Path | None:
+    """The first thing that the recipe reads and that does not exist; a model of the hub can be downloaded."""
+    paths = recipes.inputs(config).values()
+    return next((path for path in paths if not path.exists() and not hub.is_name(path)), None)
+
+
+def _training(
+    name: str,
+    config: PretrainConfig | FinetuneConfig,
+    timed: StepTime | None,
+    steps: int | None,
+    example_tokens: int,
+) -> StageEstimate:
+    loop, size = config.loop, ModelSize.of_start(config.model)
+    parameters = size.parameters if timed is None else timed.parameters
+    memory = size.training_memory(parameters, min(_chunk(loop), loop.batch * example_tokens))
+    length = "" if steps is None else f"{steps:,} steps"
+    if loop.minutes is not None:
+        seconds, basis = 60 * loop.minutes, "minutes of the recipe"
+    elif timed is None or steps is None:
+        seconds, basis = None, f"{length}{', ' if length else ''}timed when {_missing(config)} exists"
+    else:
+        seconds, basis = steps * timed.seconds, f"{length} of {duration(timed.seconds)}, measured"
+    # A checkpoint has weights and two moments; the last ones and the best are kept, and the model.
+    return StageEstimate(name, seconds, memory, parameters * (12 * (loop.keep + 1) + 4), basis)
+
+
+def _chunk(loop: LoopConfig) -> float:
+    if loop.chunk_tokens == "whole":
+        return float("inf")
+    return CHUNK_TOKENS[_device()] if loop.chunk_tokens == "auto" else loop.chunk_tokens
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _encode(name: str, config: encode.EncodeConfig, corpus: CorpusSize) -> StageEstimate:
+    size, basis = _corpus(config.source, corpus)
+    seconds = None
+    if _missing(config) is None and config.source is not None:
+        config = recipes.resolved(config)
+        assert config.source is not None, "its folder exists"
+        embedder = encode.load(config, config.device or _device())
+        records = [item.record for item in islice(encode.read_items(config.source, config.what), TEXTS)]
+        seconds = size.passages * seconds_each(lambda texts: embedder.vectors(texts, None), records)
+    else:
+        basis += f", timed when {_missing(config)} exists"
+    return _vectors(name, ModelSize.of(config.model), size.passages, seconds, BYTES[config.type], basis)
+
+
+def _vectors(
+    name: str, model: ModelSize, texts: int, seconds: float | None, value_bytes: float, basis: str
+) -> StageEstimate:
+    memory = 4 * model.parameters + 8192 * model.width * 8 + machine.cores() * TOKENISER_MEMORY
+    return StageEstimate(name, seconds, memory, texts * (model.width * value_bytes + 24), basis)
+
+
+def _bm25(name: str, config: BM25Config, corpus: CorpusSize) -> StageEstimate:
+    size, basis = _corpus(config.collection, corpus)
+    path = config.collection
+    if path is None or not is_collection(path):
+        return _lexical(name, size, None, f"{basis}, timed when {path} exists")
+    return _lexical(name, size, list(islice(Collection(path).passages(), SAMPLE)), basis)
+
+
+def _lexical(name: str, corpus: CorpusSize, passages: Sequence[Passage] | None, basis: str) -> StageEstimate:
+    def index(some: Sequence[Passage]) -> None:
+        with TemporaryDirectory() as folder:
+            write_segments(plain(some), Path(folder), Settings().analyzer, Settings().weights)
+
+    seconds = None if passages is None else corpus.passages * seconds_each(index, passages)
+    return StageEstimate(name, seconds, LEXICAL_MEMORY, corpus.passages * LEXICAL_BYTES, basis)
+
+
+def _prepare(name: str, config: PrepareConfig, corpus: CorpusSize) -> StageEstimate:
+    size, basis = _corpus(config.collection, corpus)
+    seconds = None
+    if _missing(config) is None:
+        collection = Collection(config.collection)
+        tokenizer = Tokenizer.from_folder(recipes.resolved(config).tokenizer)
+        if collection.has("documents"):
+            documents = list(islice(collection.documents(), SAMPLE))
+            size = replace(size, passages=collection.count("documents"))
+        else:
+            documents = [
+                Document(p.id, p.title, (Section("", (p.text,)),))
+                for p in islice(collection.passages(), SAMPLE)
+            ]
+        each = seconds_each(lambda some: build(some, tokenizer), documents)
+        seconds = size.passages * each / machine.cores()
+    else:
+        basis += f", timed when {_missing(config)} exists"
+    disk = size.passages * size.tokens * STORE_BYTES
+    return StageEstimate(name, seconds, machine.cores() * TOKENISER_MEMORY, disk, basis)
+
+
+def _corpus(path: Path | None, corpus: CorpusSize) -> tuple[CorpusSize, str]:
     """The passages of a collection that exists, else what is assumed."""
     if path is None or not is_collection(path):
         return corpus, corpus.basis
     collection = Collection(path)
-    count = collection.count("passages") or collection.count("documents")
-    size = sum((path / f"{kind}.jsonl").stat().st_size for kind in ("passages",) if collection.has(kind))
-    tokens = size / count / 4.5 if size else corpus.tokens
-    return Corpus(count, tokens), f"{counted(count, 'passages')} of about {tokens:.0f} tokens in {path.name}"
+    kind = "passages" if collection.has("passages") else "documents"
+    count = collection.count(kind)
+    tokens = (path / f"{kind}.jsonl").stat().st_size / count / 4.5
+    return CorpusSize(count, tokens), f"{counted(count, kind)} of about {tokens:.0f} tokens in {path.name}"
 
 
-def _shape(model: Any) -> Shape:
-    if isinstance(model, NewBackbone):
-        return Shape(model.layers, model.width, model.intermediate or 4 * model.width, BERT_BASE[3])
-    return Shape.of(model.path if isinstance(model, FolderBackbone) else None)
+def seconds_each(work: Callable[[Sequence[T]], Any], items: Sequence[T]) -> float:
+    """Seconds of `work` per item: on more and more of them, until it takes long enough to be a measure."""
+    size = 16
+    work(items[:size])  # loads and compiles what the first call needs
+    while True:
+        began = perf_counter()
+        work(items[:size])
+        took = perf_counter() - began
+        if took >= TIMED or size >= len(items):
+            return took / max(1, min(size, len(items)))
+        size *= 2
 
 
-Estimator = Callable[[str, Any, Machine, Corpus], Estimate]
+Estimator = Callable[[str, Any, CorpusSize], StageEstimate]
 ESTIMATORS: Mapping[str, Estimator] = {
     "pretrain": _pretrain,
     "finetune": _finetune,
@@ -137,18 +299,11 @@ ESTIMATORS: Mapping[str, Estimator] = {
 }
 
 
-CORPORA = {
-    "MS MARCO passages": Corpus(8_841_823, 80),
-    "Wikipedia, 100 words": Corpus(21_015_324, 140),
-    "web pages": Corpus(1_000_000_000, 140),
-}
-
-
 def plan_recipe(
-    table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str], machine: Machine, corpus: Corpus
-) -> Plan:
+    table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str], corpus: CorpusSize
+) -> ResourcePlan:
     """What each stage of a recipe takes, and all of them."""
-    return whole(list(_estimates(_stages(table, recipe, overrides), machine, corpus)), machine)
+    return whole(list(_estimates(_stages(table, recipe, overrides), corpus)))
 
 
 def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) -> list[Planned]:
@@ -165,13 +320,12 @@ def _stages(table: Mapping[str, Stage], recipe: Path, overrides: Sequence[str]) 
     raise RecipeError("this recipe cannot be planned", file=recipe, fix=fix)
 
 
-def _estimates(stages: Sequence[Planned], machine: Machine, corpus: Corpus) -> Iterator[Estimate]:
+def _estimates(stages: Sequence[Planned], corpus: CorpusSize) -> Iterator[StageEstimate]:
     for item in stages:
         if item.stage.name in ESTIMATORS:
-            yield ESTIMATORS[item.stage.name](item.name, item.config, machine, corpus)
+            yield ESTIMATORS[item.stage.name](item.name, item.config, corpus)
 
 
-SENTENCE = 20  # tokens of a sentence, about
 SHORT = {
     "init",
     "passages",
@@ -187,115 +341,52 @@ SHORT = {
 }
 
 
-def known_seconds() -> Callable[[Planned], float | None]:
-    """How long a stage takes on this machine, as far as the data it reads exists; None where nothing is known."""
-    machine = None
-
-    def seconds(item: Planned) -> float | None:
-        nonlocal machine
-        if item.stage.name in SHORT or item.stage.part_of:
-            return 0.0
-        if item.minutes is not None:
-            return 60 * item.minutes
-        source = getattr(item.config, "source", getattr(item.config, "collection", None))
-        if (
-            item.stage.name not in ("encode", "bm25", "prepare")
-            or source is None
-            or not is_collection(source)
-        ):
-            return None
-        model = getattr(item.config, "model", None)
-        if model is not None and not (Path(model) / "config.json").is_file():
-            return None  # it is made by a stage before this one, or comes from a hub
-        machine = machine or calibrate()
-        return ESTIMATORS[item.stage.name](item.name, item.config, machine, Corpus(1, 1)).seconds
-
-    return seconds
+def known_seconds(item: Planned) -> float | None:
+    """How long a stage takes whatever the machine: its minutes, or next to nothing; None where that is not known."""
+    if item.stage.name in SHORT or item.stage.part_of:
+        return 0.0
+    return None if item.minutes is None else 60 * item.minutes
 
 
-def whole(estimates: Sequence[Estimate], machine: Machine) -> Plan:
+def whole(estimates: Sequence[StageEstimate]) -> ResourcePlan:
     """The stages, all of them together, and whether they fit."""
-    known = sum(e.seconds for e in estimates if e.seconds is not None)
+    known = [e.seconds for e in estimates if e.seconds is not None]
     largest, disk = max((e.memory for e in estimates), default=0.0), sum(e.disk for e in estimates)
-    total = Estimate("all", known, largest, disk, "")
+    unknown = len(estimates) - len(known)
+    basis = f"without the {counted(unknown, 'stages')} not timed" if unknown else ""
+    total = StageEstimate("all", sum(known) if known else None, largest, disk, basis)
+    available = torch.cuda.mem_get_info()[1] if _device() == "cuda" else machine.memory()
+    name = torch.cuda.get_device_name() if _device() == "cuda" else f"this machine's {machine.cores()} cores"
     document = {
-        "machine": _about(machine),
-        "stages": [_row(e, machine) for e in estimates],
-        "total": _row(total, machine),
-        "fits": largest <= machine.memory,
+        "machine": {"name": name, "kind": _device(), "cores": machine.cores(), "memory_bytes": available},
+        "stages": [_row(e) for e in estimates],
+        "total": _row(total),
+        "fits": largest <= available,
     }
     if not estimates:
-        return Plan(["No stage of this recipe takes more than seconds."], document)
+        return ResourcePlan(["No stage of this recipe takes more than seconds."], document)
     width = max(len(e.stage) for e in estimates)
-    rows = [f"On {machine.name}; {_priced(machine)}", ""]
-    rows.append(f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  {'cost':>9}  basis")
+    rows = [f"On {name}", "", f"{'stage':<{width}}  {'time':>13}  {'memory':>9}  {'disk':>9}  basis"]
     for e in (*estimates, total):
         rows.append(
-            f"{e.stage:<{width}}  {_time(e.seconds):>13}  {size(e.memory):>9}  {size(e.disk):>9}  "
-            f"{_dollars(_cost(e.seconds, machine)):>9}  {e.basis}".rstrip()
+            f"{e.stage:<{width}}  {_time(e.seconds):>13}  {bytes_text(e.memory):>9}  {bytes_text(e.disk):>9}  "
+            f"{e.basis}".rstrip()
         )
-    if largest > machine.memory:
+    if largest > available:
         rows.append(
-            f"WARNING: {size(largest)} of memory are needed, but there are only {size(machine.memory)}."
+            f"WARNING: {bytes_text(largest)} of memory are needed, but there are only {bytes_text(available)}."
         )
-    return Plan(rows, document)
+    return ResourcePlan(rows, document)
 
 
-def _about(machine: Machine) -> dict[str, Any]:
-    return {
-        "name": machine.name,
-        "kind": machine.kind,
-        "cores": machine.cores,
-        "memory_bytes": round(machine.memory),
-        "price_per_hour": machine.price or None,
-    }
-
-
-def _row(estimate: Estimate, machine: Machine) -> dict[str, Any]:
+def _row(estimate: StageEstimate) -> dict[str, Any]:
     return {
         "stage": estimate.stage,
         "seconds": estimate.seconds,
         "memory_bytes": round(estimate.memory),
         "disk_bytes": round(estimate.disk),
-        "cost": _cost(estimate.seconds, machine),
         "basis": estimate.basis,
     }
-
-
-def plan_table(model: Path | None, machine: Machine) -> Plan:
-    """Encoding, vectors and BM25 of three corpora."""
-    shape = Shape.of(model)
-    name = model.name if model is not None else "BERT-base"
-    lines = [f"On {machine.name}, {name} ({shape.layers} x {shape.width}); {_priced(machine)}", ""]
-    lines.append(f"{'corpus':<22} {'passages':>14}  {'encode':>13}  {'cost':>9}  {'fp16 vectors':>14}  "
-                 f"{'int8':>9}  {'BM25, 1 core':>13}  {'on disk':>9}")  # fmt: skip
-    rows = []
-    for title, corpus in CORPORA.items():
-        dense = encoding(title, shape, corpus, "fp16", machine, "")
-        words = lexical(title, corpus, machine, "")
-        small = corpus.passages * (shape.width * BYTES["int8"] + 28)
-        cost = _cost(dense.seconds, machine)
-        lines.append(
-            f"{title:<22} {corpus.passages:>14,}  {_time(dense.seconds):>13}  {_dollars(cost):>9}  "
-            f"{size(dense.disk):>14}  {size(small):>9}  {_time(words.seconds):>13}  {size(words.disk):>9}"
-        )
-        rows.append(
-            {
-                "corpus": title,
-                "passages": corpus.passages,
-                "encode_seconds": dense.seconds,
-                "encode_cost": cost,
-                "fp16_bytes": round(dense.disk),
-                "int8_bytes": round(small),
-                "bm25_seconds": words.seconds,
-                "bm25_bytes": round(words.disk),
-            }
-        )
-    return Plan(lines, {"machine": _about(machine), "model": name, "corpora": rows})
-
-
-def _priced(machine: Machine) -> str:
-    return f"${machine.price:g} per hour, assumed (--price)" if machine.price else "no price given (--price)"
 
 
 def _time(seconds: float | None) -> str:
@@ -304,66 +395,53 @@ def _time(seconds: float | None) -> str:
     return f"{seconds / 86_400:,.1f} days" if seconds > 3 * 86_400 else duration(seconds)
 
 
-def _cost(seconds: float | None, machine: Machine) -> float | None:
-    return None if seconds is None or not machine.price else seconds / 3600 * machine.price
-
-
-def _dollars(cost: float | None) -> str:
-    return "" if cost is None else f"${cost:,.2f}"
-
-
-def size(bytes: float) -> str:
+def bytes_text(count: float) -> str:
     """`1.5 TB`, `13.6 GB`, `20 MB`, in powers of ten."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if bytes >= unit:
-            return f"{bytes / unit:.3g} {name}"
-    return f"{bytes / 1e3:.3g} kB"
-
-
-SAMPLE = 1_000  # records read before the rest is estimated
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count / 1e3:.3g} kB"
 
 
 @dataclass(frozen=True)
 class SourceSize:
-    """Size of the sources: bytes of text, passages, and how they were counted."""
+    """Size of the sources: bytes of text, passages, the seconds to read them, how they were counted, and a sample."""
 
     text: float
-    corpus: Corpus
+    corpus: CorpusSize
+    seconds: float
     basis: str
+    sample: list[Passage]
 
 
-def plan_build(config: BuildConfig, machine: Machine) -> Plan:
+def plan_build(config: BuildConfig) -> ResourcePlan:
     """What each part of `liebig build` takes, and all of them."""
-    sources, shape = measure(config), Shape.of(config.start)
+    sources, model = measure(config), ModelSize.of(config.start)
     corpus, basis = sources.corpus, sources.basis
-    most = QuestionsConfig.model_fields["pool"].default
-    pool = Corpus(min(most, corpus.passages), corpus.tokens)
-    tokens = corpus.passages * corpus.tokens
-    seconds = sources.text / machine.read + tokens / machine.tokenise
-    read = Estimate("read and cut", seconds, machine.cores * TOKENISER_MEMORY, 3 * sources.text, basis)
-    estimates = [read, lexical("BM25", corpus, machine, basis)]
+    embedder = Embedder.load(config.start, _device(), precision="auto")
+    each = seconds_each(lambda texts: embedder.vectors(texts, "passage"), sources.sample)
+    pool = min(QuestionsConfig.model_fields["pool"].default, corpus.passages)
+    memory = machine.cores() * TOKENISER_MEMORY
+    read = StageEstimate("read and cut", sources.seconds, memory, 3 * sources.text, basis)
+    estimates = [read, _lexical("BM25", corpus, sources.sample, basis)]
     if config.minutes:
-        batch = batch_size(machine.kind == "cuda")
-        memory = training_memory(shape, 2.0 * batch * min(corpus.tokens, LONGEST))
-        estimates.append(
-            Estimate("training", 60 * config.minutes, memory, 32 * shape.parameters, "--minutes")
-        )
+        batch = 2.0 * batch_size(_device() == "cuda") * min(corpus.tokens, LONGEST)
+        memory = model.training_memory(model.parameters, min(batch, CHUNK_TOKENS["cuda"]))
+        seconds = 60 * config.minutes
+        estimates.append(StageEstimate("training", seconds, memory, 32 * model.parameters, "--minutes"))
     models = 2 if config.minutes else 1
     by_sentences = corpus.passages <= BY_SENTENCES
-    check = Corpus(
-        models * pool.passages * (1 + by_sentences), pool.tokens
-    )  # sentences are the same text again
-    named = "passages and their sentences" if by_sentences else "passages"
-    estimates.append(
-        encoding("check", shape, check, "fp16", machine, f"{pool.passages:,} {named} by each encoder")
-    )
-    estimates.append(encoding("vectors", shape, corpus, "fp16", machine, basis))
+    checked = models * pool * (1 + by_sentences)  # sentences are the same text again
+    kinds = "passages and their sentences" if by_sentences else "passages"
+    about = f"{pool:,} {kinds} by each encoder"
+    estimates.append(_vectors("check", model, checked, checked * each, BYTES["fp16"], about))
+    seconds = corpus.passages * each
+    estimates.append(_vectors("vectors", model, corpus.passages, seconds, BYTES["fp16"], basis))
     if by_sentences:
-        sentences = Corpus(round(tokens / SENTENCE), SENTENCE)
-        estimates.append(
-            encoding("sentences", shape, sentences, "fp16", machine, "where the check takes them")
-        )
-    return whole(estimates, machine)
+        sentences = round(corpus.passages * corpus.tokens / SENTENCE)
+        about = "where the check takes them"
+        estimates.append(_vectors("sentences", model, sentences, seconds, BYTES["fp16"], about))
+    return whole(estimates)
 
 
 def measure(config: BuildConfig) -> SourceSize:
@@ -371,37 +449,39 @@ def measure(config: BuildConfig) -> SourceSize:
     fields = passage_fields(config, config.start)
     tokenizer = Tokenizer.from_folder(config.start)
     cutter = by_tokens(tokenizer, fields["length"], language=fields["language"])
-    found = [one for source in config.sources for one in detect(source)]
+    began = perf_counter()
+    files = [one for source in config.sources for one in detect(source)]
     sizes = {
         file.label: file.path.stat().st_size
-        for one in found
+        for one in files
         for file in one.source.files()
         if isinstance(file, DiskSource) and file.path.is_file()
     }
-    passages: list[str] = []
+    passages: list[Passage] = []
     text, read, records, last = 0.0, 0.0, 0, ""
-    of_last, whole = 0.0, True
-    for item in (item for one in found for item in one.items(Options())):
+    of_last, complete = 0.0, True
+    for item in (item for one in files for item in one.items(Options())):
         record = item.record
         if not isinstance(record, Document | Passage):
             continue
         if records >= SAMPLE and sizes:
-            whole = False
+            complete = False
             break
         if item.where.file != last:
             read, last, of_last = read + sizes.get(last, 0), item.where.file, 0.0
         size = len(record.text.encode())
         text, of_last, records = text + size, of_last + size, records + 1
-        kept = [record] if isinstance(record, Passage) else [piece.passage for piece in cut(record, cutter)]
-        passages += [f"{passage.title} {passage.text}" for passage in kept]
+        passages += [record] if isinstance(record, Passage) else [p.passage for p in cut(record, cutter)]
     if not passages:
         raise DataError("it contains no text", file=", ".join(config.sources))
-    mean = sum(map(len, tokenizer.encode_batch(passages))) / len(passages)
-    if whole:
+    texts = [f"{passage.title} {passage.text}" for passage in passages]
+    mean = sum(map(len, tokenizer.encode_batch(texts))) / len(passages)
+    seconds = perf_counter() - began
+    if complete:
         basis = f"{counted(len(passages), 'passages')} of about {mean:.0f} tokens"
-        return SourceSize(text, Corpus(len(passages), mean), basis)
+        return SourceSize(text, CorpusSize(len(passages), mean), seconds, basis, passages)
     read += min(sizes.get(last, 0), of_last)
     times = max(1.0, sum(sizes.values()) / max(1.0, read))
     count = round(len(passages) * times)
     basis = f"about {count:,} passages of {mean:.0f} tokens, from the first {records:,} records"
-    return SourceSize(text * times, Corpus(count, mean), basis)
+    return SourceSize(text * times, CorpusSize(count, mean), seconds * times, basis, passages)

@@ -75,8 +75,8 @@ def test_evaluate_and_compare_print_what_they_write(world):
     assert (found["queries"], found["systems"]) == (6, ["bm25", "dense"])
 
 
-def test_plan_has_seconds_bytes_and_dollars(world):
-    found = document(["plan", "articles", "--machine", "cpu2", "--minutes", "2", "--json"], world)
+def test_plan_has_seconds_and_bytes(world):
+    found = document(["plan", "articles", "--minutes", "2", "--json"], world)
     assert [row["stage"] for row in found["stages"]] == [
         "read and cut",
         "BM25",
@@ -88,10 +88,8 @@ def test_plan_has_seconds_bytes_and_dollars(world):
     assert found["stages"][2]["seconds"] == 120
     total = sum(row["seconds"] for row in found["stages"])
     assert found["total"]["seconds"] == pytest.approx(total)
-    assert found["total"]["cost"] == pytest.approx(total / 3600 * 0.08)
+    assert found["total"]["memory_bytes"] == max(row["memory_bytes"] for row in found["stages"])
     assert found["fits"] is True
-    table = document(["plan", "--machine", "h200", "--json"], world)
-    assert [row["passages"] for row in table["corpora"]] == [8_841_823, 21_015_324, 1_000_000_000]
 
 
 def test_search_has_the_fields_of_the_http_api(world):

@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertModel
 from liebig.base import pipeline
 from liebig.base.errors import LiebigError, RecipeError
 from liebig.methods.cocondenser import NO_HEAD
-from liebig.methods.cost import plan
 from liebig.methods.pretraining import PretrainConfig
 from liebig.stages import STAGES
 from liebig.stages.pretrain import Pretraining, find_tokenizer, start
@@ -146,9 +145,16 @@ def test_a_run_without_evaluation_says_so(smoke, tmp_path, capsys):
         ("simclr", "stages.model.loop.batch=100_000", "a batch of 100,000 examples is larger than the data"),
     ],
 )
-def test_what_a_run_would_refuse_is_not_planned(smoke, name, change, sentence):
+def test_what_a_run_would_refuse_is_not_timed(smoke, tmp_path, name, change, sentence):
     with pytest.raises(LiebigError, match=sentence):
-        plan(recipe(name, smoke, change))
+        Pretraining(recipe(name, smoke, change), tmp_path, ALONE).time_steps()
+
+
+def test_a_few_steps_are_timed(smoke, tmp_path):
+    timed = Pretraining(recipe("moco", smoke), tmp_path, ALONE).time_steps()
+    assert timed.seconds > 0
+    assert timed.epoch_steps > 1
+    assert timed.parameters > 2 * 16, "those of both encoders"
 
 
 def test_a_missing_head_is_announced_and_the_preset_is_said(smoke, tmp_path, capsys):

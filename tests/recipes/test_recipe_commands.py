@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from liebig import encoders
 from liebig.base import pipeline
 from liebig.cli import make_app
-from liebig.methods import cost as plans
 from liebig.stages import STAGES
 from tests.worlds.models import small_encoder
 
@@ -40,7 +39,6 @@ SMOKE_FORMS = [(recipe, command) for recipe, command in ALL if SMOKE in command]
 
 def test_a_command_of_a_comment_plans(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(plans, "matrix_rate", lambda device: 1e14)
     app = make_app()
     for recipe, command in ALL:
         program, name, *_ = shlex.split(command)

@@ -303,11 +303,9 @@ def _seconds(planned: Sequence[Planned]) -> Callable[[str], float | None]:
     """How long the stages up to the rankings take; those after them take seconds."""
     from liebig.planner import known_seconds
 
-    known, by_name = known_seconds(), {item.name: item for item in planned}
-    # The trained encoder is not there yet, and has the same shape.
-    by_name["vectors"] = by_name["vectors-before"]
+    by_name = {item.name: item for item in planned}
     short = {"found", "found-before"}
-    return lambda name: known(by_name[name]) if name in by_name and name not in short else 0.0
+    return lambda name: known_seconds(by_name[name]) if name in by_name and name not in short else 0.0
 
 
 def closing(out: Path, page: Path, seconds: float) -> list[str]:

@@ -77,11 +77,11 @@ def command(
             raise RecipeError(
                 "--twice runs everything anew", file=folder, fix="give an --out that does not exist"
             )
-        pipeline.run(planned, announce, in_words, known_seconds())
+        pipeline.run(planned, announce, in_words, known_seconds)
         if twice:
             first = folder.with_name(f"{folder.name}.first")
             folder.rename(first)
-            pipeline.run(planned, announce, in_words, known_seconds())
+            pipeline.run(planned, announce, in_words, known_seconds)
             announce(compare_runs(planned, first, folder))
         announce(f"Done. Every stage has its folder in {folder}.")
     for item in planned if only_plan else ():

@@ -1,7 +1,7 @@
 """What every pre-training method, pair source and fine-tuning objective says about itself.
 
-A method is one class in one file: its `Config` (with presets and checks), the shape of its batches, its heads, its cost
-for `--plan`, and the objective itself. Nothing else in Liebig knows which methods exist; the table in `__init__.py`
+A method is one class in one file: its `Config` (with presets and checks), the shape of its batches, its heads, and the
+objective itself. Nothing else in Liebig knows which methods exist; the table in `__init__.py`
 names them, and the questions others ask (does it need pairs? where do negatives come from?) are answered by the members
 below. A member without a default here has to be written by every method.
 """
@@ -41,7 +41,6 @@ else:
 Preset = Literal["paper", "reference"]
 Pooling = Literal["cls", "mean"]
 Shape = Callable[[Row], Batch]
-FILLED = 0.8  # share of max_length that a block or span of whole sentences has
 DOCUMENT, TEACHER = "document", "teacher"  # extras of a batch: the number of a document, a teacher's vector
 
 
@@ -76,49 +75,6 @@ class Saved:
     heads: Mapping[str, nn.Module] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Size:
-    """The size of an encoder, on which work and memory depend."""
-
-    layers: int
-    width: int
-    intermediate: int
-    vocab: int
-    note: str = ""
-
-    @property
-    def a_layer(self) -> int:
-        """Parameters of a layer."""
-        return 4 * self.width**2 + 2 * self.width * self.intermediate
-
-    @property
-    def parameters(self) -> int:
-        return self.layers * self.a_layer + (self.vocab + 512) * self.width + self.width**2
-
-
-@dataclass(frozen=True)
-class Load:
-    """An update: examples, tokens that are encoded, tokens that are decoded, and an epoch where it is known."""
-
-    examples: int
-    encoded: float
-    decoded: float
-    length: float
-    epoch_steps: int | None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a step costs besides the encoder's own layers on its tokens."""
-
-    head_tokens: float = 0.0  # tokens that pass a layer of a head or decoder, layer by layer
-    predictions: float = 0.0  # positions that reach the vocabulary
-    head_layers: int = 0  # fresh layers, with gradients and moments
-    frozen: float = 0.0  # share of the encoder's tokens that need no gradient
-    memory: float = 0.0  # further bytes
-
-
 class Method(Objective):
     """Base of every pre-training method: an objective that knows its config and builds itself."""
 
@@ -132,8 +88,6 @@ class Method(Objective):
         """Whether an example has to come from a source of pairs."""
         singles: ClassVar[bool]
         """Whether an example of a single sequence can be used."""
-        decodes: ClassVar[bool] = False
-        """Whether the second sequence of a pair goes to a decoder instead of the encoder."""
 
         @property
         @abstractmethod
@@ -168,10 +122,6 @@ class Method(Objective):
         def arrange(self, source: Source, symmetric: bool) -> Source:
             """The source with its sequences in the order that `shape` reads."""
             return source
-
-        @abstractmethod
-        def cost(self, size: Size, load: Load) -> Cost:
-            """What a step costs, for `--plan`."""
 
     config: Config
     backbone: Backbone
@@ -230,20 +180,11 @@ class SingleSource(SourceConfig):
     def weights(self) -> tuple[float | None, ...]:
         return (None,)
 
-    @property
-    @abstractmethod
-    def sequences(self) -> int:
-        """Sequences of an example."""
-
     def resolve(self, recipe: PretrainConfig) -> Self:
         return self
 
     def check(self, recipe: PretrainConfig) -> None:
         """Raise ValueError where the rest of the recipe does not fit."""
-
-    @abstractmethod
-    def tokens(self, max_length: int) -> float:
-        """Tokens of an example, as assumed before the data is there."""
 
     @abstractmethod
     def open(

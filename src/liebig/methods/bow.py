@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from liebig import losses
-from liebig.methods.base import Cost, Load, Method, Saved, Shape, Size, Start
+from liebig.methods.base import Method, Saved, Shape, Start
 from liebig.methods.shapes import plain_text, text_of
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import cls as first_states
@@ -52,9 +52,6 @@ class BagOfWords(Method):
 
         def shape(self, tokenizer: Tokenizer) -> Shape:
             return plain_text
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return Cost(predictions=load.encoded / load.length)
 
     config: Config
 

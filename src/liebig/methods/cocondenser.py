@@ -21,7 +21,7 @@ from torch import Tensor
 from liebig import losses
 from liebig.base.errors import RecipeError
 from liebig.losses.contrastive import Similarity
-from liebig.methods.base import DOCUMENT, Cost, Load, Preset, Saved, Size, unset
+from liebig.methods.base import DOCUMENT, Preset, Saved, unset
 from liebig.methods.condenser import Condenser, CondenserHead
 from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone
@@ -89,9 +89,6 @@ class CoCondenser(Condenser):
                 raise ValueError(
                     "bow has no effect with mlm = false, the contrastive loss alone: leave it out"
                 )
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return super().cost(size, load) if self.mlm else Cost()
 
     config: Config
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Cost, Load, Saved, Size, Start
+from liebig.methods.base import Saved, Start
 from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.mlm import MaskedMethod, MaskedTextConfig, check_splits
 from liebig.methods.shapes import text_of
@@ -80,14 +80,6 @@ class Condenser(MaskedMethod):
         @property
         def negatives(self) -> Literal["none", "batch", "queue"]:
             return "none"
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return Cost(
-                head_tokens=load.encoded * self.n_head_layers,
-                predictions=load.encoded * self.mask_rate * (1 + self.late_mlm)
-                + (load.encoded / load.length if self.bow else 0),
-                head_layers=self.n_head_layers,
-            )
 
     config: Config
     head_classes = {"condenser": CondenserHead}

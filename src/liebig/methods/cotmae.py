@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Cost, Load, Saved, Shape, Size, Start
+from liebig.methods.base import Saved, Shape, Start
 from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.condenser import replace_first
 from liebig.methods.held_out import documents_of
@@ -231,7 +231,6 @@ class CotMAE(MaskedMethod):
         decoder_weight: float = Field(default=1.0, gt=0, description="Weight of the decoder's loss.")
         pairs: ClassVar[bool] = True
         singles: ClassVar[bool] = False
-        decodes: ClassVar[bool] = True
 
         @property
         def negatives(self) -> Literal["none"]:
@@ -255,16 +254,6 @@ class CotMAE(MaskedMethod):
 
         def arrange(self, source: Source, symmetric: bool) -> Source:
             return EncoderDecoderOrder(source, symmetric)
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            predicted = 1.0 if self.decoder == "causal" else self.decoder_rate
-            return Cost(
-                head_tokens=load.decoded * self.layers,
-                predictions=load.encoded * self.encoder_rate
-                + load.decoded * predicted
-                + (load.encoded / load.length if self.bow else 0),
-                head_layers=self.layers,
-            )
 
     config: Config
     head_classes = {"cotmae": CotmaeDecoder, "causal": CausalDecoder}

@@ -159,11 +159,6 @@ class FinetuneConfig(Config):
         """Every random number follows from it."""
         return self.loop.seed
 
-    def tokens_per_step(self, passage: float) -> float:
-        """Estimated tokens of a batch, with passages of this many tokens; queries are half their maximum length."""
-        passages = (self.positives + self.negatives) * min(passage, self.passage_length)
-        return self.loop.batch * (0.5 * self.query_length + passages)
-
     @model_validator(mode="after")
     def _fits_together(self) -> FinetuneConfig:
         if (self.model.source is None) != (self.tokenizer is not None):

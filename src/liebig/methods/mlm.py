@@ -24,7 +24,7 @@ from torch import Tensor
 
 from liebig.base import rng
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Cost, Load, Method, Pooling, Saved, Shape, Size, Start
+from liebig.methods.base import Method, Pooling, Saved, Shape, Start
 from liebig.methods.shapes import examples, text_of
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
@@ -143,9 +143,6 @@ class MaskedLM(MaskedMethod):
         @property
         def negatives(self) -> Literal["none"]:
             return "none"
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return Cost(predictions=load.encoded * self.mask_rate)
 
     config: Config
 

@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Cost, Load, Method, Preset, Saved, Size, Start, unset
+from liebig.methods.base import Method, Preset, Saved, Start, unset
 from liebig.methods.simclr import TwoViewsConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import pool, through, width_after
@@ -91,11 +91,6 @@ class MoCo(Method):
 
         def crop_defaults(self, preset: Preset) -> dict[str, float]:
             return super().crop_defaults(preset) | {"shortest": SHORTEST_CROP[self.setting]}
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            """Keys are half of the tokens and have no gradient; a second encoder and the queue take memory."""
-            queue = 4.0 * (self.filled().queue or 0) * size.width
-            return Cost(frozen=0.5, memory=4.0 * size.parameters + queue)
 
     config: Config
     queue: Tensor

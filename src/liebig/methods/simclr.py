@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
-from liebig.methods.base import DOCUMENT, Cost, Load, Method, Pooling, Preset, Saved, Shape, Size, Start
+from liebig.methods.base import DOCUMENT, Method, Pooling, Preset, Saved, Shape, Start
 from liebig.methods.cocondenser import same_document
 from liebig.methods.shapes import examples, halves, plain_side
 from liebig.model.backbone import Backbone
@@ -77,9 +77,6 @@ class SimCLR(Method):
         @property
         def extras(self) -> frozenset[str]:
             return frozenset({DOCUMENT} if self.distinct_documents else ())
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return Cost()
 
     config: Config
 

@@ -21,7 +21,7 @@ from liebig.base import rng
 from liebig.base.config import Config as Recipe, InputPath
 from liebig.base.errors import RecipeError
 from liebig.collection import GENERATED, Collection
-from liebig.methods.base import DOCUMENT, FILLED, SingleSource, SourceConfig, unset
+from liebig.methods.base import DOCUMENT, SingleSource, SourceConfig, unset
 from liebig.methods.held_out import documents_of, hold_out
 from liebig.methods.teacher import TextSource
 from liebig.store import TokenStore
@@ -42,7 +42,6 @@ from liebig.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from liebig.methods.pretraining import PretrainConfig
 
-QUERY_TOKENS = 10  # of a query, as assumed before the data is there
 SHORTEST_SPAN = 0.10  # of inverse cloze by spans, as a share of the block
 
 
@@ -74,10 +73,6 @@ class Views(SingleSource):
     mask: float = Field(
         default=0.0, ge=0, lt=1, description="Probability that a token is replaced by the mask token."
     )
-
-    @property
-    def sequences(self) -> int:
-        return 2
 
     def resolve(self, recipe: PretrainConfig) -> Self:
         return self.model_copy(update=unset(self, {"delete": 0.0}))
@@ -135,19 +130,12 @@ class Blocks(BlockSource):
         )
         symmetric: ClassVar[bool] = False
 
-        @property
-        def sequences(self) -> int:
-            return 1
-
         def check(self, recipe: PretrainConfig) -> None:
             if recipe.objective.pairs:
                 raise ValueError(
                     f"{recipe.objective.kind} needs pairs, and a block is one text: "
                     "use spans, crops, cloze, pairs or queries"
                 )
-
-        def tokens(self, max_length: int) -> float:
-            return FILLED * max_length
 
         def open_store(self, store: TokenStore, limit: int) -> Source:
             return Blocks(store, limit, short=self.short)
@@ -175,10 +163,6 @@ class Spans(SpanSource):
         )
         symmetric: ClassVar[bool] = True
 
-        @property
-        def sequences(self) -> int:
-            return 2
-
         def check(self, recipe: PretrainConfig) -> None:
             if self.single == "skip":
                 return
@@ -189,9 +173,6 @@ class Spans(SpanSource):
                     "spans of one document are never negatives of each other: distinct_documents has no effect, leave "
                     "it out"
                 )
-
-        def tokens(self, max_length: int) -> float:
-            return 2 * FILLED * max_length
 
         def open_store(self, store: TokenStore, limit: int) -> Source:
             return Spans(store, limit, kind=self.choice, short=self.short, once=self.single == "once")
@@ -230,10 +211,6 @@ class Crops(CropSource):
 
         def check(self, recipe: PretrainConfig) -> None:
             check_order(self.kind, self.shortest, self.longest)
-
-        def tokens(self, max_length: int) -> float:
-            mean = self.window * ((self.shortest or 0.0) + self.longest) / 2
-            return 2 * (mean * (1 - (self.delete or 0.0)) + 2)
 
         def open_store(self, store: TokenStore, limit: int) -> Source:
             longest = int(self.window * self.longest)
@@ -289,9 +266,6 @@ class Cloze(ClozeSource):
                 raise ValueError("shortest needs longest: give both, or neither for whole sentences")
             check_order(self.kind, self.shortest, self.longest)
 
-        def tokens(self, max_length: int) -> float:
-            return FILLED * max_length + QUERY_TOKENS
-
         def open_store(self, store: TokenStore, limit: int) -> Source:
             ratio = None if self.longest is None else (self.shortest or 0.0, self.longest)
             return Cloze(store, limit, keep=self.keep, ratio=ratio, short=self.short)
@@ -322,9 +296,6 @@ class CollectionSource(Views):
     collection: InputPath = Field(description="Collection with queries, passages and judgements.")
     reads_store: ClassVar[bool] = False
     symmetric: ClassVar[bool] = False
-
-    def tokens(self, max_length: int) -> float:
-        return FILLED * max_length + QUERY_TOKENS
 
     @abstractmethod
     def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:

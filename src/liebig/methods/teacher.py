@@ -33,19 +33,7 @@ from torch.nn.functional import normalize
 from liebig import losses
 from liebig.base.config import InputPath, one_or_several
 from liebig.base.errors import DataError, RecipeError
-from liebig.methods.base import (
-    FILLED,
-    TEACHER,
-    Cost,
-    Load,
-    Method,
-    Pooling,
-    Saved,
-    Shape,
-    SingleSource,
-    Size,
-    Start,
-)
+from liebig.methods.base import TEACHER, Method, Pooling, Saved, Shape, SingleSource, Start
 from liebig.methods.shapes import plain_text
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Normalize, pool
@@ -66,7 +54,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 MEAN_SAMPLE = 65_536  # vectors a teacher's mean is taken of
 TINY = 1e-12  # so that a vector of zeros stays one
-TEXT_TOKENS = 48  # of texts of all lengths, as a teacher's are
 TOGETHER = "a teacher's vectors are learnt from its texts: objective vectors and source texts"
 
 
@@ -140,9 +127,6 @@ class TeacherVectors(Method):
 
         def shape(self, tokenizer: Tokenizer) -> Shape:
             return plain_text
-
-        def cost(self, size: Size, load: Load) -> Cost:
-            return Cost()
 
     config: Config
     candidates: Tensor | None
@@ -428,10 +412,6 @@ class TextSource:
                 raise ValueError("a teacher's weight must be more than 0: leave out a teacher without weight")
             return self
 
-        @property
-        def sequences(self) -> int:
-            return self.group
-
         def check(self, recipe: PretrainConfig) -> None:
             if TEACHER not in recipe.objective.extras:
                 raise ValueError(TOGETHER)
@@ -439,9 +419,6 @@ class TextSource:
                 raise ValueError(
                     "the texts source needs exactly one store and cannot be mixed with other sources"
                 )
-
-        def tokens(self, max_length: int) -> float:
-            return self.group * min(TEXT_TOKENS, FILLED * max_length)
 
         def open(
             self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer

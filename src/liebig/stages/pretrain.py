@@ -19,7 +19,6 @@ from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.methods import head_classes, methods, pretraining as presets, sources
 from liebig.methods.base import Method, Shape, Start
-from liebig.methods.cost import plan
 from liebig.methods.held_out import evaluate
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.shapes import Maker
@@ -213,15 +212,9 @@ def run(config: PretrainConfig, folder: Folder) -> None:
     Pretraining.launch(config, folder)
 
 
-def plan_text(config: PretrainConfig) -> str:
-    """What `--plan` prints."""
-    return str(plan(config))
-
-
 STAGE = Stage(
     "pretrain",
     PretrainConfig,
     run,
     "liebig pretrain recipe.toml objective.kind=condenser loop.minutes=30 --out runs/condenser",
-    plan=plan_text,
 )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeGuard
 
@@ -147,6 +148,7 @@ class LoopConfig(Config):
         return self
 
 
+TIMED_STEPS, TIMED_SECONDS = 6, 20.0  # steps that are timed at most, and the time after which no other is
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -285,6 +287,40 @@ def train(
         finally:
             run.close(done)
     return Trained(run.step, run.tokens, run.judge.best, stopped)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step, steps of an epoch, and parameters of the objective."""
+
+    seconds: float
+    epoch_steps: int
+    parameters: int
+
+
+def time_steps(
+    objective: Objective,
+    batches: Batches,
+    folder: Path,
+    epochs: Epochs,
+    *,
+    loop: LoopConfig,
+    optim: OptimConfig,
+) -> StepTime:
+    """Time a few steps of a run; the first is not counted, because it is slower than all others."""
+    run = _Training(objective, folder, loop, optim, ALONE, epochs, "timing")
+    seconds: list[float] = []
+    try:
+        run.prepare(batches, ScheduleConfig())
+        while len(seconds) < 2 or (len(seconds) < TIMED_STEPS and sum(seconds) < TIMED_SECONDS):
+            began = monotonic()
+            run._enter(0)
+            run._one(batches(run.step))
+            run.watch.settle()  # waits for the device
+            seconds.append(monotonic() - began)
+    finally:
+        run.close(True)
+    return StepTime(min(seconds[1:]), epochs.steps, sum(p.numel() for p in objective.parameters()))
 
 
 class _Training:

@@ -29,7 +29,7 @@ from liebig.base.workspace import Folder
 from liebig.train.batch import Batches
 from liebig.train.checkpoint import load_checkpoint, put_module, take_module
 from liebig.train.distributed import World, joined, sharded
-from liebig.train.loop import Epochs, LoopConfig, Trained, train
+from liebig.train.loop import Epochs, LoopConfig, StepTime, Trained, time_steps, train
 from liebig.train.objective import Objective
 from liebig.train.optim import OptimConfig, ScheduleConfig
 
@@ -144,6 +144,20 @@ class TrainingStage(ABC, Generic[C, Obj]):
         if self.world.first:
             shutil.rmtree(self.cache, ignore_errors=True)
         return trained
+
+    def time_steps(self) -> StepTime:
+        """Time a few steps of the training; leaves nothing that is of use in the folder."""
+        objective = self.start()
+        data = self.data(objective)
+        loop = self.config.loop
+        if data.batch_size is not None:
+            loop = loop.model_copy(update={"batch": data.batch_size})
+        try:
+            return time_steps(
+                objective, data.batches, self.folder, data.epochs, loop=loop, optim=self.config.optim
+            )
+        finally:
+            data.close()
 
     def _save_whole(self, objective: Obj) -> None:
         if sharded(objective):
