@@ -408,9 +408,9 @@ def joined(size: int, folder: Path, data: Path) -> Work:
 
 def batches(size: int, folder: Path, data: Path) -> Work:
     """Spans of documents in a random order, 256 per batch; opening is part of it, hashing the files is not."""
+    from liebig.methods.sources.batches import Batches
+    from liebig.methods.sources.spans import SpanSource
     from liebig.store import TokenStore
-    from liebig.store.batches import Batches
-    from liebig.store.pair_sources import SpanSource
 
     def work() -> None:
         source = SpanSource(TokenStore.open(folder / "store", hashes=False), 126)

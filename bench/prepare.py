@@ -268,12 +268,15 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def child_batches(store: str) -> dict[str, Any]:
+    from liebig.methods.sources.batches import Batches
+    from liebig.methods.sources.blocks import BlockSource, ClozeSource
+    from liebig.methods.sources.crops import CropSource
+    from liebig.methods.sources.spans import SpanSource
+    from liebig.methods.sources.token_rows import ExampleSource
     from liebig.store import TokenStore
-    from liebig.store.batches import Batches
-    from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Source, SpanSource
 
     opened = TokenStore.open(Path(store))
-    sources: dict[str, Source] = {
+    sources: dict[str, ExampleSource] = {
         "spans": SpanSource(opened, 126),
         "blocks": BlockSource(opened, 126),
         "crops": CropSource(opened, 256),

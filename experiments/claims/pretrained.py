@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from liebig.base import pipeline
-from liebig.methods import sources
 from liebig.methods.pretraining import PretrainConfig, resolve
+from liebig.methods.sources import mixture as sources
 from liebig.stages import STAGES
 from liebig.store import TokenStore
 

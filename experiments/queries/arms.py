@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from liebig.base import config as recipes
 from liebig.base.rng import key
-from liebig.methods import methods, pretraining as presets, sources
+from liebig.methods import methods, pretraining as presets
 from liebig.methods.base import Start
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.cotmae import EncoderDecoderOrder
@@ -30,12 +30,14 @@ from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever
 from liebig.methods.samplers import random_batches
 from liebig.methods.shapes import Maker
-from liebig.methods.sources import Weighted
+from liebig.methods.sources import mixture as sources
+from liebig.methods.sources.mixture import Weighted
+from liebig.methods.sources.pairs import PairSource
+from liebig.methods.sources.token_rows import SpecialTokens
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged, offsets_of
 from liebig.store import TokenStore
-from liebig.store.pair_sources import Frame, PairSource
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.distributed import World
@@ -92,7 +94,7 @@ class Bench:
     @cached_property
     def asked(self) -> PairSource:
         """Passages with all their queries."""
-        return load_pairs(self.prepared / PAIRS, Frame.of(self.tokenizer))
+        return load_pairs(self.prepared / PAIRS, SpecialTokens.of(self.tokenizer))
 
     @cached_property
     def generator_labels(self) -> list[str]:
@@ -278,7 +280,7 @@ def made_of(path: Path) -> str:
     return str(np.load(path)["made_of"])
 
 
-def load_pairs(path: Path, frame: Frame) -> PairSource:
+def load_pairs(path: Path, frame: SpecialTokens) -> PairSource:
     """What `save_pairs` wrote."""
     kept = np.load(path)
     return PairSource(
@@ -302,7 +304,7 @@ def read_pairs(passages: Path, generated: Path, tokenizer: Tokenizer) -> PairSou
                 documents[row["id"]] = row.get("doc") or row["id"]
     numbers = {name: i for i, name in enumerate(dict.fromkeys(documents.values()))}
     queries = [query for name in texts for query in asked[name]]
-    frame = Frame.of(tokenizer)
+    frame = SpecialTokens.of(tokenizer)
     room = LENGTH - len(frame.before) - len(frame.after)
     return PairSource(
         RoleLayout(tokenizer, room, bare=True).all_ids([*queries, *texts.values()]),

@@ -134,7 +134,7 @@ def test_a_prompt_asks_until_an_empty_line(world):
         ["search", "runs", "--json"],
         ["search", "data", "--json"],
         ["init", "nothing", "--out", "runs/none", "--json"],
-        ["plan", "nothing", "--machine", "cpu2", "--json"],
+        ["plan", "nothing", "--json"],
         ["doctor", "nothing", "--json"],
         ["evaluate", "nothing", "data/scifact", "--out", "runs/none", "--json"],
     ],

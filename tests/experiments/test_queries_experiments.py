@@ -12,8 +12,9 @@ import torch
 
 from liebig import encoders
 from liebig.collection import Collection
+from liebig.methods.sources.pairs import PairSource
+from liebig.methods.sources.token_rows import SpecialTokens
 from liebig.ragged import Ragged
-from liebig.store.pair_sources import Frame, PairSource
 from liebig.text.layout import RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
@@ -53,7 +54,7 @@ def test_the_comparison_draws_the_pairs_that_the_recipe_would(home, tmp_path, mo
     usual = PairSource.read(Collection(tmp_path), "generated", tokenizer, 126, anchor="passage", most=most)
     made = arms.read_pairs(tmp_path / "passages.jsonl", tmp_path / "generated.jsonl", tokenizer)
     arms.save_pairs(made, tmp_path / "pairs.npz", "abc", ["some labels"])
-    kept = arms.load_pairs(tmp_path / "pairs.npz", Frame.of(tokenizer))
+    kept = arms.load_pairs(tmp_path / "pairs.npz", SpecialTokens.of(tokenizer))
     kept = arms.first_only(kept) if most == 1 else kept
     assert len(kept) == len(usual) == 2
     for epoch in range(4):
@@ -67,7 +68,7 @@ def test_other_queries_make_other_pairs(home, tmp_path):
 
     write_generated(tmp_path)
     given = Namespace(prepared=tmp_path, queries=tmp_path, passages=None, start=encoders.folder())
-    frame = Frame.of(Tokenizer.from_folder(encoders.folder()))
+    frame = SpecialTokens.of(Tokenizer.from_folder(encoders.folder()))
     comparison.pairs(given)
     first = (tmp_path / arms.PAIRS).stat().st_mtime_ns
     comparison.pairs(given)

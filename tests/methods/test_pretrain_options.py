@@ -8,12 +8,15 @@ import pytest
 from liebig.base.config import parse
 from liebig.base.errors import RecipeError
 from liebig.collection import Collection
-from liebig.methods import methods, pretraining as presets, sources
+from liebig.methods import methods, pretraining as presets
 from liebig.methods.base import Start
 from liebig.methods.pretraining import PretrainConfig
-from liebig.methods.sources import Noisy
+from liebig.methods.sources import mixture as sources
+from liebig.methods.sources.base import Noisy
+from liebig.methods.sources.blocks import BlockSource, ClozeSource
+from liebig.methods.sources.crops import CropSource
+from liebig.methods.sources.spans import SpanSource
 from liebig.stages.pretrain import read, start
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
 from liebig.train.distributed import ALONE
 from tests.worlds.pretraining import backbone
 

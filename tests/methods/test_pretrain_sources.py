@@ -9,13 +9,18 @@ import torch
 from liebig.base.errors import DataError, RecipeError
 from liebig.collection import Collection
 from liebig.methods.cotmae import EncoderDecoder, EncoderDecoderOrder
-from liebig.methods.held_out import documents_of, hold_out
+from liebig.methods.held_out import hold_out
 from liebig.methods.mlm import MaskedText, Masker
 from liebig.methods.shapes import Maker
 from liebig.methods.simclr import two_views
-from liebig.methods.sources import Blocks, Cloze, Crops, Noisy, Spans, shares
-from liebig.store.batches import Batches, MixedBatches
-from liebig.store.pair_sources import PairSource, grouped
+from liebig.methods.sources.base import Noisy
+from liebig.methods.sources.batches import Batches
+from liebig.methods.sources.blocks import BlockSource, ClozeSource
+from liebig.methods.sources.crops import CropSource
+from liebig.methods.sources.mixture import MixedBatches, shares
+from liebig.methods.sources.pairs import PairSource, grouped
+from liebig.methods.sources.spans import SpanSource
+from liebig.methods.sources.token_rows import documents_of
 from liebig.train.distributed import ALONE, World
 
 LIMIT = 40
@@ -23,7 +28,7 @@ LIMIT = 40
 
 @pytest.fixture(scope="module")
 def spans(store):
-    return Spans(store, LIMIT)
+    return SpanSource(store, LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +55,10 @@ def unmasked(side):
 
 def sources(store, queries):
     return {
-        "blocks": Blocks(store, LIMIT),
-        "spans": Spans(store, LIMIT),
-        "crops": Crops(store, 30),
-        "cloze": Noisy(Cloze(store, LIMIT), store.tokenizer, delete=0.1),
+        "blocks": BlockSource(store, LIMIT),
+        "spans": SpanSource(store, LIMIT),
+        "crops": CropSource(store, 30),
+        "cloze": Noisy(ClozeSource(store, LIMIT), store.tokenizer, delete=0.1),
         "queries": queries,
     }
 
@@ -156,7 +161,7 @@ def test_a_split_without_pairs_is_a_sentence(store, smoke):
 
 
 def test_noise_deletes_a_share_and_leaves_the_frame(store):
-    source = Crops(store, 80, ratio=(0.5, 0.5))
+    source = CropSource(store, 80, ratio=(0.5, 0.5))
     plain, noisy = drawn(source), drawn(Noisy(source, store.tokenizer, delete=0.3))
     assert len(noisy.tokens.values) == pytest.approx(0.7 * len(plain.tokens.values), rel=0.15)
     assert [s[0] for s in sequences(noisy)] == [store.tokenizer.cls] * len(noisy)
@@ -164,7 +169,7 @@ def test_noise_deletes_a_share_and_leaves_the_frame(store):
 
 
 def test_noise_hides_and_replaces_in_place(store):
-    source = Crops(store, 80, ratio=(0.5, 0.5))
+    source = CropSource(store, 80, ratio=(0.5, 0.5))
     plain = drawn(source)
     hidden = drawn(Noisy(source, store.tokenizer, mask=0.3)).tokens.values
     replaced = drawn(Noisy(source, store.tokenizer, replace=0.3)).tokens.values

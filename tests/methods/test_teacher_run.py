@@ -19,7 +19,7 @@ from liebig.methods.mlm import MaskedLM
 from liebig.methods.moco import MoCo
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.simclr import SimCLR
-from liebig.methods.sources import Crops
+from liebig.methods.sources.crops import CropSource
 from liebig.methods.teacher import Teacher, Teachers, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
@@ -178,7 +178,7 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
     Pretraining(kept, tmp_path / "same", ALONE).run()
     assert "is not used" not in capsys.readouterr().err
     other = kept.model_copy(
-        update={"objective": SimCLR.Config(pooling="cls"), "source": Crops.Config(window=16)}
+        update={"objective": SimCLR.Config(pooling="cls"), "source": CropSource.Config(window=16)}
     )
     Pretraining(other, tmp_path / "other", ALONE).run()
     assert "2_Dense of the starting model is not used" in capsys.readouterr().err
@@ -188,7 +188,9 @@ def test_an_objective_that_does_not_train_a_projection_says_so(world, tmp_path, 
 def test_a_masked_objective_warns_of_a_start_that_was_trained_for_its_vectors(world, tmp_path, capsys):
     for folder, warned in ((world / "model" / "model", True), (world / "start" / "model", False)):
         short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=1, batch=4}")
-        config = short.model_copy(update={"objective": MaskedLM.Config(), "source": Crops.Config(window=16)})
+        config = short.model_copy(
+            update={"objective": MaskedLM.Config(), "source": CropSource.Config(window=16)}
+        )
         Pretraining(config, tmp_path / str(warned), ALONE).run()
         assert ("may no longer fit" in capsys.readouterr().err) == warned
     assert CoCondenser.Config().masks
@@ -201,7 +203,7 @@ def test_a_contrast_starts_from_the_encoders_own_vectors_and_trains_its_projecti
 ):
     folder = world / "model" / "model"
     short = recipe(world, f"stages.model.model.path={folder}", "stages.model.loop={steps=2, batch=4}")
-    config = short.model_copy(update={"objective": wanted, "source": Crops.Config(window=16)})
+    config = short.model_copy(update={"objective": wanted, "source": CropSource.Config(window=16)})
     encoder = Encoder.load(folder)
     made = start(presets.resolve(config), encoder.tokenizer)
     row = Packed.from_lists(encoder.tokenize(["where is the harbour", "families live by the sea"]))

@@ -324,7 +324,7 @@ def test_a_new_model_is_used_with_the_positions_it_learns(model: Path) -> None:
 
 def test_pretraining_on_pairs_reads_passages_as_encoding_does(model: Path, tmp_path: Path) -> None:
     from liebig.collection import Collection
-    from liebig.store.pair_sources import PairSource
+    from liebig.methods.sources.pairs import PairSource
 
     rows = [{"id": p.id, "title": p.title, "text": p.text} for p in PASSAGES]
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -35,10 +35,10 @@ from liebig.builder.listwise import CANDIDATES, SPLIT
 from liebig.builder.questions import PAIRS
 from liebig.builder.runner import Builder, encode_fields, encode_passages, encode_sentences
 from liebig.collection import Collection, is_collection
+from liebig.methods.sources.blocks import ClozeSource
 from liebig.model.encoder import Encoder
 from liebig.model.folder import text_reader
 from liebig.store import TokenStore
-from liebig.store.pair_sources import ClozeSource
 from liebig.vectors import Vectors
 
 FEWEST_TOKENS, FEWEST_EXAMPLES = 20_000, 32

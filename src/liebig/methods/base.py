@@ -19,12 +19,12 @@ from torch import nn
 
 from liebig.base.config import Config as Recipe
 from liebig.losses.contrastive import Similarity
+from liebig.methods.sources.token_rows import ExampleSource, TokenRow
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import read_tail
 from liebig.model.settings import read_modules, read_pooling
 from liebig.store import TokenStore
-from liebig.store.pair_sources import Row, Source
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.objective import Objective
@@ -40,7 +40,7 @@ else:
 
 Preset = Literal["paper", "reference"]
 Pooling = Literal["cls", "mean"]
-Shape = Callable[[Row], Batch]
+Shape = Callable[[TokenRow], Batch]
 DOCUMENT, TEACHER = "document", "teacher"  # extras of a batch: the number of a document, a teacher's vector
 
 
@@ -119,7 +119,7 @@ class Method(Objective):
         def shape(self, tokenizer: Tokenizer) -> Shape:
             """How a drawn row becomes a batch."""
 
-        def arrange(self, source: Source, symmetric: bool) -> Source:
+        def arrange(self, source: ExampleSource, symmetric: bool) -> ExampleSource:
             """The source with its sequences in the order that `shape` reads."""
             return source
 
@@ -189,10 +189,10 @@ class SingleSource(SourceConfig):
     @abstractmethod
     def open(
         self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
-    ) -> list[tuple[str, Source]]:
+    ) -> list[tuple[str, ExampleSource]]:
         """The source over each store or collection that it reads, with the name of what it reads."""
 
-    def wrap(self, source: Source, tokenizer: Tokenizer) -> Source:
+    def wrap(self, source: ExampleSource, tokenizer: Tokenizer) -> ExampleSource:
         """The opened source with the changes that the recipe wants made to its sequences."""
         return source
 

@@ -29,13 +29,12 @@ from liebig.base.errors import RecipeError
 from liebig.methods.base import Saved, Shape, Start
 from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.condenser import replace_first
-from liebig.methods.held_out import documents_of
 from liebig.methods.mlm import MaskedMethod, Masker, check_splits
 from liebig.methods.shapes import examples, halves, plain_side
+from liebig.methods.sources.token_rows import ExampleSource, TokenRow, documents_of
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import cls as first_states
 from liebig.model.packed import Packed
-from liebig.store.pair_sources import Row, Source
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
@@ -156,13 +155,13 @@ class EncoderDecoderOrder:
     decoded.
     """
 
-    source: Source
+    source: ExampleSource
     symmetric: bool
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> Row:
+    def draw(self, examples: NDArray[np.int64], epoch: int, seed: int) -> TokenRow:
         """The inner source's pairs, put in order."""
         row = self.source.draw(examples, epoch, seed)
         order = np.array([0, 1, 1, 0]) if self.symmetric else np.array([1, 0])
@@ -181,7 +180,7 @@ class EncoderDecoder:
     encoder_rate: float
     decoder_rate: float | None  # None: nothing is masked, and every next token is predicted
 
-    def __call__(self, row: Row) -> Batch:
+    def __call__(self, row: TokenRow) -> Batch:
         first, second = halves(row)
         # Streams of their own, so that the two masks of one text differ.
         encoder = self.masker.side(first, self.encoder_rate, 0)
@@ -192,7 +191,7 @@ class EncoderDecoder:
         return Batch({ENCODER: encoder, DECODER: decoder}, examples(row))
 
 
-def next_tokens(row: Row) -> Side:
+def next_tokens(row: TokenRow) -> Side:
     """The row as it is; every position but the last of a sequence predicts the token after it."""
     predicts = np.ones(len(row.tokens.values), np.bool_)
     predicts[row.tokens.offsets[1:] - 1] = False
@@ -252,7 +251,7 @@ class CotMAE(MaskedMethod):
             rate = None if self.decoder == "causal" else self.decoder_rate
             return EncoderDecoder(Masker.of(tokenizer, self.whole_words), self.encoder_rate, rate)
 
-        def arrange(self, source: Source, symmetric: bool) -> Source:
+        def arrange(self, source: ExampleSource, symmetric: bool) -> ExampleSource:
             return EncoderDecoderOrder(source, symmetric)
 
     config: Config

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.base import rng
-from liebig.base.errors import RecipeError
+from liebig.methods.sources.token_rows import ExampleSource, TokenRow, documents_of
 from liebig.store import TokenStore
-from liebig.store.pair_sources import Row, Source
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Objective
@@ -32,25 +31,7 @@ KEY = rng.key(0)
 CHUNK_TOKENS = 32_768
 
 
-@runtime_checkable
-class KnowsDocuments(Protocol):
-    """A source that says which document an example comes from."""
-
-    def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
-        """A number for the document of each example; numbers of a store rise with the examples'."""
-
-
-def documents_of(source: Source, examples: Ints, epoch: int, seed: int) -> Ints:
-    """A number for the document of each example."""
-    if not isinstance(source, KnowsDocuments):
-        raise RecipeError(
-            "this source does not say which document its texts come from",
-            fix="set distinct_documents = false",
-        )
-    return source.documents(examples, epoch, seed)
-
-
-def document_count(source: Source) -> int | None:
+def document_count(source: ExampleSource) -> int | None:
     """Documents of the source's store, a few of which may give no example; None where it reads no store."""
     store = getattr(source, "store", None)
     if isinstance(store, TokenStore):
@@ -63,12 +44,12 @@ def document_count(source: Source) -> int | None:
 class Part:
     """Some stretches of a source's examples as a source of their own."""
 
-    source: Source
+    source: ExampleSource
     begins: Ints  # first example of each stretch, ascending
     ends: Ints  # running number of examples at the end of each stretch
 
     @classmethod
-    def of(cls, source: Source, stretches: Ints) -> Part:
+    def of(cls, source: ExampleSource, stretches: Ints) -> Part:
         """From begin and end of each stretch."""
         stretches = stretches[stretches[:, 1] > stretches[:, 0]]
         return cls(source, stretches[:, 0], np.cumsum(stretches[:, 1] - stretches[:, 0]))
@@ -82,7 +63,7 @@ class Part:
         before = np.concatenate(([0], self.ends))[stretch]
         return np.asarray(self.begins[stretch] + numbers - before)
 
-    def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
+    def draw(self, examples: Ints, epoch: int, seed: int) -> TokenRow:
         """What the inner source draws for them."""
         return self.source.draw(self.examples(examples), epoch, seed)
 
@@ -97,7 +78,7 @@ class Part:
         return vectors
 
 
-def hold_out(source: Source, share: float) -> tuple[Source, Source | None]:
+def hold_out(source: ExampleSource, share: float) -> tuple[ExampleSource, ExampleSource | None]:
     """The source without a share of its documents, and that share (None where it would be empty)."""
     documents = document_count(source)
     if documents is None:
@@ -124,7 +105,7 @@ def stretches(n: int, share: float) -> Ints:
     return np.stack([begins, begins + sizes], axis=1)
 
 
-def first_examples(source: Source, documents: Ints) -> Ints:
+def first_examples(source: ExampleSource, documents: Ints) -> Ints:
     """The first example of each of these documents or of one after it; all bisected at once."""
     low, high = np.zeros(len(documents), np.int64), np.full(len(documents), len(source))
     while (low < high).any():

@@ -26,9 +26,9 @@ from liebig.base import rng
 from liebig.base.errors import RecipeError
 from liebig.methods.base import Method, Pooling, Saved, Shape, Start
 from liebig.methods.shapes import examples, text_of
+from liebig.methods.sources.token_rows import TokenRow
 from liebig.model.backbone import Backbone
 from liebig.model.packed import Packed
-from liebig.store.pair_sources import Row
 from liebig.text.masking import mask_words
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
@@ -53,7 +53,7 @@ class Masker:
         continues = tokenizer.continues if whole_words else np.zeros_like(tokenizer.continues)
         return cls(continues, tokenizer.special, tokenizer.mask, tokenizer.vocab_size)
 
-    def side(self, row: Row, rate: float, stream: int = 0) -> Side:
+    def side(self, row: TokenRow, rate: float, stream: int = 0) -> Side:
         """The row with a share of its tokens masked; another stream masks the same text differently."""
         keys = np.asarray(rng.mix(row.keys, stream), np.uint64)
         masked = mask_words(row.tokens, keys, self.continues, self.special, self.mask, self.vocab_size, rate)
@@ -72,7 +72,7 @@ class MaskedText:
     masker: Masker
     rate: float
 
-    def __call__(self, row: Row) -> Batch:
+    def __call__(self, row: TokenRow) -> Batch:
         return Batch({"text": self.masker.side(row, self.rate)}, examples(row))
 
 

@@ -17,9 +17,10 @@ from liebig.base.records import Title
 from liebig.methods import objective_union
 from liebig.methods.base import DOCUMENT, Method, Preset
 from liebig.methods.mlm import MaskedLM
-from liebig.methods.sources import AnySource, Blocks
+from liebig.methods.sources.blocks import BlockSource
+from liebig.methods.sources.mixture import AnySource
+from liebig.methods.sources.token_rows import SpecialTokens
 from liebig.model.loading import BackboneConfig, NewBackbone
-from liebig.store.pair_sources import Frame
 from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.loop import LoopConfig
@@ -59,7 +60,7 @@ class PretrainConfig(Config):
     tokenizer: ModelPath | None = Field(
         default=None, description="Folder of the tokenizer [default: that of the stores, else of the model]."
     )
-    source: AnySource = Field(default=Blocks.Config(), description="Source of sequences and pairs.")
+    source: AnySource = Field(default=BlockSource.Config(), description="Source of sequences and pairs.")
     objective: AnyObjective = Field(default=MaskedLM.Config(), description="Pre-training method.")
     preset: Preset = Field(
         default="paper",
@@ -141,7 +142,7 @@ class PretrainConfig(Config):
 
     def room(self, tokenizer: Tokenizer) -> int:
         """Tokens of a sequence without its special ones."""
-        frame = Frame.of(tokenizer)
+        frame = SpecialTokens.of(tokenizer)
         return self.max_length - len(frame.before) - len(frame.after)
 
     @model_validator(mode="after")

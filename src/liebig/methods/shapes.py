@@ -18,31 +18,30 @@ from torch import Tensor
 
 from liebig.base.errors import RecipeError
 from liebig.methods.base import DOCUMENT, TEACHER, Shape
-from liebig.methods.held_out import documents_of
+from liebig.methods.sources.batches import Batches, StepBatches
+from liebig.methods.sources.token_rows import ExampleSource, Ints, TokenRow, documents_of
 from liebig.model.packed import Packed
-from liebig.store.batches import Batches, StepBatches
-from liebig.store.pair_sources import Ints, Row, Source
 from liebig.train.batch import Batch, Side
 from liebig.train.distributed import World
 
 
-def examples(row: Row) -> int:
+def examples(row: TokenRow) -> int:
     """How many examples a row holds; each has a sequence at least."""
     return int(row.owner[-1]) + 1
 
 
-def halves(row: Row) -> tuple[Row, Row]:
+def halves(row: TokenRow) -> tuple[TokenRow, TokenRow]:
     """Sequences 0, 2, 4, … and 1, 3, 5, …"""
     assert len(row) % 2 == 0, "sequences come in pairs"
     return row.take(np.arange(0, len(row), 2)), row.take(np.arange(1, len(row), 2))
 
 
-def plain_side(row: Row) -> Side:
+def plain_side(row: TokenRow) -> Side:
     """The row as it is."""
     return Side(Packed.from_ragged(row.tokens), torch.from_numpy(row.owner))
 
 
-def plain_text(row: Row) -> Batch:
+def plain_text(row: TokenRow) -> Batch:
     """The shape of methods that read every sequence as it is."""
     return Batch({"text": plain_side(row)}, examples(row))
 
@@ -72,7 +71,7 @@ class Maker:
         batch = self.shape(self.rows(step, self.world.rank, self.world.size))
         return Batch(batch.sides, batch.n, {name: EXTRAS[name](self, step) for name in sorted(self.extras)})
 
-    def _drawn(self, step: int) -> tuple[Source, Ints]:
+    def _drawn(self, step: int) -> tuple[ExampleSource, Ints]:
         """The one source and its examples."""
         if not isinstance(self.rows, Batches):
             raise RecipeError(

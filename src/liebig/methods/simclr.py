@@ -21,9 +21,9 @@ from liebig.losses.contrastive import Similarity
 from liebig.methods.base import DOCUMENT, Method, Pooling, Preset, Saved, Shape, Start
 from liebig.methods.cocondenser import same_document
 from liebig.methods.shapes import examples, halves, plain_side
+from liebig.methods.sources.token_rows import TokenRow
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import pool, through
-from liebig.store.pair_sources import Row
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, joined, unweave, woven
 from liebig.train.distributed import World
@@ -37,7 +37,7 @@ DELETION: dict[Preset, float] = {"paper": 0.2, "reference": 0.1}
 """How often a token of a crop is deleted: Contriever's paper, and its released code."""
 
 
-def two_views(row: Row) -> Batch:
+def two_views(row: TokenRow) -> Batch:
     """The shape of SimCLR and MoCo: the first sequence of an example is the query, the second the key."""
     first, second = halves(row)
     return Batch({"query": plain_side(first), "key": plain_side(second)}, examples(row))

@@ -35,12 +35,12 @@ from liebig.base.config import InputPath, one_or_several
 from liebig.base.errors import DataError, RecipeError
 from liebig.methods.base import TEACHER, Method, Pooling, Saved, Shape, SingleSource, Start
 from liebig.methods.shapes import plain_text
+from liebig.methods.sources.token_rows import ExampleSource, SpecialTokens, TokenRow, example_keys, packed
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Dense, Normalize, pool
 from liebig.model.folder import read_tail
 from liebig.ragged import Ragged
 from liebig.store import TokenStore
-from liebig.store.pair_sources import Frame, Row, Source, example_keys, packed
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
@@ -422,7 +422,7 @@ class TextSource:
 
         def open(
             self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
-        ) -> list[tuple[str, Source]]:
+        ) -> list[tuple[str, ExampleSource]]:
             (store,) = stores
             teachers = Teachers.open(self.vectors, self.teacher_weights, center=self.center)
             teachers.check(store)
@@ -440,13 +440,13 @@ class TextSource:
         """The texts of each example, n x group."""
         return examples[:, None] * self.group + np.arange(self.group)
 
-    def draw(self, examples: Ints, epoch: int, seed: int) -> Row:
+    def draw(self, examples: Ints, epoch: int, seed: int) -> TokenRow:
         """One row with the texts of each example, the same in every epoch."""
         begins, ends = self.texts.token_ranges(self.numbers(examples).reshape(-1))
         spans = np.stack((begins, np.minimum(ends, begins + self.limit)), axis=1)[:, None]
         owner = np.repeat(np.arange(len(examples)), self.group)
         keys = example_keys(examples, epoch, seed)
-        return packed(self.texts.tokens, spans, Frame.of(self.texts.tokenizer), owner, keys)
+        return packed(self.texts.tokens, spans, SpecialTokens.of(self.texts.tokenizer), owner, keys)
 
     def vectors(self, examples: Ints) -> Floats:
         """The teachers' vectors of each example's texts, n x group x D."""

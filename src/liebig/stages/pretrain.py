@@ -17,11 +17,12 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import quantity
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
-from liebig.methods import head_classes, methods, pretraining as presets, sources
+from liebig.methods import head_classes, methods, pretraining as presets
 from liebig.methods.base import Method, Shape, Start
 from liebig.methods.held_out import evaluate
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.shapes import Maker
+from liebig.methods.sources import mixture as sources
 from liebig.model.backbone import Backbone, make_backbone
 from liebig.model.encoder import Encoder
 from liebig.model.folder import load_heads

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from types import FrameType, TracebackType
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -389,7 +389,7 @@ class _Training:
     def all_steps(self, batches: Batches, evaluate: Evaluate | None, stop: Stop) -> str | None:
         """From where the run is to its end; returns why it ended early, if it did."""
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
-        if self.step and self.evaluated != self.step and self._is_due(evaluate):
+        if evaluate is not None and self.step and self.evaluated != self.step and self._is_due():
             self._evaluate(evaluate)  # the run ended between its checkpoint and its evaluation
         while self.step < self.total and self.judge.exhausted is None:
             if self.clock is not None:
@@ -397,11 +397,11 @@ class _Training:
             epoch, until = self._epoch()
             self._enter(epoch)
             self._one(self.feed.get(self.step, until))
-            due = self._is_due(evaluate)
-            if due or self.step % self.loop.checkpoint_every == 0:
+            if evaluate is not None and self._is_due():
                 self._store()
-            if due:
                 self._evaluate(evaluate)
+            elif self.step % self.loop.checkpoint_every == 0:
+                self._store()
             if self.world.any(stop.requested):
                 self._break_off()
         self._finish()
@@ -491,10 +491,10 @@ class _Training:
         else:
             self.recorder.remark(said)
 
-    def _is_due(self, evaluate: Evaluate | None) -> TypeGuard[Evaluate]:
+    def _is_due(self) -> bool:
         """Whether an evaluation follows this step."""
         every = self.loop.eval_every
-        return evaluate is not None and (self.step == self.total or bool(every and self.step % every == 0))
+        return self.step == self.total or bool(every and self.step % every == 0)
 
     def _evaluate(self, evaluate: Evaluate) -> None:
         """Evaluate the weights that were just stored, and add the result to their checkpoint."""

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from liebig.base.errors import DataError
-from liebig.store.batches import Batches
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, SpanSource
+from liebig.methods.sources.batches import Batches
+from liebig.methods.sources.blocks import BlockSource, ClozeSource
+from liebig.methods.sources.crops import CropSource
+from liebig.methods.sources.spans import SpanSource
 from tests.worlds.store import store
 
 

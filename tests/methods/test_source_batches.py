@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from liebig.base.errors import DataError
+from liebig.methods.sources import mixture
+from liebig.methods.sources.batches import Batches, share
+from liebig.methods.sources.blocks import BlockSource, ClozeSource
+from liebig.methods.sources.crops import CropSource
+from liebig.methods.sources.mixture import MixedBatches
+from liebig.methods.sources.spans import SpanSource
+from liebig.methods.sources.token_rows import TokenRow, joined
 from liebig.ragged import Ragged
-from liebig.store import batches as batches_module
-from liebig.store.batches import Batches, MixedBatches, share, weights
-from liebig.store.pair_sources import BlockSource, ClozeSource, CropSource, Row, SpanSource, joined
 from tests.worlds.store import store
 
 
@@ -35,12 +39,12 @@ def source(request, world):
     return SOURCES[request.param](world)
 
 
-def same(a: Row, b: Row) -> bool:
+def same(a: TokenRow, b: TokenRow) -> bool:
     tokens = a.tokens.to_lists() == b.tokens.to_lists()
     return tokens and np.array_equal(a.owner, b.owner) and np.array_equal(a.keys, b.keys)
 
 
-def stacked(rows: list[Row], starts: list[int]) -> Row:
+def stacked(rows: list[TokenRow], starts: list[int]) -> TokenRow:
     return joined(rows, [start + np.arange(row.owner.max() + 1) for row, start in zip(rows, starts)])
 
 
@@ -114,7 +118,7 @@ class Counted:
     def draw(self, examples, epoch, seed):
         self.drawn.setdefault(epoch, []).extend(examples.tolist())
         n = len(examples)
-        return Row(Ragged(examples, np.arange(n + 1)), np.arange(n), examples.astype(np.uint64))
+        return TokenRow(Ragged(examples, np.arange(n + 1)), np.arange(n), examples.astype(np.uint64))
 
 
 @pytest.mark.parametrize(("size", "together"), [(7, 3), (3, 4), (5, 1), (11, 2), (8, 8)])
@@ -199,7 +203,7 @@ def test_the_shares_of_a_mixture_are_its_probabilities(pair, per):
 
 
 def test_counting_on_from_a_mark_is_counting_from_the_start(pair, monkeypatch):
-    monkeypatch.setattr(batches_module, "STRIDE", 16)
+    monkeypatch.setattr(mixture, "STRIDE", 16)
     mixed = MixedBatches(pair, [0.4, 0.6], 8, seed=2)
     drawn = mixed._draws(0, 400)
     for unit in (0, 3, 170, 16, 399, 160, 1, 256):
@@ -219,12 +223,6 @@ def test_an_example_mixture_draws_the_next_of_each_source_across_epochs(pair):
         for number in seen:
             seen[number].append((drawn == number).sum())
     assert sum(seen[0]) > len(pair[0]), "the epoch ended on the way"
-
-
-def test_weights_by_size_range_from_uniform_to_proportional(pair):
-    sizes = np.array([len(s) for s in pair])
-    assert weights(pair, 0.0) == [0.5, 0.5]
-    assert weights(pair, 1.0) == pytest.approx(sizes / sizes.sum())
 
 
 def test_probabilities_that_are_none_are_refused(pair):
