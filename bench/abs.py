@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.hardness import VectorSimilarity
 from liebig.methods.abs.sampler import random_hardness
 from liebig.methods.abs.schedule import Schedule, schedule
 
@@ -233,7 +233,7 @@ def plain_epoch(greedy: Plain, levels: int | None) -> Measured:
 
 def ours(q: torch.Tensor, p: torch.Tensor, twin: Longs, batch: int) -> tuple[Schedule, float, float, float]:
     """Our schedule, its wall and processor seconds, and the hardness of a random batch."""
-    similarity = Vectors.of(q, p, torch.from_numpy(twin))
+    similarity = VectorSimilarity.of(q, p, torch.from_numpy(twin))
     schedule(similarity.take(torch.arange(4 * batch, device=q.device)), batch)  # kernels are compiled here
     wall, cpu = time.monotonic(), time.process_time()
     found = schedule(similarity, batch)

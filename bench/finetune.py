@@ -35,8 +35,8 @@ from liebig import encoders
 from liebig.base.machine import cores
 from liebig.methods.contrastive import Contrastive
 from liebig.methods.labelled import Examples
-from liebig.methods.retrieval import Choice, RetrievalBatches
-from liebig.methods.samplers import random_batches
+from liebig.methods.retrieval import RetrievalBatches
+from liebig.methods.samplers import GroupChoice, random_batches
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
@@ -143,7 +143,7 @@ def ours(args: Any, model: Path, task: Task, batch: int, device: torch.device) -
     )
     lengths = [float(t.lengths.mean()) for t in (queries, passages)]
     print(f"mean tokens: {lengths[0]:.1f} of {QUERY} a question, {lengths[1]:.1f} of {task.length} a passage")
-    world, choice = World(device=device), Choice(negatives=len(task.wrong[0]))
+    world, choice = World(device=device), GroupChoice(negatives=len(task.wrong[0]))
     maker = RetrievalBatches(
         examples, queries, passages, random_batches(n, batch, 0), choice, world, mask=False
     )

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from abs import embed, read_pairs
-from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.hardness import VectorSimilarity
 from liebig.methods.abs.sampler import AdaptiveBatching, mean, random_hardness
 from liebig.methods.abs.schedule import Schedule, Scheduler, in_parts
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128, help="numbers of a vector")
     args = parser.parse_args()
     queries, passages, twin = read_pairs(args.data, args.pairs, 600)
-    similarity = Vectors.of(*embed((queries, passages), args.width, "cpu"), torch.from_numpy(twin))
+    similarity = VectorSimilarity.of(*embed((queries, passages), args.width, "cpu"), torch.from_numpy(twin))
     usual = random_hardness(similarity, args.batch, 0)
     print(f"{len(similarity):,} pairs, batches of {args.batch}, {args.seeds} seeds\n")
     print("| | hardness over random | batches again | meet again |\n| --- | --- | --- | --- |", flush=True)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import liebig
@@ -118,3 +119,17 @@ def test_the_map_of_contributing_names_what_exists():
     assert {name for name in named if not (ROOT / name).exists()} == set()
     folders = {path.name for path in ROOT.iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
     assert set(re.findall(r"^  ([a-z0-9_]+)/ ", tree, re.MULTILINE)) == folders
+
+
+def test_no_files_of_a_training_floor_import_in_a_circle():
+    """Imports for types alone count too: what two files need of each other belongs to a third below them."""
+    folders = ("store", "losses", "train", "methods")
+    files = {path for path in sources() if folder_of(path) in folders}
+    names = {".".join(("liebig", *path.relative_to(ROOT).with_suffix("").parts)): path for path in files}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {}
+    for name, path in names.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        inner = {(f"{node.module}.{alias.name}", node.module) for node in nodes for alias in node.names}
+        graph[name] = {whole if whole in names else module for whole, module in inner} & set(names) - {name}
+    TopologicalSorter(graph).prepare()  # names the files of a circle

@@ -26,7 +26,7 @@ from stopwatch import said
 from table import ROWS, result_path, store
 from teacher import teach
 
-from liebig.methods.abs.hardness import Vectors
+from liebig.methods.abs.hardness import VectorSimilarity
 from liebig.methods.abs.sampler import Adaptive, AdaptiveBatching
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -166,7 +166,7 @@ def compile_kernels() -> None:
     rows = torch.nn.functional.normalize(torch.rand(64, 8), dim=1)
     with TemporaryDirectory() as folder:
         made = Adaptive(8, AdaptiveBatching(search="beam").ways, "shuffled", 0)
-        made.store(Path(folder), 0, Vectors.of(rows, rows.flip(0), torch.arange(64)))
+        made.store(Path(folder), 0, VectorSimilarity.of(rows, rows.flip(0), torch.arange(64)))
 
 
 def do_all(task: Task, command: Sequence[str], processes: int, minutes: float) -> dict[Job, str]:

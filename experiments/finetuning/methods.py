@@ -23,13 +23,13 @@ from stopwatch import Stopwatch
 from torch import Tensor
 
 from liebig.base import rng
-from liebig.methods.abs.hardness import Similarity, Vectors, from_run
+from liebig.methods.abs.hardness import Similarity, VectorSimilarity, from_run
 from liebig.methods.abs.sampler import Adaptive, AdaptiveBatching, twins
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.distill import SoftLabels
 from liebig.methods.labelled import Examples
-from liebig.methods.retrieval import Choice, Loss, RetrievalBatches, Retriever
-from liebig.methods.samplers import Sampler, random_batches, sequential_batches
+from liebig.methods.retrieval import Loss, RetrievalBatches, RetrievalObjective
+from liebig.methods.samplers import GroupChoice, Sampler, random_batches, sequential_batches
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
 from liebig.stages.average import mean
@@ -251,7 +251,7 @@ def trained(
     plan = bench.plan
     with watch("data"):
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off
-        retriever = Retriever(bench.start.fresh(), loss=losses(method, settings))
+        retriever = RetrievalObjective(bench.start.fresh(), loss=losses(method, settings))
         sampler = batching(bench, method, data, retriever, folder, seed, watch)
     best = Best(bench, watch)
     epochs = max(plan.epochs, min(MOST_EPOCHS, -(-LEAST_STEPS // sampler.steps)))
@@ -266,7 +266,7 @@ def trained(
     optim = ASAMConfig(lr=settings.lr, rho=settings.rho) if method == "asam" else AdamWConfig(lr=settings.lr)
     world = World(device=plan.device)
     maker = RetrievalBatches(
-        data, bench.questions, bench.passages, sampler, Choice(negatives, seed=seed), world
+        data, bench.questions, bench.passages, sampler, GroupChoice(negatives, seed=seed), world
     )
     with watch("steps"):
         train(
@@ -290,7 +290,7 @@ class Best:
         self.curve: list[float] = []
         self.weights: Weights = {}
 
-    def look(self, retriever: Retriever) -> None:
+    def look(self, retriever: RetrievalObjective) -> None:
         encoder = retriever.tower("query")
         with self.watch("dev"):
             self.curve.append(self.bench.dev(encoder))
@@ -343,7 +343,13 @@ def made(bench: Bench, settings: Settings, seed: int, folder: Path) -> Path:
 
 
 def batching(
-    bench: Bench, method: str, data: Examples, retriever: Retriever, folder: Path, seed: int, watch: Stopwatch
+    bench: Bench,
+    method: str,
+    data: Examples,
+    retriever: RetrievalObjective,
+    folder: Path,
+    seed: int,
+    watch: Stopwatch,
 ) -> Sampler:
     """Random, or scheduled by BM25 in the first epoch and the model after it; `abs-bm25` by BM25 always."""
     n, batch = len(data), bench.plan.batch
@@ -362,11 +368,11 @@ def batching(
     return how.sampler(n, home, begin, World(device=bench.plan.device))
 
 
-def of_model(bench: Bench, data: Examples, retriever: Retriever) -> Similarity:
+def of_model(bench: Bench, data: Examples, retriever: RetrievalObjective) -> Similarity:
     """From the encoder as it is; on the CPU, where swaps one by one wait for nothing."""
     encoder, (known, back) = retriever.tower("query"), bench.positive_rows
     asked = bench.train_rows.vectors(encoder).cpu()
-    return Vectors.of(
+    return VectorSimilarity.of(
         asked, known.vectors(encoder).cpu()[torch.from_numpy(back)], torch.from_numpy(twins(data))
     )
 

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from liebig.base import config as recipes
 from liebig.base.rng import key
 from liebig.methods import methods, pretraining as presets
-from liebig.methods.base import Start
+from liebig.methods.base import MethodStart
 from liebig.methods.contrastive import InfoNCE
 from liebig.methods.cotmae import EncoderDecoderOrder
 from liebig.methods.pretraining import PretrainConfig
-from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever
-from liebig.methods.samplers import random_batches
+from liebig.methods.retrieval import RetrievalBatches, RetrievalObjective
+from liebig.methods.samplers import GroupChoice, random_batches
 from liebig.methods.shapes import Maker
 from liebig.methods.sources import mixture as sources
 from liebig.methods.sources.mixture import Weighted
@@ -177,7 +177,7 @@ def pretrain(bench: Bench, arm: str, seed: int, steps: int | None = None) -> Tra
     backbone = bench.backbone()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(seed, 1) >> 1))
-        method = methods()[config.objective.kind].build(config, backbone, Start(bench.tokenizer))
+        method = methods()[config.objective.kind].build(config, backbone, MethodStart(bench.tokenizer))
     world = World(device=bench.device)
     rows = sources.batches(found, told.batch, seed, config.mix or "batch")
     folder = _empty(bench.work / "pretraining")
@@ -199,10 +199,10 @@ def pretrain(bench: Bench, arm: str, seed: int, steps: int | None = None) -> Tra
 def tune(bench: Bench, model: Trained, seed: int) -> Tree:
     """The model on the labels, in place; compared by cosine from here on."""
     told, task = bench.settings, bench.tasks["labelled"]
-    retriever = Retriever(model.encoder, loss=[(1.0, InfoNCE(0.05, "cosine"))])
+    retriever = RetrievalObjective(model.encoder, loss=[(1.0, InfoNCE(0.05, "cosine"))])
     data, world = task.examples(), World(device=bench.device)
     sampler = random_batches(len(data), told.tune_batch, seed)
-    choice = Choice(told.negatives, seed=seed)
+    choice = GroupChoice(told.negatives, seed=seed)
     maker = RetrievalBatches(data, task.train.texts, task.passages, sampler, choice, world)
     folder = _empty(bench.work / "tuning")
     began = time.monotonic()

@@ -16,8 +16,9 @@ from liebig.base.records import Passage
 from liebig.collection import Collection
 from liebig.methods import labelled
 from liebig.methods.labelled import NamedTexts, cache_tokens, open_tokens, read_examples, tokenise, write
-from liebig.methods.retrieval import Choice, RandomPassages, RetrievalBatches
+from liebig.methods.retrieval import RandomPassages, RetrievalBatches
 from liebig.methods.samplers import (
+    GroupChoice,
     mix_in_random,
     pick_negatives,
     pick_positives,
@@ -83,7 +84,7 @@ def test_random_negatives_are_drawn_from_the_whole_collection(tmp_path):
         texts = [
             Ragged.concatenate(tokenise(named, shape), np.int32) for named in (read.queries, read.passages)
         ]
-        choice = Choice(negatives=30, hard=0.0, seed=1, pool=44)
+        choice = GroupChoice(negatives=30, hard=0.0, seed=1, pool=44)
         sampler = sequential_batches(4, 4)
         return RetrievalBatches(
             read.examples, *texts, sampler, choice, world, random=RandomPassages(collection, shape)
@@ -111,7 +112,9 @@ def test_a_batch_is_a_function_of_the_step_and_shares_make_the_whole():
     queries, passages = random_texts(10, 1), random_texts(21, 2)
 
     def maker(world):
-        return RetrievalBatches(data, queries, passages, random_batches(10, 5, 3), Choice(2, seed=3), world)
+        return RetrievalBatches(
+            data, queries, passages, random_batches(10, 5, 3), GroupChoice(2, seed=3), world
+        )
 
     whole, again = maker(World())(3), maker(World())(3)
     parts = [maker(World(rank, 2))(3) for rank in range(2)]

@@ -10,8 +10,8 @@ from liebig.methods import text_similarity as tasks
 from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.distill import MarginMSE, SoftLabels
 from liebig.methods.ltr import Ltr
-from liebig.methods.retrieval import Choice, RetrievalBatches, Retriever, mark_columns
-from liebig.methods.samplers import sequential_batches
+from liebig.methods.retrieval import RetrievalBatches, RetrievalObjective, mark_columns
+from liebig.methods.samplers import GroupChoice, sequential_batches
 from liebig.model.packed import Packed
 from liebig.train.distributed import ALONE
 from liebig.train.step import step
@@ -27,7 +27,7 @@ def made(data, encoder, positives=1, negatives=2, mask=True):
     queries, passages = random_texts(len(data), 1), random_texts(len(data.passages), 2)
     sampler = sequential_batches(len(data), len(data))
     maker = RetrievalBatches(
-        data, queries, passages, sampler, Choice(negatives, positives, rotate=False), ALONE, mask
+        data, queries, passages, sampler, GroupChoice(negatives, positives, rotate=False), ALONE, mask
     )
     asked = encoder(Packed.from_ragged(queries))
     return maker(0), asked, lambda numbers: encoder(Packed.from_ragged(passages.take(np.array(numbers))))
@@ -66,7 +66,7 @@ def test_info_nce_equals_the_plain_form_cached_or_not(chunk_tokens, similarity, 
     batch, q, encode = made(data, encoder)
     scores = scores_of(q, encode(ORDER), similarity, temperature)
     expected = -scores.log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean()
-    objective = Retriever(encoder, loss=[(1.0, InfoNCE(temperature, similarity))])
+    objective = RetrievalObjective(encoder, loss=[(1.0, InfoNCE(temperature, similarity))])
     assert_same(objective, encoder, batch, expected, chunk_tokens)
 
 
@@ -116,7 +116,7 @@ def test_marks_are_what_looking_at_every_passage_gives(seed):
     relevant = [sorted({*own, *draw.sample(range(passages), draw.randint(0, 3))}) for own in positives]
     data = examples(positives, negatives, passages, relevant=relevant, content=content)
     chosen = np.array(draw.sample(range(count), count))
-    choice = Choice(negatives=2, positives=2, seed=seed)
+    choice = GroupChoice(negatives=2, positives=2, seed=seed)
     groups = [choice.group(data, int(i), 0) for i in chosen]
     marks = mark_columns(
         data, chosen, groups, data.content[np.concatenate([group.passages for group in groups])]
@@ -155,7 +155,7 @@ def test_soft_labels_equal_the_plain_divergence(over):
     if over == "batch":
         student = torch.stack([scores[i].log_softmax(0)[3 * i : 3 * i + 3] for i in range(4)])
     expected = (teacher * (teacher.log() - student)).sum(1).mean()
-    objective = Retriever(encoder, loss=[(1.0, SoftLabels(over, 0.5, 2.0))])
+    objective = RetrievalObjective(encoder, loss=[(1.0, SoftLabels(over, 0.5, 2.0))])
     assert_same(objective, encoder, batch, expected, 25)
 
 
@@ -167,7 +167,7 @@ def test_margin_mse_and_hard_labels_mix_by_weight():
     teacher = torch.tensor(SCORES, dtype=torch.double).view(4, 3)
     margin = ((own[:, :1] - own[:, 1:]) - (teacher[:, :1] - teacher[:, 1:])).square().mean()
     hard = -scores.log_softmax(1)[torch.arange(4), torch.arange(4) * 3].mean()
-    objective = Retriever(encoder, loss=[(1.0, MarginMSE()), (0.2, InfoNCE())])
+    objective = RetrievalObjective(encoder, loss=[(1.0, MarginMSE()), (0.2, InfoNCE())])
     assert_same(objective, encoder, batch, margin + 0.2 * hard, 25)
 
 

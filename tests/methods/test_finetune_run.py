@@ -20,8 +20,7 @@ from liebig.methods.contrastive import Contrastive, InfoNCE
 from liebig.methods.dev_evaluation import read_candidates, too_small
 from liebig.methods.distill import MarginMSE, SoftLabels
 from liebig.methods.finetuning import BATCHINGS, OBJECTIVES, FinetuneConfig, batchings, objectives
-from liebig.methods.retrieval import Choice
-from liebig.methods.samplers import RandomBatching
+from liebig.methods.samplers import GroupChoice, RandomBatching
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.stages.finetune import run, starting_encoder
@@ -200,7 +199,7 @@ def test_positives_negatives_and_mask_are_those_of_the_recipe(model, collection,
     wish = {"negatives": 3, "positives": 2, "rotate": False, "hard": 0.5, "objective": {"mask": False}}
     with pytest.raises(Seen) as caught:
         finetuned(config_of(model, collection, loop={**LOOP, "seed": 7}, **wish), tmp_path / "out")
-    assert caught.value.args == (Choice(3, 2, False, 0.5, 7, 28), False, collection)
+    assert caught.value.args == (GroupChoice(3, 2, False, 0.5, 7, 28), False, collection)
 
 
 def test_distilling_needs_scores(model, collection, tmp_path):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from liebig.methods.abs import sampler as adaptive, swaps as beams
-from liebig.methods.abs.hardness import Sparse, Vectors, from_run, hardness
+from liebig.methods.abs.hardness import Sparse, VectorSimilarity, from_run, hardness
 from liebig.methods.abs.schedule import Pool, beam, greedy, hardest, in_parts, in_table, schedule, written
 from liebig.methods.abs.swaps import State, beam_search, one_by_one, several_at_once
-from liebig.methods.retrieval import Retriever
+from liebig.methods.retrieval import RetrievalObjective
 from tests.worlds.finetuning import double_encoder, examples, random_texts
 
 POOLS = (0, 1, 2)
@@ -26,7 +26,7 @@ def pairs(n, width=16, seed=0, clusters=40):
 
 def vectors(n, seed=0, twin=None, **options):
     queries, passages = pairs(n, seed=seed, **options)
-    return Vectors.of(queries, passages, torch.arange(n) if twin is None else twin)
+    return VectorSimilarity.of(queries, passages, torch.arange(n) if twin is None else twin)
 
 
 def table_of(similarity):
@@ -68,9 +68,9 @@ def test_hardness_is_the_sum_of_scores_between_different_pairs():
     queries, passages = pairs(6)
     scores = queries @ passages.T
     expected = float(scores.sum() - scores.diagonal().sum())
-    assert hardness(Vectors.of(queries, passages, torch.arange(6)), torch.arange(6)) == pytest.approx(
-        expected
-    )
+    assert hardness(
+        VectorSimilarity.of(queries, passages, torch.arange(6)), torch.arange(6)
+    ) == pytest.approx(expected)
 
 
 def test_what_a_pair_adds_is_the_sum_of_its_row_and_twins_add_nothing():
@@ -206,8 +206,8 @@ def test_the_hardest_batch_can_come_first():
 def test_pairs_that_share_a_positive_are_not_drawn_together_for_it():
     queries, passages = pairs(64, clusters=8)
     twin = torch.arange(64) // 8 * 8
-    alike = Vectors.of(queries, passages[twin], torch.arange(64))
-    apart = Vectors.of(queries, passages[twin], twin)
+    alike = VectorSimilarity.of(queries, passages[twin], torch.arange(64))
+    apart = VectorSimilarity.of(queries, passages[twin], twin)
 
     def together(similarity):
         return sum(len(b) - len(set((b // 8).tolist())) for b in schedule(similarity, 8).batches)
@@ -218,7 +218,7 @@ def test_pairs_that_share_a_positive_are_not_drawn_together_for_it():
 def test_queries_whose_positives_have_one_text_are_twins_for_the_model_and_for_a_run(tmp_path):
     data = examples([[0], [1], [2]], [[], [], []], 3, content=[7, 8, 7])
     found = adaptive.model_similarity(
-        Retriever(double_encoder().float()), data, random_texts(3, 1), random_texts(3, 2), unit=False
+        RetrievalObjective(double_encoder().float()), data, random_texts(3, 1), random_texts(3, 2), unit=False
     )
     (tmp_path / "run").write_text("".join(f"q{i} Q0 p{j} 1 2.0 t\n" for i in range(3) for j in range(3)))
     for similarity in (found, adaptive.run_similarity(tmp_path / "run", data)):
@@ -235,7 +235,10 @@ def plain_written(queries, passages, twin, batch, k, lists, seed):
     scores[twin[:, None] == twin[None, :]] = 0
     table, n = scores + scores.T, len(scores)
     ranked = np.where(twin[:, None] == twin[None, :], -np.inf, scores)
-    left, batches = list(np.argsort(Pool(Vectors.of(queries, passages, twin), seed).rank.numpy())), []
+    left, batches = (
+        list(np.argsort(Pool(VectorSimilarity.of(queries, passages, twin), seed).rank.numpy())),
+        [],
+    )
 
     def value(some):
         return table[np.ix_(some, some)].sum() / 2
@@ -266,7 +269,7 @@ def plain_written(queries, passages, twin, batch, k, lists, seed):
 def test_the_papers_algorithm_is_what_its_text_says(k, lists):
     queries, passages = pairs(90, clusters=12)
     twin = torch.arange(90) // 2
-    found = written(Vectors.of(queries, passages, twin), 4, k=k, lists=lists, seed=3)
+    found = written(VectorSimilarity.of(queries, passages, twin), 4, k=k, lists=lists, seed=3)
     assert [sorted(one.tolist()) for one in found.batches] == plain_written(
         queries, passages, twin, 4, k, lists, 3
     )
@@ -316,7 +319,9 @@ def test_only_pairs_of_a_part_meet_and_every_pair_comes_once():
 @pytest.mark.gpu
 def test_a_gpu_finds_about_what_a_cpu_finds():
     queries, passages = pairs(4000, width=32)
-    there = Vectors.of(queries.cuda(), passages.cuda(), torch.arange(4000))
+    there = VectorSimilarity.of(queries.cuda(), passages.cuda(), torch.arange(4000))
     found = schedule(there, 128)
     assert sorted(found.order("shuffled", 0).tolist()) == list(range(4000))
-    assert found.total >= 0.98 * schedule(Vectors.of(queries, passages, torch.arange(4000)), 128).total
+    assert (
+        found.total >= 0.98 * schedule(VectorSimilarity.of(queries, passages, torch.arange(4000)), 128).total
+    )

@@ -9,7 +9,7 @@ from liebig.base.config import parse
 from liebig.base.errors import RecipeError
 from liebig.collection import Collection
 from liebig.methods import methods, pretraining as presets
-from liebig.methods.base import Start
+from liebig.methods.base import MethodStart
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.sources import mixture as sources
 from liebig.methods.sources.base import Noisy
@@ -41,7 +41,7 @@ def recipe(smoke, objective, source, **rest):
 
 def build(config, store, heads=None):
     """The method of a resolved recipe on a tiny backbone."""
-    start = Start(store.tokenizer, heads=heads or {})
+    start = MethodStart(store.tokenizer, heads=heads or {})
     return methods()[config.objective.kind].build(config, backbone(), start)
 
 

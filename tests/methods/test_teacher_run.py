@@ -20,7 +20,7 @@ from liebig.methods.moco import MoCo
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.simclr import SimCLR
 from liebig.methods.sources.crops import CropSource
-from liebig.methods.teacher import Teacher, Teachers, TextSource
+from liebig.methods.teacher import TeacherFolder, Teachers, TextSource
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.stages import STAGES
@@ -80,7 +80,7 @@ def _every(world: Path):
 
 def test_the_cosine_of_several_teachers_is_the_weighted_mean_of_theirs(world):
     numbers = np.array([3, 700, 41])
-    plain, centred = Teacher.open(world / "teacher"), Teacher.open(world / "teacher", center=True)
+    plain, centred = TeacherFolder.open(world / "teacher"), TeacherFolder.open(world / "teacher", center=True)
     both = Teachers((plain, centred), (0.25, 0.75))
     expected = sum(w * one.rows(numbers) @ one.rows(numbers).T for w, one in zip(both.weights, both.each))
     assert both.width == 2 * plain.width
@@ -90,7 +90,9 @@ def test_the_cosine_of_several_teachers_is_the_weighted_mean_of_theirs(world):
 
 def test_a_centred_teacher_has_a_mean_of_nearly_nothing(world):
     every = np.arange(len(TokenStore.open(world / "text_store")))
-    plain, centred = (Teacher.open(world / "teacher", center=center).rows(every) for center in (False, True))
+    plain, centred = (
+        TeacherFolder.open(world / "teacher", center=center).rows(every) for center in (False, True)
+    )
     assert np.linalg.norm(centred.mean(axis=0)) < 0.2 * np.linalg.norm(plain.mean(axis=0))
 
 
@@ -249,7 +251,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(world, tmp_path, monk
 
 
 def test_vectors_of_other_texts_are_refused(world, tmp_path):
-    taught = Teacher.open(world / "teacher")
+    taught = TeacherFolder.open(world / "teacher")
     with pytest.raises(DataError, match="do not belong to the texts"):
         taught.check(TokenStore.open(world / "store"))
     shutil.copytree(world / "text_store", tmp_path / "store")

@@ -10,7 +10,7 @@ import pytest
 from liebig.base import workspace
 from liebig.base.errors import CorruptError, DataError
 from liebig.base.records import Document, Section
-from liebig.store import Shard, TokenStore, build, cut, id_type, join, write_store
+from liebig.store import TokenShard, TokenStore, build, cut, id_type, join, write_store
 from liebig.text import sentences
 from liebig.text.tokenizer import Tokenizer
 from tests.worlds.store import documents, store, tokenizer
@@ -114,7 +114,7 @@ def test_shards_joined_give_the_same_bytes_however_they_were_cut(tmp_path, sizes
 def test_a_shard_is_read_back_as_it_was_saved(tmp_path):
     shard = build(documents()[:5], tokenizer())
     shard.save(tmp_path / "x.npz")
-    again = Shard.load(tmp_path / "x.npz")
+    again = TokenShard.load(tmp_path / "x.npz")
     for name, array in vars(shard).items():
         assert array is None or np.array_equal(array, getattr(again, name))
         assert array is None or array.dtype == getattr(again, name).dtype

@@ -37,7 +37,8 @@ GROUP = "liebig.methods"
 @cache
 def methods() -> dict[str, type[Method]]:
     """Every method by its kind, those of other packages included."""
-    from liebig.methods.base import FinetuneObjective, Method
+    from liebig.methods.base import Method
+    from liebig.methods.finetune_base import FinetuneObjective
     from liebig.methods.samplers import Batching
 
     table = extensions.extended(METHODS, GROUP)

@@ -1,9 +1,10 @@
-"""What every pre-training method, pair source and fine-tuning objective says about itself.
+"""What every pre-training method and pair source says about itself, and the recipe that names them.
 
 A method is one class in one file: its `Config` (with presets and checks), the shape of its batches, its heads, and the
 objective itself. Nothing else in Liebig knows which methods exist; the table in `__init__.py`
 names them, and the questions others ask (does it need pairs? where do negatives come from?) are answered by the members
-below. A member without a default here has to be written by every method.
+below. A member without a default here has to be written by every method. `PretrainRecipe` is what they see of a recipe;
+`pretraining.py` adds the tables of all methods and sources to it.
 """
 
 from __future__ import annotations
@@ -12,31 +13,26 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from torch import nn
 
-from liebig.base.config import Config as Recipe
+from liebig.base.config import Config as Recipe, InputPath, ModelPath
+from liebig.base.records import Title
 from liebig.losses.contrastive import Similarity
-from liebig.methods.sources.token_rows import ExampleSource, TokenRow
+from liebig.methods.sources.token_rows import ExampleSource, SpecialTokens, TokenRow
 from liebig.model.backbone import Backbone
-from liebig.model.encoder import Encoder
 from liebig.model.folder import read_tail
+from liebig.model.loading import BackboneConfig
 from liebig.model.settings import read_modules, read_pooling
 from liebig.store import TokenStore
+from liebig.text.layout import Layout
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch
+from liebig.train.loop import LoopConfig
 from liebig.train.objective import Objective
-from liebig.train.stage import Data, TrainingStage
-
-if TYPE_CHECKING:
-    from liebig.methods.finetuning import FinetuneConfig
-    from liebig.methods.pretraining import PretrainConfig
-
-    Run = TrainingStage[FinetuneConfig, "FinetuneObjective"]
-else:
-    Run = TrainingStage
+from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
 
 Preset = Literal["paper", "reference"]
 Pooling = Literal["cls", "mean"]
@@ -45,7 +41,7 @@ DOCUMENT, TEACHER = "document", "teacher"  # extras of a batch: the number of a 
 
 
 @dataclass(frozen=True)
-class Start:
+class MethodStart:
     """What a method is built on besides the backbone: the tokenizer, and the starting folder with its heads."""
 
     tokenizer: Tokenizer
@@ -104,7 +100,7 @@ class Method(Objective):
             """What a batch carries besides its sequences: `DOCUMENT`, `TEACHER`."""
             return frozenset()
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             """The config with every open value set as the recipe's preset says."""
             return self
 
@@ -112,7 +108,7 @@ class Method(Objective):
             """What random crops use where the recipe is silent."""
             return {"shortest": 0.10, "delete": 0.0}
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             """Raise ValueError where the rest of the recipe does not fit."""
 
         @abstractmethod
@@ -129,7 +125,7 @@ class Method(Objective):
     """The kinds of heads in `heads.safetensors` that belong to this method."""
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> Method:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> Method:
         """The objective of a resolved recipe."""
         raise NotImplementedError
 
@@ -142,7 +138,7 @@ class Method(Objective):
         return []
 
 
-class SourceConfig(Recipe):
+class PairSourceConfig(Recipe):
     """The table `[source]` of a recipe: one source, or a mixture of several."""
 
     model_config = ConfigDict(model_title_generator=lambda model: model.__qualname__)
@@ -160,11 +156,11 @@ class SourceConfig(Recipe):
         """The weight of each member, where the recipe has one."""
 
     @abstractmethod
-    def resolve(self, recipe: PretrainConfig) -> Self:
+    def resolve(self, recipe: PretrainRecipe) -> Self:
         """The config with every open value set as the recipe's preset says."""
 
 
-class SingleSource(SourceConfig):
+class SingleSource(PairSourceConfig):
     """A source that is not a mixture."""
 
     reads_store: ClassVar[bool]
@@ -180,15 +176,15 @@ class SingleSource(SourceConfig):
     def weights(self) -> tuple[float | None, ...]:
         return (None,)
 
-    def resolve(self, recipe: PretrainConfig) -> Self:
+    def resolve(self, recipe: PretrainRecipe) -> Self:
         return self
 
-    def check(self, recipe: PretrainConfig) -> None:
+    def check(self, recipe: PretrainRecipe) -> None:
         """Raise ValueError where the rest of the recipe does not fit."""
 
     @abstractmethod
     def open(
-        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+        self, recipe: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
     ) -> list[tuple[str, ExampleSource]]:
         """The source over each store or collection that it reads, with the name of what it reads."""
 
@@ -202,53 +198,113 @@ def unset(config: Recipe, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if getattr(config, name) is None}
 
 
-# What every fine-tuning objective says about itself.
-#
-# An objective is one class in one file: its `Config` with the checks of a recipe, what it reads, its batches, its
-# loss and what is saved. The table in `finetuning.py` names the classes; nothing else in Liebig knows which ones
-# exist. A member without a body here has to be written by every objective.
+class StoreConfig(Recipe):
+    """A token store, and how much of the training comes from it."""
 
-QUERY = "query"
-"""The folder of the query encoder of an untied retriever, beside `model/`."""
+    path: InputPath = Field(description="Token store written by liebig prepare.")
+    weight: float | None = Field(
+        default=None,
+        gt=0,
+        description="Relative share of its examples [default: its size^coefficient].",
+    )
 
 
-class FinetuneObjective(Objective):
-    """Base of every fine-tuning objective."""
+class EvaluationConfig(Recipe):
+    """Evaluation during training, on documents that are never trained on."""
 
-    class Config(Recipe):
-        """The table `[objective]` of a recipe."""
+    share: float = Field(default=0.01, ge=0.0, le=0.5, description="Share of the examples held out.")
+    batches: int = Field(default=8, ge=1, description="Maximum number of batches per evaluation.")
 
-        model_config = ConfigDict(model_title_generator=lambda model: model.__qualname__)
 
-        kind: str
-        roles: ClassVar[bool]
-        """Whether texts are queries and passages. If not, they are of one kind and have one encoder and one prompt."""
+class PretrainRecipe(Recipe):
+    """Everything in a recipe of pre-training; the tables `[source]` and `[objective]` are of any kind here."""
 
-        @property
-        @abstractmethod
-        def alone(self) -> str | None:
-            """The name of a loss that looks at each example alone; None if the other examples of a batch count."""
-
-        @abstractmethod
-        def compared_by(self) -> Similarity:
-            """How vectors of the trained model are to be compared."""
-
-        def check(self, recipe: FinetuneConfig) -> None:
-            """Raise ValueError where the rest of the recipe does not fit."""
-
-    @classmethod
-    @abstractmethod
-    def build(cls, config: Any, query: Encoder, passage: Encoder | None) -> Self:
-        """The objective of this class's Config; `passage` is None where both sides have one encoder."""
-
-    @abstractmethod
-    def data(self, run: Run) -> Data:
-        """Read what the recipe of the run names: batches, epochs, evaluation."""
+    model: BackboneConfig = Field(description="The encoder to start from.")
+    stores: tuple[StoreConfig, ...] = Field(default=(), description="Token stores to read.")
+    tokenizer: ModelPath | None = Field(
+        default=None, description="Folder of the tokenizer [default: that of the stores, else of the model]."
+    )
+    source: PairSourceConfig = Field(description="Source of sequences and pairs.")
+    objective: Method.Config = Field(description="Pre-training method.")
+    preset: Preset = Field(
+        default="paper",
+        description=(
+            "Defaults (weight of masked terms, decoder, deletion, mix) of the paper or of its released code."
+        ),
+    )
+    mix: Literal["batch", "example"] | None = Field(
+        default=None,
+        description=(
+            "Choose the store or source per batch or per example [default: the preset; for single texts, per "
+            "example]."
+        ),
+    )
+    neighbours: int = Field(
+        default=1,
+        ge=1,
+        description=(
+            "Number of neighbouring examples drawn together, so that passages of a document are negatives of "
+            "each other."
+        ),
+    )
+    coefficient: float = Field(
+        default=1.0, ge=0, description="Weight of stores and sources without one: size^coefficient."
+    )
+    batch_tokens: int | None = Field(
+        default=None,
+        ge=16,
+        description=("Approximate number of tokens per update, instead of loop.batch examples."),
+    )
+    max_length: int = Field(
+        default=128,
+        ge=8,
+        description=("Maximum length of a training sequence in tokens, special tokens included."),
+    )
+    use_length: int | None = Field(
+        default=None,
+        ge=8,
+        description=(
+            "Maximum length of a text in tokens when the model is used, stored in its folder [default: that "
+            "of the starting model, at most 512, but never less than max_length; max_length for a new model]."
+        ),
+    )
+    title: Title | None = Field(
+        default=None,
+        description=(
+            "Put the title before the text of a collection's passages: with a space, with the separator "
+            "token, or not at all [default: that of the starting model, else space]."
+        ),
+    )
+    dropout: float | None = Field(
+        default=None,
+        ge=0.0,
+        lt=1.0,
+        description="Dropout of embeddings and layers [default: the model's own].",
+    )
+    optim: OptimConfig = Field(default=AdamWConfig(), description="The optimiser.")
+    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
+    loop: LoopConfig = Field(
+        default=LoopConfig(), description=("Training length, precision, checkpoints and logs.")
+    )
+    evaluation: EvaluationConfig = Field(
+        default=EvaluationConfig(), description="Evaluation on held-out text."
+    )
 
     @property
-    @abstractmethod
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The trained encoders by the folder they are saved in."""
+    def seed(self) -> int:
+        """Everything random follows from it."""
+        return self.loop.seed
 
-    def save_head(self, folder: Path) -> None:
-        """Write what belongs to the objective besides its encoders."""
+    def start_folder(self) -> Path | None:
+        """Where the starting model lies; None for a new one."""
+        return self.model.folder()
+
+    def title_rule(self) -> Title:
+        """What stands between title and text: as said, else as the start was trained."""
+        folder = self.start_folder()
+        return self.title or (Layout() if folder is None else Layout.load(folder)).title
+
+    def room(self, tokenizer: Tokenizer) -> int:
+        """Tokens of a sequence without its special ones."""
+        frame = SpecialTokens.of(tokenizer)
+        return self.max_length - len(frame.before) - len(frame.after)

@@ -9,7 +9,7 @@ Recipe: `recipes/smoke/bow.toml`. Docs: `docs/methods/bag-of-words.md`. Tests: `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,16 +18,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from liebig import losses
-from liebig.methods.base import Method, Saved, Shape, Start
+from liebig.methods.base import Method, MethodStart, PretrainRecipe, Saved, Shape
 from liebig.methods.shapes import plain_text, text_of
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import cls as first_states
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 BOW = "bow"
 
@@ -62,7 +59,7 @@ class BagOfWords(Method):
         self.words = WordsTerm(special)
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> BagOfWords:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> BagOfWords:
         assert isinstance(recipe.objective, BagOfWords.Config)
         return cls(recipe.objective, backbone, start.tokenizer.special)
 

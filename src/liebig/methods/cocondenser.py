@@ -10,7 +10,7 @@ Tests: `tests/methods/test_pretrain_condenser.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from liebig import losses
 from liebig.base.errors import RecipeError
 from liebig.losses.contrastive import Similarity
-from liebig.methods.base import DOCUMENT, Preset, Saved, unset
+from liebig.methods.base import DOCUMENT, Preset, PretrainRecipe, Saved, unset
 from liebig.methods.condenser import Condenser, CondenserHead
 from liebig.methods.shapes import text_of
 from liebig.model.backbone import Backbone
@@ -29,9 +29,6 @@ from liebig.model.encoder import cls as first_states
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 MLM_WEIGHT: dict[Preset, float] = {"paper": 1.0, "reference": 2.0}
 """The released cached step counts its masked-LM terms twice."""
@@ -78,11 +75,11 @@ class CoCondenser(Condenser):
         def extras(self) -> frozenset[str]:
             return frozenset({DOCUMENT} if self.distinct_documents else ())
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             weight = {"mlm_weight": MLM_WEIGHT[recipe.preset]} if self.mlm else {}
             return self.model_copy(update=unset(self, weight))
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if not self.mlm and self.mlm_weight is not None:
                 raise ValueError("mlm_weight has no effect with mlm = false: leave it out")
             if not self.mlm and self.bow:

@@ -12,7 +12,7 @@ T packed tokens, B sequences, D width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Saved, Start
+from liebig.methods.base import MethodStart, PretrainRecipe, Saved
 from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.mlm import MaskedMethod, MaskedTextConfig, check_splits
 from liebig.methods.shapes import text_of
@@ -28,9 +28,6 @@ from liebig.model.backbone import Backbone, Hidden
 from liebig.model.packed import Packed
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 HEAD, LATE = "head", "late"
 
@@ -104,7 +101,7 @@ class Condenser(MaskedMethod):
             self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> Condenser:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> Condenser:
         """With the head of the starting folder, or a fresh one."""
         config = recipe.objective
         assert isinstance(config, Condenser.Config)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
-from liebig.methods.retrieval import BatchVectors, Retriever
+from liebig.methods.retrieval import BatchVectors, RetrievalObjective
 from liebig.model.encoder import Encoder
 from liebig.train.objective import Contrast
 
@@ -38,7 +38,7 @@ class InfoNCE:
         return Contrast(result.loss, {"accuracy": result.accuracy, "alignment": result.alignment})
 
 
-class SoftmaxConfig(Retriever.Config):
+class SoftmaxConfig(RetrievalObjective.Config):
     """How vectors become scores and probabilities, for losses over the passages of a batch."""
 
     temperature: float = Field(
@@ -61,7 +61,7 @@ class SoftmaxConfig(Retriever.Config):
         return self.similarity
 
 
-class Contrastive(Retriever):
+class Contrastive(RetrievalObjective):
     """A retriever trained by InfoNCE on labels."""
 
     class Config(SoftmaxConfig):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Saved, Shape, Start
+from liebig.methods.base import MethodStart, PretrainRecipe, Saved, Shape
 from liebig.methods.bow import BOW, WithBagOfWords
 from liebig.methods.condenser import replace_first
 from liebig.methods.mlm import MaskedMethod, Masker, check_splits
@@ -38,9 +38,6 @@ from liebig.model.packed import Packed
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 ENCODER, DECODER = "encoder", "decoder"
 DECODER_LAYERS = {"mlm": 2, "causal": 1}
@@ -240,7 +237,7 @@ class CotMAE(MaskedMethod):
             """Layers of the decoder."""
             return self.n_decoder_layers or DECODER_LAYERS[self.decoder or "mlm"]
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             """The released query-as-context code decodes causally; the papers, and CoT-MAE's own code, do not."""
             queries = all(source.kind == "queries" for source in recipe.source.members)
             default = "causal" if queries and recipe.preset == "reference" else "mlm"
@@ -275,7 +272,7 @@ class CotMAE(MaskedMethod):
             self.weights = {**self.weights, BOW: config.bow}
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> CotMAE:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> CotMAE:
         """With the decoder of the starting folder, or a fresh one."""
         config = recipe.objective
         assert isinstance(config, CotMAE.Config)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,12 @@ from liebig.measures.evaluator import (
     judgements_from_records as from_records,
 )
 from liebig.methods.labelled import Draft, cache_tokens, drafts, read_groups
+from liebig.methods.samplers import Towers
 from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
 from liebig.text.layout import RoleLayout
 from liebig.train.distributed import World
 from liebig.vectors.topk import topk
-
-if TYPE_CHECKING:
-    from liebig.methods.retrieval import Retriever
 
 DEPTH = 100
 NOISE = 0.05
@@ -48,7 +46,7 @@ NOISE = 0.05
 
 
 @dataclass(frozen=True)
-class Search:
+class DevSearch:
     """All passages ranked for every judged query."""
 
     query_ids: Sequence[str]
@@ -59,7 +57,7 @@ class Search:
     measures: Sequence[Measure]
     similarity: Similarity
 
-    def __call__(self, retriever: Retriever) -> dict[str, float]:
+    def __call__(self, retriever: Towers) -> dict[str, float]:
         queries = vectors(retriever.tower("query"), self.queries, self.similarity)
         passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
         depth = max([DEPTH, *(measure.cut or 1000 for measure in self.measures)])
@@ -81,7 +79,7 @@ class Candidates:
     measures: Sequence[Measure]
     similarity: Similarity
 
-    def __call__(self, retriever: Retriever) -> dict[str, float]:
+    def __call__(self, retriever: Towers) -> dict[str, float]:
         queries = vectors(retriever.tower("query"), self.queries, self.similarity)
         passages = vectors(retriever.tower("passage"), self.passages, self.similarity)
         run = {}
@@ -129,7 +127,7 @@ class DevConfig(Config):
         cache: Path,
         world: World,
         similarity: Similarity,
-    ) -> Search | Candidates | None:
+    ) -> DevSearch | Candidates | None:
         """The evaluation, if there is one; `collection` is that of the training data."""
         if self.split is None:
             return None
@@ -183,7 +181,7 @@ def read_search(
     measures: Sequence[Measure],
     similarity: Similarity,
     passages: int | None = None,
-) -> Search:
+) -> DevSearch:
     """A dev split and the passages it is searched in; all of them, or the judged ones and a sample."""
     judgements = from_records(collection.judgements(split))
     asked_for = set(judgements.queries)
@@ -195,7 +193,7 @@ def read_search(
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
     stored = cache_tokens(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
     asked = layouts[0].all_ids(texts.values())
-    return Search(list(texts), ids, asked, stored, judgements, measures, similarity)
+    return DevSearch(list(texts), ids, asked, stored, judgements, measures, similarity)
 
 
 def _searched(collection: Collection, judgements: Judgements, passages: int | None) -> Iterator[Passage]:

@@ -8,7 +8,7 @@ or over the group. Any teacher works: `liebig rerank score` writes such scores, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field
 from torch import Tensor
@@ -17,12 +17,10 @@ from torch.nn.functional import normalize
 from liebig import losses
 from liebig.losses.contrastive import Similarity
 from liebig.methods.contrastive import InfoNCE, SoftmaxConfig
-from liebig.methods.retrieval import MEMBERS, TEACHER, BatchVectors, Loss, Retriever
+from liebig.methods.finetune_base import FinetuneRecipe
+from liebig.methods.retrieval import MEMBERS, TEACHER, BatchVectors, Loss, RetrievalObjective
 from liebig.model.encoder import Encoder
 from liebig.train.objective import Contrast
-
-if TYPE_CHECKING:
-    from liebig.methods.finetuning import FinetuneConfig
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def _without_own(vectors: BatchVectors) -> Tensor | None:
     return exclude[~own.any(dim=1)]
 
 
-class Distill(Retriever):
+class Distill(RetrievalObjective):
     """A retriever trained on a teacher's scores, with InfoNCE on the labels beside them if the recipe says so."""
 
     class Config(SoftmaxConfig):
@@ -144,7 +142,7 @@ class Distill(Retriever):
                 return None
             return self.loss if self.loss == "margin-mse" else "the KL divergence over a group"
 
-        def check(self, recipe: FinetuneConfig) -> None:
+        def check(self, recipe: FinetuneRecipe) -> None:
             super().check(recipe)
             if recipe.hard < 1.0:
                 raise ValueError("random negatives have no teacher score: set hard = 1")

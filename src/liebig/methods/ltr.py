@@ -9,7 +9,7 @@ alike for every query, which may be why the paper found it so much worse. The re
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -20,22 +20,20 @@ from torch import Tensor, nn
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
-from liebig.methods.retrieval import SIDES, Retriever
+from liebig.methods.finetune_base import FinetuneRecipe
+from liebig.methods.retrieval import SIDES, RetrievalObjective
 from liebig.model.encoder import Encoder
 from liebig.train.batch import Batch, unweave, weave
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
 
-if TYPE_CHECKING:
-    from liebig.methods.finetuning import FinetuneConfig
-
 HEAD = "ltr.safetensors"
 
 
-class Ltr(Retriever):
+class Ltr(RetrievalObjective):
     """The towers of a retriever, and a head on pairs of vectors."""
 
-    class Config(Retriever.Config):
+    class Config(RetrievalObjective.Config):
         """A head with parameters on the pair, softmax over the batch (ABS paper, Eq. 14): can rerank only."""
 
         kind: Literal["ltr"] = Field(
@@ -49,7 +47,7 @@ class Ltr(Retriever):
         def compared_by(self) -> Similarity:
             return "dot"
 
-        def check(self, recipe: FinetuneConfig) -> None:
+        def check(self, recipe: FinetuneRecipe) -> None:
             super().check(recipe)
             if recipe.evaluation.split is not None and recipe.evaluation.over == "all":
                 raise ValueError("ltr scores pairs and cannot search: evaluate over candidates")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from liebig.base import rng
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Method, Pooling, Saved, Shape, Start
+from liebig.methods.base import Method, MethodStart, Pooling, PretrainRecipe, Saved, Shape
 from liebig.methods.shapes import examples, text_of
 from liebig.methods.sources.token_rows import TokenRow
 from liebig.model.backbone import Backbone
@@ -33,9 +33,6 @@ from liebig.text.masking import mask_words
 from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, Side
 from liebig.train.objective import Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ class MaskedLM(MaskedMethod):
         super().__init__(config, backbone, {"mlm": 1.0})
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> MaskedLM:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> MaskedLM:
         assert isinstance(recipe.objective, MaskedLM.Config)
         return cls(recipe.objective, backbone)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field
@@ -23,16 +23,13 @@ from torch.nn.functional import normalize
 
 from liebig import losses
 from liebig.base.errors import RecipeError
-from liebig.methods.base import Method, Preset, Saved, Start, unset
+from liebig.methods.base import Method, MethodStart, Preset, PretrainRecipe, Saved, unset
 from liebig.methods.simclr import TwoViewsConfig
 from liebig.model.backbone import Backbone
 from liebig.model.encoder import pool, through, width_after
 from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero-shot": {"queue": 131_072, "momentum": 0.9995},
@@ -84,7 +81,7 @@ class MoCo(Method):
             """With queue and momentum of the setting where the recipe has none."""
             return self.model_copy(update=unset(self, SETTINGS[self.setting]))
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             full = self.filled()
             check_queue(full.queue or 0, recipe.loop.batch)
             return full
@@ -118,7 +115,7 @@ class MoCo(Method):
         self._fresh: Tensor | None = None
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> MoCo:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> MoCo:
         config = recipe.objective
         assert isinstance(config, MoCo.Config)
         return cls(config, backbone, start.tail(config.pooling), seed=recipe.seed)

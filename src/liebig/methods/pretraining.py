@@ -7,24 +7,17 @@ open value set, `describe_preset` what the preset decided.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
-from liebig.base.config import Config, InputPath, ModelPath
-from liebig.base.records import Title
 from liebig.methods import objective_union
-from liebig.methods.base import DOCUMENT, Method, Preset
+from liebig.methods.base import DOCUMENT, Method, Preset, PretrainRecipe
 from liebig.methods.mlm import MaskedLM
 from liebig.methods.sources.blocks import BlockSource
 from liebig.methods.sources.mixture import AnySource
-from liebig.methods.sources.token_rows import SpecialTokens
-from liebig.model.loading import BackboneConfig, NewBackbone
-from liebig.text.layout import Layout
-from liebig.text.tokenizer import Tokenizer
+from liebig.model.loading import NewBackbone
 from liebig.train.loop import LoopConfig
-from liebig.train.optim import AdamWConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     AnyObjective = Method.Config
@@ -34,116 +27,11 @@ else:
 MIX: dict[Preset, str] = {"paper": "batch", "reference": "example"}
 
 
-class StoreConfig(Config):
-    """A token store, and how much of the training comes from it."""
-
-    path: InputPath = Field(description="Token store written by liebig prepare.")
-    weight: float | None = Field(
-        default=None,
-        gt=0,
-        description="Relative share of its examples [default: its size^coefficient].",
-    )
-
-
-class EvaluationConfig(Config):
-    """Evaluation during training, on documents that are never trained on."""
-
-    share: float = Field(default=0.01, ge=0.0, le=0.5, description="Share of the examples held out.")
-    batches: int = Field(default=8, ge=1, description="Maximum number of batches per evaluation.")
-
-
-class PretrainConfig(Config):
+class PretrainConfig(PretrainRecipe):
     """Train an encoder on text without labels."""
 
-    model: BackboneConfig = Field(description="The encoder to start from.")
-    stores: tuple[StoreConfig, ...] = Field(default=(), description="Token stores to read.")
-    tokenizer: ModelPath | None = Field(
-        default=None, description="Folder of the tokenizer [default: that of the stores, else of the model]."
-    )
     source: AnySource = Field(default=BlockSource.Config(), description="Source of sequences and pairs.")
     objective: AnyObjective = Field(default=MaskedLM.Config(), description="Pre-training method.")
-    preset: Preset = Field(
-        default="paper",
-        description=(
-            "Defaults (weight of masked terms, decoder, deletion, mix) of the paper or of its released code."
-        ),
-    )
-    mix: Literal["batch", "example"] | None = Field(
-        default=None,
-        description=(
-            "Choose the store or source per batch or per example [default: the preset; for single texts, per "
-            "example]."
-        ),
-    )
-    neighbours: int = Field(
-        default=1,
-        ge=1,
-        description=(
-            "Number of neighbouring examples drawn together, so that passages of a document are negatives of "
-            "each other."
-        ),
-    )
-    coefficient: float = Field(
-        default=1.0, ge=0, description="Weight of stores and sources without one: size^coefficient."
-    )
-    batch_tokens: int | None = Field(
-        default=None,
-        ge=16,
-        description=("Approximate number of tokens per update, instead of loop.batch examples."),
-    )
-    max_length: int = Field(
-        default=128,
-        ge=8,
-        description=("Maximum length of a training sequence in tokens, special tokens included."),
-    )
-    use_length: int | None = Field(
-        default=None,
-        ge=8,
-        description=(
-            "Maximum length of a text in tokens when the model is used, stored in its folder [default: that "
-            "of the starting model, at most 512, but never less than max_length; max_length for a new model]."
-        ),
-    )
-    title: Title | None = Field(
-        default=None,
-        description=(
-            "Put the title before the text of a collection's passages: with a space, with the separator "
-            "token, or not at all [default: that of the starting model, else space]."
-        ),
-    )
-    dropout: float | None = Field(
-        default=None,
-        ge=0.0,
-        lt=1.0,
-        description="Dropout of embeddings and layers [default: the model's own].",
-    )
-    optim: OptimConfig = Field(default=AdamWConfig(), description="The optimiser.")
-    schedule: ScheduleConfig = Field(default=ScheduleConfig(), description="Learning rate schedule.")
-    loop: LoopConfig = Field(
-        default=LoopConfig(), description=("Training length, precision, checkpoints and logs.")
-    )
-    evaluation: EvaluationConfig = Field(
-        default=EvaluationConfig(), description="Evaluation on held-out text."
-    )
-
-    @property
-    def seed(self) -> int:
-        """Everything random follows from it."""
-        return self.loop.seed
-
-    def start_folder(self) -> Path | None:
-        """Where the starting model lies; None for a new one."""
-        return self.model.folder()
-
-    def title_rule(self) -> Title:
-        """What stands between title and text: as said, else as the start was trained."""
-        folder = self.start_folder()
-        return self.title or (Layout() if folder is None else Layout.load(folder)).title
-
-    def room(self, tokenizer: Tokenizer) -> int:
-        """Tokens of a sequence without its special ones."""
-        frame = SpecialTokens.of(tokenizer)
-        return self.max_length - len(frame.before) - len(frame.after)
 
     @model_validator(mode="after")
     def _sensible(self) -> PretrainConfig:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from liebig.base.errors import RecipeError
 from liebig.base.progress import counted
 from liebig.collection import Collection
-from liebig.methods.base import QUERY, FinetuneObjective, Run
 from liebig.methods.dev_evaluation import too_small
+from liebig.methods.finetune_base import QUERY, FinetuneObjective, FinetuneRecipe, Run
 from liebig.methods.labelled import Examples, cache_tokens, content_of, read_examples, tokenise
-from liebig.methods.samplers import LabelledRun, Sampler, mix_in_random, pick_negatives, pick_positives
+from liebig.methods.samplers import GroupChoice, LabelledRun, PassageGroup, Sampler
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
 from liebig.ragged import Ragged, ranges
@@ -43,52 +43,9 @@ from liebig.train.loop import Epochs
 from liebig.train.objective import Contrast, Represented
 from liebig.train.stage import MODEL, Data
 
-if TYPE_CHECKING:
-    from liebig.methods.finetuning import FinetuneConfig
-
 SCHEDULE = "schedule"
 Longs = NDArray[np.int64]
 TARGETS, EXCLUDE, MEMBERS, TEACHER = "targets", "exclude", "members", "teacher"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How many positives and negatives a query brings, and how they change from epoch to epoch."""
-
-    negatives: int = 7
-    positives: int = 1
-    rotate: bool = True
-    hard: float = 1.0
-    seed: int = 0
-    pool: int = 0  # passages of the collection, of which random negatives are drawn
-
-    def group(self, examples: Examples, example: int, epoch: int) -> PassageGroup:
-        """The passages of an example at this visit, positives first."""
-        mine, other = examples.positives[example], examples.negatives[example]
-        kept = pick_positives(len(mine), example, epoch, self.seed, self.positives, self.rotate)
-        places = pick_negatives(len(other), example, epoch, self.seed, self.negatives, self.rotate)
-        drawn = mix_in_random(
-            other[places].tolist(),
-            self.hard,
-            example,
-            epoch,
-            self.seed,
-            self.negatives,
-            range(len(examples.passages), len(examples.passages) + self.pool),
-        )
-        scores = None
-        if examples.scores is not None and self.hard >= 1.0:
-            scores = examples.teacher(example)[[*kept, *(len(mine) + p for p in places)]]
-        return PassageGroup(np.array([*mine[kept].tolist(), *drawn], np.int64), len(kept), scores)
-
-
-@dataclass(frozen=True)
-class PassageGroup:
-    """Numbers of passages, how many of them (the first) are positives, and a teacher's scores."""
-
-    passages: Longs
-    positives: int
-    scores: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +71,7 @@ class RetrievalBatches:
     queries: Ragged
     passages: Ragged
     sampler: Sampler
-    choice: Choice
+    choice: GroupChoice
     world: World
     mask: bool = True
     random: RandomPassages | None = None
@@ -250,7 +207,7 @@ class Loss(Protocol):
     def __call__(self, vectors: BatchVectors) -> Contrast: ...
 
 
-class Retriever(FinetuneObjective):
+class RetrievalObjective(FinetuneObjective):
     """A query tower and a passage tower, the same one if they are tied.
 
     `mask` leaves passages that are known to be relevant, or have a positive's text, out of the negatives.
@@ -261,7 +218,7 @@ class Retriever(FinetuneObjective):
 
         roles: ClassVar[bool] = True
 
-        def check(self, recipe: FinetuneConfig) -> None:
+        def check(self, recipe: FinetuneRecipe) -> None:
             if recipe.loop.batch == 1 and recipe.negatives == 0:
                 raise ValueError(
                     "a batch of one query without negatives has nothing to contrast: set loop.batch = 2"
@@ -349,7 +306,9 @@ class Retriever(FinetuneObjective):
         scheduled = LabelledRun(self, examples, queries, passages, run.folder / SCHEDULE)
         sampler = config.batching.sampler(len(examples), config.loop, world, scheduled)
         pool = collection.count("passages") if config.hard < 1 else 0
-        choice = Choice(config.negatives, config.positives, config.rotate, config.hard, config.seed, pool)
+        choice = GroupChoice(
+            config.negatives, config.positives, config.rotate, config.hard, config.seed, pool
+        )
         random = RandomPassages(collection, layouts[1]) if pool else None
         batches = RetrievalBatches(examples, queries, passages, sampler, choice, world, self.mask, random)
         dev = config.evaluation.read(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,11 @@ from pydantic import Field
 
 from liebig.base import rng
 from liebig.base.config import Config
+from liebig.methods.labelled import Examples
+from liebig.model.encoder import Encoder
 from liebig.ragged import Ragged
-
-if TYPE_CHECKING:
-    from liebig.methods.labelled import Examples
-    from liebig.methods.retrieval import Retriever
-    from liebig.train.distributed import World
-    from liebig.train.loop import LoopConfig
+from liebig.train.distributed import World
+from liebig.train.loop import LoopConfig
 
 Longs = NDArray[np.int64]
 CHOICE, HARD, DRAW = 0, 1, 2  # random streams of an example
@@ -77,6 +75,46 @@ def mix_in_random(
     keep = rng.uniform(rng.key(seed, epoch, example, HARD), np.arange(wanted)) < hard
     drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(wanted), len(pool))
     return [int(chosen[i]) if i < len(chosen) and keep[i] else pool[int(drawn[i])] for i in range(wanted)]
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """How many positives and negatives a query brings, and how they change from epoch to epoch."""
+
+    negatives: int = 7
+    positives: int = 1
+    rotate: bool = True
+    hard: float = 1.0
+    seed: int = 0
+    pool: int = 0  # passages of the collection, of which random negatives are drawn
+
+    def group(self, examples: Examples, example: int, epoch: int) -> PassageGroup:
+        """The passages of an example at this visit, positives first."""
+        mine, other = examples.positives[example], examples.negatives[example]
+        kept = pick_positives(len(mine), example, epoch, self.seed, self.positives, self.rotate)
+        places = pick_negatives(len(other), example, epoch, self.seed, self.negatives, self.rotate)
+        drawn = mix_in_random(
+            other[places].tolist(),
+            self.hard,
+            example,
+            epoch,
+            self.seed,
+            self.negatives,
+            range(len(examples.passages), len(examples.passages) + self.pool),
+        )
+        scores = None
+        if examples.scores is not None and self.hard >= 1.0:
+            scores = examples.teacher(example)[[*kept, *(len(mine) + p for p in places)]]
+        return PassageGroup(np.array([*mine[kept].tolist(), *drawn], np.int64), len(kept), scores)
+
+
+@dataclass(frozen=True)
+class PassageGroup:
+    """Numbers of passages, how many of them (the first) are positives, and a teacher's scores."""
+
+    passages: Longs
+    positives: int
+    scores: NDArray[np.float32] | None
 
 
 Order = Callable[[int], Longs]
@@ -128,11 +166,21 @@ def sequential_batches(n: int, batch: int, processes: int = 1) -> Sampler:
     return Sampler(lambda epoch: fixed, n, batch, steps_of(n, batch, processes))
 
 
+class Towers(Protocol):
+    """A retriever in training, as far as batching and evaluation look at it."""
+
+    def tower(self, side: str) -> Encoder:
+        """The encoder of a side."""
+
+    def scores(self, query: NDArray[np.float32], passages: NDArray[np.float32]) -> NDArray[np.floating]:
+        """How a query's vector ranks passages, given one vector per row."""
+
+
 @dataclass(frozen=True)
 class LabelledRun:
     """What a way of batching may look at when it decides which labelled queries meet; files go into `folder`."""
 
-    retriever: Retriever
+    retriever: Towers
     examples: Examples
     queries: Ragged
     passages: Ragged

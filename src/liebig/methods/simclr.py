@@ -10,7 +10,7 @@ Tests: `tests/methods/test_pretrain_simclr.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from liebig import losses
 from liebig.losses.contrastive import Similarity
-from liebig.methods.base import DOCUMENT, Method, Pooling, Preset, Saved, Shape, Start
+from liebig.methods.base import DOCUMENT, Method, MethodStart, Pooling, Preset, PretrainRecipe, Saved, Shape
 from liebig.methods.cocondenser import same_document
 from liebig.methods.shapes import examples, halves, plain_side
 from liebig.methods.sources.token_rows import TokenRow
@@ -28,9 +28,6 @@ from liebig.text.tokenizer import Tokenizer
 from liebig.train.batch import Batch, joined, unweave, woven
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 SIDES = ("query", "key")
 DELETION: dict[Preset, float] = {"paper": 0.2, "reference": 0.1}
@@ -87,7 +84,7 @@ class SimCLR(Method):
         self.tail = nn.ModuleList(tail)
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> SimCLR:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> SimCLR:
         config = recipe.objective
         assert isinstance(config, SimCLR.Config)
         return cls(config, backbone, start.tail(config.pooling))

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,16 @@ from torch.nn.functional import normalize
 from liebig import losses
 from liebig.base.config import InputPath, one_or_several
 from liebig.base.errors import DataError, RecipeError
-from liebig.methods.base import TEACHER, Method, Pooling, Saved, Shape, SingleSource, Start
+from liebig.methods.base import (
+    TEACHER,
+    Method,
+    MethodStart,
+    Pooling,
+    PretrainRecipe,
+    Saved,
+    Shape,
+    SingleSource,
+)
 from liebig.methods.shapes import plain_text
 from liebig.methods.sources.token_rows import ExampleSource, SpecialTokens, TokenRow, example_keys, packed
 from liebig.model.backbone import Backbone
@@ -46,9 +55,6 @@ from liebig.train.batch import Batch
 from liebig.train.distributed import World
 from liebig.train.objective import Contrast, Represented
 from liebig.vectors import Shard, Vectors, starts
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -108,7 +114,7 @@ class TeacherVectors(Method):
         def extras(self) -> frozenset[str]:
             return frozenset({TEACHER})
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             texts = [source for source in recipe.source.members if isinstance(source, TextSource.Config)]
             if len(texts) < len(recipe.source.members):
                 raise ValueError(TOGETHER)
@@ -152,7 +158,7 @@ class TeacherVectors(Method):
         }
 
     @classmethod
-    def build(cls, recipe: PretrainConfig, backbone: Backbone, start: Start) -> TeacherVectors:
+    def build(cls, recipe: PretrainRecipe, backbone: Backbone, start: MethodStart) -> TeacherVectors:
         """With a projection where widths differ: that of the starting folder if it fits, else a fresh one."""
         config = recipe.objective
         assert isinstance(config, TeacherVectors.Config)
@@ -252,7 +258,7 @@ def teacher_vectors(batch: Batch, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Teacher:
+class TeacherFolder:
     """One teacher's vectors, shard after shard."""
 
     shards: tuple[Shard, ...]
@@ -261,7 +267,7 @@ class Teacher:
     center: Floats  # subtracted from every vector
 
     @classmethod
-    def open(cls, path: Path, *, center: bool = False, hashes: bool = True) -> Teacher:
+    def open(cls, path: Path, *, center: bool = False, hashes: bool = True) -> TeacherFolder:
         """Map a folder of vectors."""
         vectors = Vectors.open(path, hashes=hashes)
         if vectors.type == "binary" or any(len(shard.deleted) for shard in vectors.shards):
@@ -287,7 +293,7 @@ class Teacher:
         out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), TINY)
         return out
 
-    def has_ids_of(self, other: Teacher) -> bool:
+    def has_ids_of(self, other: TeacherFolder) -> bool:
         """Whether both have vectors of the same texts, in the same order."""
         mine, theirs = (
             Ragged.concatenate((shard.ids.strings.utf8 for shard in one.shards), np.uint8)
@@ -316,7 +322,7 @@ class Teacher:
 class Teachers:
     """Several teachers of the same texts: a row is their vectors side by side, of length 1."""
 
-    each: tuple[Teacher, ...]
+    each: tuple[TeacherFolder, ...]
     weights: tuple[float, ...]  # add up to 1
 
     @classmethod
@@ -330,7 +336,7 @@ class Teachers:
     ) -> Teachers:
         """Map each teacher's folder; without weights all count alike."""
         given = list(weights) or [1.0] * len(paths)
-        each = tuple(Teacher.open(path, center=center, hashes=hashes) for path in paths)
+        each = tuple(TeacherFolder.open(path, center=center, hashes=hashes) for path in paths)
         return cls(each, tuple(weight / sum(given) for weight in given))
 
     @property
@@ -349,7 +355,7 @@ class Teachers:
     def others(self, paths: Sequence[Path], most: int) -> Floats:
         """Rows of other texts by the same teachers, centred alike: all, or `most` of them drawn evenly."""
         each = tuple(
-            replace(Teacher.open(path, hashes=False), center=own.center)
+            replace(TeacherFolder.open(path, hashes=False), center=own.center)
             for path, own in zip(paths, self.each)
         )
         same = all(one.has_ids_of(each[0]) for one in each[1:])
@@ -412,7 +418,7 @@ class TextSource:
                 raise ValueError("a teacher's weight must be more than 0: leave out a teacher without weight")
             return self
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if TEACHER not in recipe.objective.extras:
                 raise ValueError(TOGETHER)
             if len(recipe.source.members) > 1 or len(recipe.stores) > 1:
@@ -421,7 +427,7 @@ class TextSource:
                 )
 
         def open(
-            self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+            self, recipe: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
         ) -> list[tuple[str, ExampleSource]]:
             (store,) = stores
             teachers = Teachers.open(self.vectors, self.teacher_weights, center=self.center)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from liebig.formats.items import Where
 from liebig.formats.rows import text_lines
 from liebig.losses.contrastive import Similarity
 from liebig.measures.similarity import cosine, spearman, triplet_accuracy
-from liebig.methods.base import FinetuneObjective, Run
 from liebig.methods.dev_evaluation import too_small
+from liebig.methods.finetune_base import FinetuneObjective, FinetuneRecipe, Run
 from liebig.methods.samplers import Sampler
 from liebig.model.encoder import Encoder
 from liebig.model.packed import Packed
@@ -40,9 +40,6 @@ from liebig.train.distributed import World
 from liebig.train.loop import Epochs
 from liebig.train.objective import Objective, Represented
 from liebig.train.stage import MODEL, Data
-
-if TYPE_CHECKING:
-    from liebig.methods.finetuning import FinetuneConfig
 
 Distance = Literal["euclidean", "cosine"]
 SCORE = "score"
@@ -94,7 +91,7 @@ class TextObjective(FinetuneObjective):
         def alone(self) -> str:
             return self.kind
 
-        def check(self, recipe: FinetuneConfig) -> None:
+        def check(self, recipe: FinetuneRecipe) -> None:
             if recipe.untied:
                 raise ValueError(f"{self.kind} compares texts of one kind: leave untied out")
 

@@ -17,7 +17,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.methods import lora
-from liebig.methods.base import FinetuneObjective
+from liebig.methods.finetune_base import FinetuneObjective, FinetuneRecipe
 from liebig.methods.finetuning import FinetuneConfig, objectives
 from liebig.model.backbone import make_backbone
 from liebig.model.encoder import Encoder
@@ -29,10 +29,10 @@ from liebig.train.stage import MODEL, Data, TrainingStage
 ADAPTER = "adapter"
 
 
-class Finetuning(TrainingStage[FinetuneConfig, FinetuneObjective]):
+class Finetuning(TrainingStage[FinetuneRecipe, FinetuneObjective]):
     """An encoder, or two, trained by the objective of the recipe."""
 
-    def __init__(self, config: FinetuneConfig, folder: Path, world: World) -> None:
+    def __init__(self, config: FinetuneRecipe, folder: Path, world: World) -> None:
         super().__init__(config, folder, world)
         self.label = config.objective.kind
 
@@ -59,7 +59,7 @@ class Finetuning(TrainingStage[FinetuneConfig, FinetuneObjective]):
         objective.save_head(self.folder / MODEL)
 
 
-def starting_encoder(config: FinetuneConfig) -> Encoder:
+def starting_encoder(config: FinetuneRecipe) -> Encoder:
     """The encoder before training: lengths, titles, prompts and similarity are already those it will be used with."""
     if config.model.source is not None:
         encoder = Encoder.load(config.model.source, pooling=config.pooling)

@@ -18,7 +18,7 @@ from liebig.base.progress import quantity
 from liebig.base.rng import key
 from liebig.base.workspace import Folder
 from liebig.methods import head_classes, methods, pretraining as presets
-from liebig.methods.base import Method, Shape, Start
+from liebig.methods.base import Method, MethodStart, Shape
 from liebig.methods.held_out import evaluate
 from liebig.methods.pretraining import PretrainConfig
 from liebig.methods.shapes import Maker
@@ -102,7 +102,7 @@ def start(config: PretrainConfig, tokenizer: Tokenizer) -> Method:
     heads = {} if folder is None else load_heads(folder, backbone, head_classes())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(config.seed, 1) >> 1))
-        return methods()[config.objective.kind].build(config, backbone, Start(tokenizer, folder, heads))
+        return methods()[config.objective.kind].build(config, backbone, MethodStart(tokenizer, folder, heads))
 
 
 def use_length(config: PretrainConfig, backbone: Backbone) -> int:

@@ -27,7 +27,7 @@ from liebig.base.records import Document
 from liebig.base.workspace import Folder, atomic_write
 from liebig.collection import Collection
 from liebig.formats.output import json_line, write_lines
-from liebig.store.prepare import Piece, cut
+from liebig.store.prepare import FilePiece, cut
 from liebig.text.sentences import spans
 
 
@@ -103,7 +103,7 @@ def run(config: TextsConfig, folder: Folder) -> None:
 class Task:
     """A piece of the collection, and the file for its texts."""
 
-    piece: Piece
+    piece: FilePiece
     number: int
     out: Path
     config: TextsConfig

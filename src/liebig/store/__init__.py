@@ -146,7 +146,7 @@ Spans = Callable[[str], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
-class Shard:
+class TokenShard:
     """Some documents: rows of values, and how many things of the level below each thing holds."""
 
     tokens: Ids
@@ -170,14 +170,14 @@ class Shard:
         workspace.atomic_write(path, buffer.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> Shard:
+    def load(cls, path: Path) -> TokenShard:
         """Read a shard back."""
         with np.load(path, allow_pickle=False) as arrays:
             return cls(**{f.name: arrays[f.name] for f in fields(cls) if f.name in arrays})
 
 
 ROWS = ("tokens", "titles", "headings", "ids", "passages")
-NAMES = tuple(f.name for f in fields(Shard))
+NAMES = tuple(f.name for f in fields(TokenShard))
 
 
 def _shapes(arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
@@ -190,7 +190,7 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-class Column:
+class TextColumn:
     """Texts that become one row of ids, tokenized whenever there are enough of them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -225,9 +225,9 @@ class ShardBuilder:
     def __init__(self, tokenizer: Tokenizer, spans: Spans) -> None:
         self._spans = spans
         self._sentences, self._titles, self._headings = (
-            Column(tokenizer),
-            Column(tokenizer),
-            Column(tokenizer),
+            TextColumn(tokenizer),
+            TextColumn(tokenizer),
+            TextColumn(tokenizer),
         )
         self._paragraphs: list[int] = []
         self._sections: list[int] = []
@@ -248,13 +248,13 @@ class ShardBuilder:
                 for sentence in cut(paragraph, spans):
                     self._sentences.add(sentence)
 
-    def shard(self) -> Shard:
+    def shard(self) -> TokenShard:
         """Everything taken so far."""
         tokens, lengths = self._sentences.finish()
         sentences, paragraphs = _without_empty(lengths, _array(self._paragraphs))
         titles, titles_offsets = self._titles.finish()
         headings, headings_offsets = self._headings.finish()
-        return Shard(
+        return TokenShard(
             tokens=tokens,
             sentences=sentences,
             paragraphs=paragraphs,
@@ -291,7 +291,7 @@ def _without_empty(sentences: Lengths, paragraphs: Lengths) -> tuple[Lengths, Le
     return sentences[full], np.bincount(owner[full], minlength=len(paragraphs)).astype(np.int64)
 
 
-def build(documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = sentences.spans) -> Shard:
+def build(documents: Iterable[Document], tokenizer: Tokenizer, spans: Spans = sentences.spans) -> TokenShard:
     """A shard of all the documents."""
     builder = ShardBuilder(tokenizer, spans)
     for document in documents:
@@ -305,7 +305,7 @@ def join(shards: Sequence[Path], folder: Path, tokenizer: Tokenizer) -> dict[str
     files = {name: _start(folder / f"{name}.npy", name, total, tokenizer) for name, total in totals.items()}
     ends = dict.fromkeys(totals, 0)
     for path in shards:
-        shard = Shard.load(path)
+        shard = TokenShard.load(path)
         begin = ends["tokens"]
         for name, file in files.items():
             values = getattr(shard, name)

@@ -29,7 +29,7 @@ from liebig.formats import beir, documents
 from liebig.formats.items import Row, Where, as_row
 from liebig.formats.rows import decode, parse
 from liebig.ragged import offsets_of
-from liebig.store import SUMMARY, Shard, build, join
+from liebig.store import SUMMARY, TokenShard, build, join
 from liebig.text import sentences
 from liebig.text.passages import pack_sentences
 from liebig.text.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ from liebig.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """Whole lines of a file: the bytes from `begin` to `end`."""
 
     file: Path
@@ -93,13 +93,13 @@ def _as_document(passages: list[Passage]) -> Document:
     return Document(first.doc or first.id, first.title, (Section("", tuple(p.text for p in passages)),))
 
 
-def cut(folder: Path, size: int) -> list[Piece]:
+def cut(folder: Path, size: int) -> list[FilePiece]:
     """Pieces of about `size` bytes of a collection's documents, or of its passages where it has no documents."""
     for name in ("documents", "passages"):
         file = folder / f"{name}.jsonl"
         if file.is_file() and file.stat().st_size:
             bounds = _bounds(file, size, name == "passages")
-            return [Piece(file, begin, end, name == "passages") for begin, end in pairwise(bounds)]
+            return [FilePiece(file, begin, end, name == "passages") for begin, end in pairwise(bounds)]
     raise DataError(
         "the collection has neither documents nor passages", file=folder, fix="make one with liebig init"
     )
@@ -139,8 +139,8 @@ def _document_of(line: bytes, name: str) -> str:
 
 PIECE = 4 << 20  # bytes of JSON lines
 SHARDS = "shards"
-Finish = Callable[[Shard], Shard]
-Task = tuple[Piece, Path]  # and the file of its shard
+Finish = Callable[[TokenShard], TokenShard]
+Task = tuple[FilePiece, Path]  # and the file of its shard
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Work:
         return len(shard.tokens)
 
 
-def unfinished(shard: Shard) -> Shard:
+def unfinished(shard: TokenShard) -> TokenShard:
     """The shard as it is: no passages are cut."""
     return shard
 
@@ -213,7 +213,7 @@ def _make_all(work: Work, tasks: Sequence[Task], done: int, processes: int | Non
 Offsets = NDArray[np.int64]
 
 
-def by_tokens(shard: Shard, length: int, overlap: int) -> Shard:
+def by_tokens(shard: TokenShard, length: int, overlap: int) -> TokenShard:
     """The shard with passages of whole sentences, at most `length` tokens each."""
     sentences = offsets_of(shard.sentences)
     if len(sentences) == 1:
@@ -222,7 +222,7 @@ def by_tokens(shard: Shard, length: int, overlap: int) -> Shard:
     return replace(shard, passages=np.stack((blocks.starts, blocks.ends), axis=1))
 
 
-def by_words(shard: Shard, length: int, overlap: int, continues: NDArray[np.bool_]) -> Shard:
+def by_words(shard: TokenShard, length: int, overlap: int, continues: NDArray[np.bool_]) -> TokenShard:
     """The shard with passages of `length` words, each repeating the last `overlap` of the one before it."""
     bounds = offsets_of(shard.sentences)[_sections(shard)]
     begins = ~continues[shard.tokens]
@@ -243,6 +243,6 @@ def _pairs(bounds: Offsets) -> Offsets:
     return np.stack((bounds[:-1], bounds[1:]), axis=1)
 
 
-def _sections(shard: Shard) -> Offsets:
+def _sections(shard: TokenShard) -> Offsets:
     """First sentence of each section, and the number of sentences."""
     return offsets_of(shard.paragraphs)[offsets_of(shard.sections)]

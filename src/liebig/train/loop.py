@@ -57,7 +57,7 @@ from liebig.train.optim import (
 )
 from liebig.train.precision import DTYPES, LossScaler, choose
 from liebig.train.step import StepResult, forked, step as run_step
-from liebig.train.stopping import UNKNOWN, Best, Clock, Judge
+from liebig.train.stopping import UNKNOWN, Best, Clock, EarlyStopping
 
 
 class LoopConfig(Config):
@@ -183,7 +183,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """Steps of the run (None: by the clock), and tokens of a chunk at its start (None: whole batches)."""
 
     total: int | None
@@ -222,11 +222,11 @@ def make_plan(
     """The steps of the plan in the folder, or of a new one; sets the `budget`, for which `find` is asked if need be."""
     path = folder / PLAN
     if world.any(path.is_file()):
-        plan = Plan(**json.loads(path.read_text(encoding="utf-8")))
+        plan = StepPlan(**json.loads(path.read_text(encoding="utf-8")))
         budget.tokens = plan.chunk_tokens
         return plan.total
     budget.tokens = find() if chunk_tokens == "auto" else None if chunk_tokens == "whole" else chunk_tokens
-    plan = Plan(length.total, budget.tokens)
+    plan = StepPlan(length.total, budget.tokens)
     if world.first:
         atomic_write(path, (json.dumps(asdict(plan)) + "\n").encode())
     world.barrier()
@@ -286,7 +286,7 @@ def train(
             ) from error
         finally:
             run.close(done)
-    return Trained(run.step, run.tokens, run.judge.best, stopped)
+    return Trained(run.step, run.tokens, run.stopping.best, stopped)
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,10 @@ class _Training:
         self.optimiser = build_optimiser(optim, objective, clip=loop.clip, scaler=self.scaler)
         self.lr, self.ema = optim.lr, None if loop.ema is None else EMA(objective, loop.ema)
         self.checkpoints = Checkpoints(folder / "checkpoints", loop.keep)
-        self.watch, self.judge = Watch(folder, world), Judge(loop.best, loop.best_is, loop.patience)
+        self.watch, self.stopping = (
+            Watch(folder, world),
+            EarlyStopping(loop.best, loop.best_is, loop.patience),
+        )
         self.recorder = Recorder(folder, world, label, loop.collapse)
         self.clock = None if loop.minutes is None else Clock(60 * loop.minutes, world, loop.steps)
         self.step = self.tokens = self.total = 0
@@ -391,7 +394,7 @@ class _Training:
         self.feed = Feed(batches, self.loop.workers, pin=self.world.device.type == "cuda")
         if evaluate is not None and self.step and self.evaluated != self.step and self._is_due():
             self._evaluate(evaluate)  # the run ended between its checkpoint and its evaluation
-        while self.step < self.total and self.judge.exhausted is None:
+        while self.step < self.total and self.stopping.exhausted is None:
             if self.clock is not None:
                 self.clock.begin()
             epoch, until = self._epoch()
@@ -405,7 +408,7 @@ class _Training:
             if self.world.any(stop.requested):
                 self._break_off()
         self._finish()
-        return self.judge.exhausted if self.step < self.total else None
+        return self.stopping.exhausted if self.step < self.total else None
 
     def _epoch(self) -> tuple[int, int]:
         """The epoch of the coming step, and the first step whose batch must not be prepared yet."""
@@ -504,16 +507,16 @@ class _Training:
         with torch.no_grad(), forked(self.world.device), averaged:
             measured = self.world.told(evaluate(self.objective))
         self.objective.train()
-        better = self.judge.look(self.step, measured)
-        self.recorder.evaluation(self.step, measured, self.judge.name(measured), better)
+        better = self.stopping.look(self.step, measured)
+        self.recorder.evaluation(self.step, measured, self.stopping.name(measured), better)
         if self.clock is not None and self.step < self.total:
             self.total = self.clock.total(self.step)  # the evaluation took its time
-        if self.judge.exhausted is not None:
-            self.recorder.announce(self.step, f"stopping at step {self.step}: {self.judge.exhausted}")
+        if self.stopping.exhausted is not None:
+            self.recorder.announce(self.step, f"stopping at step {self.step}: {self.stopping.exhausted}")
         self.evaluated = self.step
         if self.world.first:
             self.recorder.sync()
-            self.checkpoints.update(self.step, self._facts(), self.judge.best if better else None)
+            self.checkpoints.update(self.step, self._facts(), self.stopping.best if better else None)
 
     def _break_off(self) -> None:
         """A signal came: store everything, say how to resume, and end."""
@@ -557,7 +560,7 @@ class _Training:
             "budget": asdict(self.budget),
             "random": {"seed": self.loop.seed, "step": self.step},
             "scaler": asdict(self.scaler),
-            "judge": self.judge.facts(),
+            "stopping": self.stopping.facts(),
             "recorder": self.recorder.facts(),
             "processes": self.world.size,
             **({} if self.clock is None else {"clock": self.clock.facts()}),
@@ -582,13 +585,13 @@ class _Training:
         self.total, self.tokens, self.evaluated = facts["total"], facts["tokens"], facts["evaluated"]
         self.budget = Budget(**facts["budget"])
         self.scaler.scale, self.scaler.good = facts["scaler"]["scale"], facts["scaler"]["good"]
-        self.judge.load(facts["judge"])
+        self.stopping.load(facts["stopping"])
         self.recorder.load(facts["recorder"])
         if self.clock is not None:
             self.clock.load(facts["clock"])
         if self.world.first:
             # The mark is written after the result: a kill in between leaves it one evaluation behind.
-            self.checkpoints.mark(self.judge.best)
+            self.checkpoints.mark(self.stopping.best)
         if facts["processes"] != self.world.size:
             self.recorder.remark(
                 f"the run began with {facts['processes']} processes and continues with {self.world.size}: "

@@ -1,4 +1,4 @@
-"""When a run stops: at its time limit (`Clock`), or when evaluations no longer improve (`Judge`).
+"""When a run stops: at its time limit (`Clock`), or when evaluations no longer improve (`EarlyStopping`).
 
 With a time limit, the number of remaining steps is estimated after every step from how long the last ones took. The
 learning rate follows the share of the time that has passed, so it decays in time whether steps become slower or faster.
@@ -107,7 +107,7 @@ class Best:
 
 
 @dataclass
-class Judge:
+class EarlyStopping:
     """Compares evaluations by one `measure` (the first it sees if none is named)."""
 
     measure: str | None = None

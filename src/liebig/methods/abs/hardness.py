@@ -60,14 +60,14 @@ class Similarity(Protocol):
 
 
 @dataclass(frozen=True)
-class Vectors:
+class VectorSimilarity:
     """T from vectors of queries and positives; `twin` is equal for pairs that share a positive."""
 
     own: Tensor  # N × 2D: (q | p); with its halves changed it is what others meet
     twin: Tensor  # N
 
     @classmethod
-    def of(cls, queries: Tensor, passages: Tensor, twin: Tensor) -> Vectors:
+    def of(cls, queries: Tensor, passages: Tensor, twin: Tensor) -> VectorSimilarity:
         return cls(torch.cat((queries, passages), dim=1), twin.to(queries.device))
 
     def __len__(self) -> int:
@@ -94,8 +94,8 @@ class Vectors:
         twin = self.twin[rows]
         return table.masked_fill_(twin[:, None] == twin[None, :], 0.0)
 
-    def take(self, rows: Tensor) -> Vectors:
-        return Vectors(self.own[rows], self.twin[rows])
+    def take(self, rows: Tensor) -> VectorSimilarity:
+        return VectorSimilarity(self.own[rows], self.twin[rows])
 
     def nearest(self, k: int) -> Tensor:
         q, p = self.own.chunk(2, dim=1)

@@ -32,7 +32,7 @@ from liebig.base.workspace import atomic_write
 from liebig.formats.inputs import DiskSource
 from liebig.formats.items import Options
 from liebig.formats.trec import read_run
-from liebig.methods.abs.hardness import Similarity, Vectors, from_run, hardness
+from liebig.methods.abs.hardness import Similarity, VectorSimilarity, from_run, hardness
 from liebig.methods.abs.schedule import (
     Improve,
     Order,
@@ -45,8 +45,7 @@ from liebig.methods.abs.schedule import (
     written,
 )
 from liebig.methods.labelled import Examples
-from liebig.methods.retrieval import Retriever
-from liebig.methods.samplers import Batching, LabelledRun, Sampler, steps_of
+from liebig.methods.samplers import Batching, LabelledRun, Sampler, Towers, steps_of
 from liebig.ragged import Ragged
 from liebig.train.distributed import World
 from liebig.train.loop import LoopConfig
@@ -140,7 +139,7 @@ def random_hardness(similarity: Similarity, batch: int, seed: int, sample: int =
 
 
 def model_similarity(
-    objective: Retriever, examples: Examples, queries: Ragged, passages: Ragged, unit: bool
+    objective: Towers, examples: Examples, queries: Ragged, passages: Ragged, unit: bool
 ) -> Similarity:
     """From the towers as they are: each example's query and first positive."""
     firsts = examples.positives.values[examples.positives.offsets[:-1]]
@@ -149,7 +148,7 @@ def model_similarity(
     once, back = np.unique(firsts, return_inverse=True)
     p = objective.tower("passage").encode_rows(passages.take(once), unit=unit)[back]
     twin = torch.from_numpy(twins(examples))
-    return Vectors.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
+    return VectorSimilarity.of(torch.from_numpy(q).to(device), torch.from_numpy(p).to(device), twin)
 
 
 def run_similarity(run: Path, examples: Examples) -> Similarity:
@@ -234,14 +233,14 @@ class BackgroundScheduler:
         path = _vectors(self.folder, epoch)
         if not path.exists():
             found = self.similarity(epoch + 1)
-            if not isinstance(found, Vectors):
+            if not isinstance(found, VectorSimilarity):
                 return found
             out = BytesIO()
             np.save(out, found.own.cpu().numpy().astype(np.float16))
             atomic_write(path, out.getvalue())
         stored: NDArray[np.float16] = np.load(path)
         own = torch.from_numpy(stored.astype(np.float32)).to(self.device)
-        return Vectors(own, self.twin.to(self.device))
+        return VectorSimilarity(own, self.twin.to(self.device))
 
     def _start(self, epoch: int, similarity: Similarity) -> None:
         beside = _beside(similarity.device)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liebig.base import rng
-from liebig.methods.abs.hardness import Similarity, Vectors, hardness
+from liebig.methods.abs.hardness import Similarity, VectorSimilarity, hardness
 from liebig.methods.abs.swaps import SLACK, State, beam_search, climb, one_by_one, rises, several_at_once
 
 Longs = NDArray[np.int64]
@@ -54,7 +54,7 @@ Improve = Callable[[Similarity, Tensor, int], ImprovedBatch]
 
 def greedy(similarity: Similarity, rows: Tensor, batch: int) -> ImprovedBatch:
     """Swaps until none raises hardness (Eq. 3–4): one by one on a CPU, several at once on a GPU."""
-    if isinstance(similarity, Vectors) and similarity.device.type == "cpu":
+    if isinstance(similarity, VectorSimilarity) and similarity.device.type == "cpu":
         inside = np.arange(len(rows)) < batch
         history = climb(similarity.own[rows].numpy(), similarity.twin[rows].numpy(), inside, SLACK)
         return ImprovedBatch(rows[torch.from_numpy(inside)], list(history))

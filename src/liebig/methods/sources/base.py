@@ -5,21 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from liebig.base import rng
-from liebig.methods.base import SingleSource, unset
+from liebig.methods.base import PretrainRecipe, SingleSource, unset
 from liebig.methods.sources.token_rows import ExampleSource, TokenRow, documents_of
 from liebig.store import TokenStore
 from liebig.text.masking import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 
 class StoreSource(SingleSource):
@@ -32,7 +29,7 @@ class StoreSource(SingleSource):
         """The source over one store; `limit` is the longest sequence without its special tokens."""
 
     def open(
-        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+        self, recipe: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
     ) -> list[tuple[str, ExampleSource]]:
         limit = recipe.room(tokenizer)
         return [(store.path.name, self.open_store(store, limit)) for store in stores]
@@ -51,7 +48,7 @@ class Views(SingleSource):
         default=0.0, ge=0, lt=1, description="Probability that a token is replaced by the mask token."
     )
 
-    def resolve(self, recipe: PretrainConfig) -> Self:
+    def resolve(self, recipe: PretrainRecipe) -> Self:
         return self.model_copy(update=unset(self, {"delete": 0.0}))
 
     def wrap(self, source: ExampleSource, tokenizer: Tokenizer) -> ExampleSource:

@@ -7,7 +7,7 @@ the start, then under 1 us per example.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numba import njit
@@ -16,7 +16,7 @@ from pydantic import Field
 from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.base.rng import below, mix, uniform
-from liebig.methods.base import unset
+from liebig.methods.base import PretrainRecipe, unset
 from liebig.methods.sources.base import StoreSource, Views, check_order
 from liebig.methods.sources.document_table import Levels, document_at, first_sentence
 from liebig.methods.sources.token_rows import (
@@ -29,9 +29,6 @@ from liebig.methods.sources.token_rows import (
 )
 from liebig.store import TokenStore
 from liebig.text.views import cloze_sentence, cloze_span, truncate
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 STRETCH = 256
 SHORTEST_SPAN = 0.10  # of inverse cloze by spans, as a share of the block
@@ -53,7 +50,7 @@ class BlockSource:
         )
         symmetric: ClassVar[bool] = False
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if recipe.objective.pairs:
                 raise ValueError(
                     f"{recipe.objective.kind} needs pairs, and a block is one text: "
@@ -132,11 +129,11 @@ class ClozeSource:
         )
         symmetric: ClassVar[bool] = False
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             shortest = None if self.longest is None else min(SHORTEST_SPAN, self.longest)
             return self.model_copy(update=unset(self, {"shortest": shortest, "delete": 0.0}))
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if self.shortest is not None and self.longest is None:
                 raise ValueError("shortest needs longest: give both, or neither for whole sentences")
             check_order(self.kind, self.shortest, self.longest)

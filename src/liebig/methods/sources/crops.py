@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
 from liebig.base import rng
 from liebig.base.errors import DataError, RecipeError
-from liebig.methods.base import unset
+from liebig.methods.base import PretrainRecipe, unset
 from liebig.methods.sources.base import StoreSource, Views, check_order
 from liebig.methods.sources.document_table import DocumentTable, document_at, holder
 from liebig.methods.sources.token_rows import (
@@ -22,9 +22,6 @@ from liebig.methods.sources.token_rows import (
 )
 from liebig.store import TokenStore
 from liebig.text.views import two_crops
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 SHIFT = 1 << 33  # the counter of a document's shift, above those of examples
 
@@ -54,13 +51,13 @@ class CropSource:
         )
         symmetric: ClassVar[bool] = True
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             defaults = recipe.objective.crop_defaults(recipe.preset)
             # Where the recipe's largest crop is smaller than the default smallest one, all crops have one size.
             shortest = min(defaults["shortest"], self.longest)
             return self.model_copy(update=unset(self, defaults | {"shortest": shortest}))
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             check_order(self.kind, self.shortest, self.longest)
 
         def open_store(self, store: TokenStore, limit: int) -> ExampleSource:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numba import njit
@@ -19,7 +19,7 @@ from pydantic import Field
 from liebig.base import rng
 from liebig.base.config import Config as Recipe
 from liebig.base.errors import DataError, RecipeError
-from liebig.methods.base import SingleSource, SourceConfig
+from liebig.methods.base import PairSourceConfig, PretrainRecipe, SingleSource
 from liebig.methods.held_out import hold_out
 from liebig.methods.sources.batches import Batches, StepBatches, share
 from liebig.methods.sources.blocks import BlockSource, ClozeSource
@@ -30,9 +30,6 @@ from liebig.methods.sources.token_rows import ExampleSource, Ints, TokenRow, joi
 from liebig.methods.teacher import TextSource
 from liebig.store import TokenStore
 from liebig.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 MIX = 2  # the random stream of the draw between sources
 STRIDE = 1 << 16
@@ -65,7 +62,7 @@ class MixedBatches:
     own epochs at its own pace: how far it has come by a step is counted from the same draws.
     """
 
-    class Config(SourceConfig):
+    class Config(PairSourceConfig):
         """Several sources, each drawn with its probability."""
 
         kind: Literal["mixture"] = "mixture"
@@ -79,7 +76,7 @@ class MixedBatches:
         def weights(self) -> tuple[float | None, ...]:
             return tuple(part.weight for part in self.parts)
 
-        def resolve(self, recipe: PretrainConfig) -> Self:
+        def resolve(self, recipe: PretrainRecipe) -> Self:
             parts = [part.model_copy(update={"source": part.source.resolve(recipe)}) for part in self.parts]
             return self.model_copy(update={"parts": tuple(parts)})
 
@@ -191,7 +188,7 @@ class Weighted:
     skipped: int = 0
 
 
-def build(config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer) -> list[Weighted]:
+def build(config: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer) -> list[Weighted]:
     """All sources of a resolved recipe; shares add up to 1."""
     opened = [_open(member, config, stores, tokenizer) for member in config.source.members]
     sizes = [sum(len(w.source) for w in member) for member in opened]
@@ -204,7 +201,7 @@ def build(config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Token
 
 
 def _open(
-    member: SingleSource, config: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+    member: SingleSource, config: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
 ) -> list[Weighted]:
     """One source of the recipe over all it reads, with its noise, in the order the method reads."""
     opened = member.open(config, stores, tokenizer)

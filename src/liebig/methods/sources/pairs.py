@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +21,7 @@ from liebig.base.errors import DataError
 from liebig.base.progress import track
 from liebig.base.records import Passage, Title
 from liebig.collection import GENERATED, Collection
+from liebig.methods.base import PretrainRecipe
 from liebig.methods.sources.base import Views
 from liebig.methods.sources.token_rows import (
     ExampleSource,
@@ -35,9 +36,6 @@ from liebig.store import TokenStore
 from liebig.text.layout import Record, RoleLayout
 from liebig.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
-
 PARTNER = 0  # the numbered draw of an example's key that picks the partner
 
 
@@ -49,11 +47,11 @@ class CollectionSource(Views):
     symmetric: ClassVar[bool] = False
 
     @abstractmethod
-    def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+    def read_pairs(self, recipe: PretrainRecipe, tokenizer: Tokenizer) -> PairSource:
         """The pairs of the collection."""
 
     def open(
-        self, recipe: PretrainConfig, stores: Sequence[TokenStore], tokenizer: Tokenizer
+        self, recipe: PretrainRecipe, stores: Sequence[TokenStore], tokenizer: Tokenizer
     ) -> list[tuple[str, ExampleSource]]:
         return [(self.collection.name, self.read_pairs(recipe, tokenizer))]
 
@@ -68,14 +66,14 @@ class PairSource:
         kind: Literal["pairs"] = "pairs"
         split: str = Field(default="train", description="Split of the judgements.")
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if recipe.neighbours > 1:
                 raise ValueError(
                     "consecutive queries often share a passage, which neighbours would make its own negative: leave "
                     "neighbours out, or use the source queries, whose examples are passages"
                 )
 
-        def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+        def read_pairs(self, recipe: PretrainRecipe, tokenizer: Tokenizer) -> PairSource:
             return PairSource.read(
                 Collection(self.collection),
                 self.split,
@@ -158,7 +156,7 @@ class QuerySource(PairSource):
             default=None, ge=1, description="Maximum number of queries per passage [default: all]."
         )
 
-        def read_pairs(self, recipe: PretrainConfig, tokenizer: Tokenizer) -> PairSource:
+        def read_pairs(self, recipe: PretrainRecipe, tokenizer: Tokenizer) -> PairSource:
             return QuerySource.read(
                 Collection(self.collection),
                 self.split,

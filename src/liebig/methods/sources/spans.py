@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from liebig.base.errors import DataError
-from liebig.methods.base import DOCUMENT
+from liebig.methods.base import DOCUMENT, PretrainRecipe
 from liebig.methods.sources.base import StoreSource
 from liebig.methods.sources.document_table import DocumentTable
 from liebig.methods.sources.token_rows import (
@@ -22,9 +22,6 @@ from liebig.methods.sources.token_rows import (
 )
 from liebig.store import TokenStore
 from liebig.text.views import Kind, two_sentence_spans, two_spans
-
-if TYPE_CHECKING:
-    from liebig.methods.pretraining import PretrainConfig
 
 
 class SpanSource:
@@ -52,7 +49,7 @@ class SpanSource:
         )
         symmetric: ClassVar[bool] = True
 
-        def check(self, recipe: PretrainConfig) -> None:
+        def check(self, recipe: PretrainRecipe) -> None:
             if self.single == "skip":
                 return
             if not recipe.objective.singles:
