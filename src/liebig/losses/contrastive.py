@@ -88,9 +88,9 @@ def info_nce(
     x = None if extra is None else _ready(extra, similarity)
     weights = weights.to(q.dtype) / total
     q, positive = q / temperature, c[columns]
-    found = log_sum_exp(q, c, weights, extra=x, exclude=exclude, tile=tile)
-    loss = found.weighted - (weights * (q * positive).sum(dim=1)).sum()
-    return ContrastiveLoss(loss, (weights * (found.best == columns)).sum(), alignment(q, positive, weights))
+    sums = log_sum_exp(q, c, weights, extra=x, exclude=exclude, tile=tile)
+    loss = sums.weighted - (weights * (q * positive).sum(dim=1)).sum()
+    return ContrastiveLoss(loss, (weights * (sums.best == columns)).sum(), alignment(q, positive, weights))
 
 
 def queued_info_nce(
@@ -108,9 +108,9 @@ def queued_info_nce(
     weights = q.new_full((len(q),), 1 / (len(q) if total is None else total))
     q = q / temperature
     own = (q * k).sum(dim=1)
-    found = log_sum_exp(q, old, weights, own=own, tile=tile)
-    loss = found.weighted - (weights * own).sum()
-    return ContrastiveLoss(loss, (weights * (found.best == OWN)).sum(), alignment(q, k, weights))
+    sums = log_sum_exp(q, old, weights, own=own, tile=tile)
+    loss = sums.weighted - (weights * own).sum()
+    return ContrastiveLoss(loss, (weights * (sums.best == OWN)).sum(), alignment(q, k, weights))
 
 
 def cocondenser(

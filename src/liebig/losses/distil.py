@@ -66,8 +66,8 @@ def kl_batch(
     weights = q.new_full((len(q),), 1 / (len(q) if total is None else total))
     columns = members.to(q.device) if mask is None else torch.where(mask, members, 0).to(q.device)
     scores = (q[:, None] * c[columns]).sum(dim=2)
-    found = log_sum_exp(q, c, weights, exclude=exclude, tile=tile)
-    return found.weighted + (weights[:, None] * (torch.xlogy(t, t) - t * scores)).sum()
+    sums = log_sum_exp(q, c, weights, exclude=exclude, tile=tile)
+    return sums.weighted + (weights[:, None] * (torch.xlogy(t, t) - t * scores)).sum()
 
 
 def margin_mse(
@@ -140,9 +140,9 @@ def _relations(
     own = torch.zeros(len(s), len(all_s), dtype=torch.bool, device=s.device)
     if places is not None:
         own[torch.arange(len(s), device=s.device), places] = True
-    wanted = (t @ all_t.T / temperature).masked_fill(own, -torch.inf).softmax(dim=1)
-    found = (s @ all_s.T / temperature).masked_fill(own, -torch.inf).log_softmax(dim=1)
-    return (torch.xlogy(wanted, wanted) - wanted * torch.where(own, 0.0, found)).sum()
+    teacher = (t @ all_t.T / temperature).masked_fill(own, -torch.inf).softmax(dim=1)
+    student = (s @ all_s.T / temperature).masked_fill(own, -torch.inf).log_softmax(dim=1)
+    return (torch.xlogy(teacher, teacher) - teacher * torch.where(own, 0.0, student)).sum()
 
 
 def _teacher(scores: Tensor, mask: Tensor | None, temperature: float) -> Tensor:

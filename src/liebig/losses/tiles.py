@@ -71,8 +71,8 @@ class _LogSumExp(torch.autograd.Function):
         with torch.autocast(queries.device.type, enabled=False):
             q, w = exact(queries), exact(weights)
             columns = [exact(candidates)] + ([] if extra is None else [exact(extra)])
-            wanted = [ctx.needs_input_grad[i] for i in (0, 1, 3, 4)]
-            sums = _Sums(q, columns, w, None if own is None else exact(own), exclude, wanted)
+            needed = [ctx.needs_input_grad[i] for i in (0, 1, 3, 4)]
+            sums = _Sums(q, columns, w, None if own is None else exact(own), exclude, needed)
             for start, end in sums.blocks(tile):
                 sums.add(start, end)
         ctx.gradients = sums.gradients
@@ -104,7 +104,7 @@ class _Sums:
         weights: Tensor,
         own: Tensor | None,
         exclude: Tensor | None,
-        wanted: list[bool],
+        needed: list[bool],
     ) -> None:
         self.queries, self.columns, self.weights, self.own, self.exclude = (
             queries,
@@ -118,7 +118,7 @@ class _Sums:
         self.best = torch.empty(len(queries), dtype=torch.long, device=queries.device)
         sources = (queries, columns[0], columns[1] if len(columns) > 1 else None, own)
         self.gradients = [
-            torch.zeros_like(x) if want and x is not None else None for want, x in zip(wanted, sources)
+            torch.zeros_like(x) if want and x is not None else None for want, x in zip(needed, sources)
         ]
 
     def blocks(self, tile: int) -> list[tuple[int, int]]:

@@ -192,21 +192,21 @@ def read_search(
         raise DataError(what, file=collection.path / "judgements" / f"{split}.tsv")
     ids = [passage.id for passage in _searched(collection, judgements, passages)]
     stored = cache_tokens(cache, layouts[1].parts(_searched(collection, judgements, passages)), world)
-    asked = layouts[0].all_ids(texts.values())
-    return DevSearch(list(texts), ids, asked, stored, judgements, measures, similarity)
+    queries = layouts[0].all_ids(texts.values())
+    return DevSearch(list(texts), ids, queries, stored, judgements, measures, similarity)
 
 
 def _searched(collection: Collection, judgements: Judgements, passages: int | None) -> Iterator[Passage]:
     """What is searched: all passages, or those judged and a sample of the others, the same for every run."""
     if passages is None:
         return collection.passages()
-    wanted = {name for query in judgements.queries for name in judgements.grades(query)}
+    judged_ids = {name for query in judgements.queries for name in judgements.grades(query)}
     share = passages / max(1, collection.count("passages"))
     key = rng.key(0, 23)
     return (
         passage
         for i, passage in enumerate(collection.passages())
-        if passage.id in wanted or rng.uniform(key, np.int64(i)) < share
+        if passage.id in judged_ids or rng.uniform(key, np.int64(i)) < share
     )
 
 
@@ -221,18 +221,18 @@ def read_candidates(
     similarity: Similarity,
 ) -> Candidates:
     """The groups of a dev split, with `candidates` negatives each, drawn the same way for every run."""
-    found = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
-    chosen = [_drawn(draft, candidates, i) for i, draft in enumerate(found)]
+    examples = drafts(p for folder in groups or [collection.path] for p in read_groups(folder, split))
+    chosen = [_drawn(draft, candidates, i) for i, draft in enumerate(examples)]
     names = {name: i for i, name in enumerate(dict.fromkeys(n for some in chosen for n in some))}
     passages = (collection.passage(name) for name in names)
-    queries = (collection.query(draft.query) for draft in found)
+    queries = (collection.query(draft.query) for draft in examples)
     return Candidates(
-        [draft.query for draft in found],
+        [draft.query for draft in examples],
         list(names),
         layouts[0].all_ids(queries),
         layouts[1].all_ids(passages),
         [np.array([names[n] for n in some], np.int64) for some in chosen],
-        judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in found}),
+        judged({draft.query: dict.fromkeys(draft.positives, 1) for draft in examples}),
         measures,
         similarity,
     )

@@ -114,21 +114,21 @@ def read_judgements(collection: Collection, split: str, relevant: int) -> Iterat
     path = collection.path / "judgements" / f"{split}.tsv"
     if not path.is_file():
         raise DataError(f"the split {split!r} has neither groups nor judgements", file=collection.path)
-    for where, found in collection.placed_judgements(split):
-        if found.relevance >= relevant:
-            yield PlacedGroup(Group(found.query, (found.passage,)), where)
+    for where, judgement in collection.placed_judgements(split):
+        if judgement.relevance >= relevant:
+            yield PlacedGroup(Group(judgement.query, (judgement.passage,)), where)
 
 
 def drafts(placed: Iterable[PlacedGroup]) -> list[Draft]:
     """One draft per query; groups that are wrong in themselves are refused with file and line."""
-    found: dict[str, Draft] = {}
+    by_query: dict[str, Draft] = {}
     for group, where in placed:
         if not group.positives:
             where.refuse(f"the query {group.query!r} has no positive", "give it one, or remove the line")
         _check_scores(group, where)
-        draft = found.get(group.query)
+        draft = by_query.get(group.query)
         if draft is None:
-            draft = found[group.query] = Draft(group.query, where)
+            draft = by_query[group.query] = Draft(group.query, where)
         draft.add(group, where)
         named = (*group.negatives, *group.positives) if draft.negatives else ()
         both = next((i for i in named if i in draft.positives and i in draft.negatives), None)
@@ -137,7 +137,7 @@ def drafts(placed: Iterable[PlacedGroup]) -> list[Draft]:
                 f"the passage {both!r} is both a positive and a negative of the query {group.query!r}",
                 "remove it from the negatives",
             )
-    return list(found.values())
+    return list(by_query.values())
 
 
 def _check_scores(group: Group, where: Where) -> None:
@@ -150,12 +150,12 @@ def _check_scores(group: Group, where: Where) -> None:
             where.refuse(what, "give every passage a score, or none")
 
 
-def subset(found: Sequence[Draft], queries: int | None, seed: int) -> list[Draft]:
+def subset(examples: Sequence[Draft], queries: int | None, seed: int) -> list[Draft]:
     """A fixed number of examples, drawn by seed; the draw of a smaller number is part of that of a larger one."""
-    if queries is None or queries >= len(found):
-        return list(found)
-    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(len(found))), kind="stable")
-    return [found[i] for i in sorted(order[:queries].tolist())]
+    if queries is None or queries >= len(examples):
+        return list(examples)
+    order = np.argsort(rng.uniform(rng.key(seed, 7), np.arange(len(examples))), kind="stable")
+    return [examples[i] for i in sorted(order[:queries].tolist())]
 
 
 @dataclass(frozen=True)
@@ -218,15 +218,15 @@ class _CheckedTexts:
     """
 
     def __init__(
-        self, collection: Collection, found: Sequence[Draft], judged: Mapping[str, Sequence[str]]
+        self, collection: Collection, examples: Sequence[Draft], judged: Mapping[str, Sequence[str]]
     ) -> None:
-        self.queries = {draft.query: draft.where for draft in found}
+        self.queries = {draft.query: draft.where for draft in examples}
         self.passages: dict[str, Where] = {}
-        for draft in found:
+        for draft in examples:
             for name in (*draft.positives, *draft.negatives):
                 self.passages.setdefault(name, draft.later.get(name, draft.where))
         self._check("query", self.queries, collection.queries())
-        also = {i for draft in found for i in judged.get(draft.query, ())}
+        also = {i for draft in examples for i in judged.get(draft.query, ())}
         self.contents = self._check("passage", self.passages, collection.passages(), also)
 
     @staticmethod
@@ -237,33 +237,35 @@ class _CheckedTexts:
         also: frozenset[str] | set[str] = frozenset(),
     ) -> dict[str, int]:
         """The content of each text named, and of the others of `also` that are there."""
-        found: dict[str, int] = {}
+        contents: dict[str, int] = {}
         for record in records:
             if record.id in named and not record.text.strip():
                 named[record.id].refuse(f"the {kind} {record.id!r} has an empty text", "remove it")
             if record.id in named or record.id in also:
-                found[record.id] = content_of(record.text)
-        unknown = [name for name in named if name not in found]
+                contents[record.id] = content_of(record.text)
+        unknown = [name for name in named if name not in contents]
         if unknown:
             more = f", and {len(unknown) - 1:,} more are unknown" if len(unknown) > 1 else ""
             named[unknown[0]].refuse(
                 f"the collection has no {kind} {unknown[0]!r}{more}",
                 "use the collection the file was made from",
             )
-        return found
+        return contents
 
 
 def _judged(collection: Collection, split: str, relevant: int) -> dict[str, list[str]]:
     """All that is judged relevant beside what groups name, by query; none where the split has no judgements."""
-    found: dict[str, list[str]] = {}
+    passages: dict[str, list[str]] = {}
     if split in collection.splits_of("judgements"):
         for judgement in collection.judgements(split):
             if judgement.relevance >= relevant:
-                found.setdefault(judgement.query, []).append(judgement.passage)
-    return found
+                passages.setdefault(judgement.query, []).append(judgement.passage)
+    return passages
 
 
-def _numbered(found: Sequence[Draft], texts: _CheckedTexts, judged: Mapping[str, Sequence[str]]) -> Examples:
+def _numbered(
+    examples: Sequence[Draft], texts: _CheckedTexts, judged: Mapping[str, Sequence[str]]
+) -> Examples:
     numbers = {name: i for i, name in enumerate(texts.passages)}
     content = np.fromiter((texts.contents[name] for name in numbers), np.int64, len(numbers))
     relevant = (
@@ -274,17 +276,17 @@ def _numbered(found: Sequence[Draft], texts: _CheckedTexts, judged: Mapping[str,
                 if i in texts.contents
             }
         )
-        for draft in found
+        for draft in examples
     )
     scores = None
-    if all(draft.scored for draft in found):
-        flat = [s for draft in found for s in (*draft.positives.values(), *draft.negatives.values())]
+    if all(draft.scored for draft in examples):
+        flat = [s for draft in examples for s in (*draft.positives.values(), *draft.negatives.values())]
         scores = np.array(flat, np.float32)
     return Examples(
         tuple(texts.queries),
         tuple(numbers),
-        Ragged.from_lists([numbers[i] for i in draft.positives] for draft in found),
-        Ragged.from_lists([numbers[i] for i in draft.negatives] for draft in found),
+        Ragged.from_lists([numbers[i] for i in draft.positives] for draft in examples),
+        Ragged.from_lists([numbers[i] for i in draft.negatives] for draft in examples),
         Ragged.from_lists(relevant),
         content,
         scores,

@@ -74,8 +74,8 @@ def target_names(backbone: Backbone, targets: Sequence[str]) -> list[str]:
 
 def _layers(backbone: Backbone) -> list[nn.Module]:
     """The layers, where the family lists them; else the whole encoder."""
-    found = getattr(backbone.kind, "layers", None)
-    return list(found(backbone.body)) if found is not None else [backbone.body]
+    list_layers = getattr(backbone.kind, "layers", None)
+    return list(list_layers(backbone.body)) if list_layers is not None else [backbone.body]
 
 
 def save_adapter(backbone: Backbone, folder: Path, base: str) -> None:
@@ -98,8 +98,8 @@ def _named(name: str) -> str:
 
 def merge(backbone: Backbone) -> None:
     """Add the adapters to the weights they stand beside, and take them away."""
-    found = [(name, part) for name, part in backbone.model.named_modules() if hasattr(part, "lora_A")]
-    for name, part in found:
+    adapted = [(name, part) for name, part in backbone.model.named_modules() if hasattr(part, "lora_A")]
+    for name, part in adapted:
         part.merge(safe_merge=True)
         parent, _, leaf = name.rpartition(".")
         setattr(backbone.model.get_submodule(parent), leaf, part.get_base_layer())

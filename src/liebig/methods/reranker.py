@@ -106,10 +106,10 @@ class RerankBatches:
         chosen, epoch = self.sampler(step), self.sampler.epoch(step)
         first, last = self.world.share(len(chosen)) if self.world.size > 1 else (0, len(chosen))
         groups = [self._group(int(i), epoch) for i in chosen[first:last]]
-        asked = self.queries.take(chosen[first:last]).to_lists()
+        queries = self.queries.take(chosen[first:last]).to_lists()
         pairs = [
             (q, p)
-            for q, group in zip(asked, groups)
+            for q, group in zip(queries, groups)
             for p in self.passages.take(np.asarray(group)).to_lists()
         ]
         owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -137,8 +137,8 @@ class GroupRanking:
         run = {}
         for i, query in enumerate(self.examples.queries):
             group = np.concatenate((self.examples.positives[i], self.examples.negatives[i]))
-            asked = [self.queries[i].tolist()] * len(group)
-            scores = objective.model.scores(asked, self.passages.take(np.asarray(group)).to_lists())
+            queries = [self.queries[i].tolist()] * len(group)
+            scores = objective.model.scores(queries, self.passages.take(np.asarray(group)).to_lists())
             run[query] = {self.examples.passages[p]: float(s) for p, s in zip(group, scores)}
         return evaluate([block_from_mapping(run)], self.judgements, self.measures).means()
 
@@ -153,10 +153,10 @@ AT_ONCE = 64
 def scorer(models: Sequence[CrossEncoder], title: Title | None = None) -> Scorer:
     """The mean of the models' scores of each query's passages; titles as each model was trained, unless given."""
 
-    def score(asked: Sequence[QueryPassages]) -> list[NDArray[np.float32]]:
-        pairs = [(query, passage) for query, passages in asked for passage in passages]
+    def score(groups: Sequence[QueryPassages]) -> list[NDArray[np.float32]]:
+        pairs = [(query, passage) for query, passages in groups for passage in passages]
         flat = np.mean([model.score(pairs, title=title) for model in models], axis=0, dtype=np.float32)
-        return np.split(flat, np.cumsum([len(passages) for _, passages in asked])[:-1])
+        return np.split(flat, np.cumsum([len(passages) for _, passages in groups])[:-1])
 
     return score
 
@@ -169,13 +169,13 @@ def rerank(
     passage_of: Callable[[str], Passage],
 ) -> Iterator[Hit]:
     """The hits of each query (which lie together), the first `depth` in the order of their new scores."""
-    ranked = (sorted(found, key=lambda hit: hit.rank) for found in by_query(hits))
+    ranked = (sorted(ranking, key=lambda hit: hit.rank) for ranking in by_query(hits))
     for some in _batched(ranked):
-        asked = [(query_of(r[0].query), [passage_of(hit.passage) for hit in r[:depth]]) for r in some]
-        for found, values in zip(some, score(asked)):
-            scored = reordered([hit.passage for hit in found], values)
+        texts = [(query_of(r[0].query), [passage_of(hit.passage) for hit in r[:depth]]) for r in some]
+        for ranking, values in zip(some, score(texts)):
+            scored = reordered([hit.passage for hit in ranking], values)
             for rank, (passage, value) in enumerate(scored, 1):
-                yield Hit(found[0].query, passage, value, rank)
+                yield Hit(ranking[0].query, passage, value, rank)
 
 
 def reordered(passages: Sequence[str], values: NDArray[np.float32]) -> list[tuple[str, float]]:
@@ -193,9 +193,9 @@ def soft_labels(
 ) -> Iterator[Group]:
     """Groups with the scores of all their passages."""
     for some in _batched(groups):
-        asked = [(query_of(g.query), [passage_of(i) for i in (*g.positives, *g.negatives)]) for g in some]
-        for group, found in zip(some, score(asked)):
-            values, cut = found.tolist(), len(group.positives)
+        texts = [(query_of(g.query), [passage_of(i) for i in (*g.positives, *g.negatives)]) for g in some]
+        for group, scores in zip(some, score(texts)):
+            values, cut = scores.tolist(), len(group.positives)
             yield replace(group, positive_scores=tuple(values[:cut]), negative_scores=tuple(values[cut:]))
 
 

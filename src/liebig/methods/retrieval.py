@@ -99,10 +99,10 @@ class RetrievalBatches:
         """The contents of passages, those of examples and random ones."""
         named = len(self.examples.passages)
         far = numbers >= named
-        found = self.examples.content[np.where(far, 0, numbers)]
+        contents = self.examples.content[np.where(far, 0, numbers)]
         if self.random is not None and far.any():
-            found[far] = self.random.content(numbers[far] - named)
-        return found
+            contents[far] = self.random.content(numbers[far] - named)
+        return contents
 
     def _packed(self, numbers: Longs) -> Packed:
         """The tokens of passages, those of examples and random ones, in the order given."""
@@ -146,9 +146,9 @@ def false_negatives(
     sizes = bounds[chosen + 1] - bounds[chosen]
     known = examples.relevant.values[ranges(bounds[chosen], sizes)]
     first = np.searchsorted(ordered, known)
-    found = np.searchsorted(ordered, known, side="right") - first
-    row = np.repeat(np.repeat(np.arange(len(chosen)), sizes), found)
-    column = order[ranges(first, found)]
+    matches = np.searchsorted(ordered, known, side="right") - first
+    row = np.repeat(np.repeat(np.arange(len(chosen)), sizes), matches)
+    column = order[ranges(first, matches)]
     other = (column < starts[row]) | (column >= (starts + positives)[row])
     row, column = row[other], column[other]
     return column[np.lexsort((column, row))], np.bincount(row, minlength=len(chosen))
@@ -188,17 +188,17 @@ class BatchVectors:
 
     def targets(self) -> Tensor:
         """The positive of each query, or entries (query, passage) where one has several."""
-        found = self.batch.extras[TARGETS]
-        if found.shape[1] == 1:
-            return found[:, 0]
+        targets = self.batch.extras[TARGETS]
+        if targets.shape[1] == 1:
+            return targets[:, 0]
         several = self.batch.on_host(TARGETS)
         assert several is not None
         return pairs(several)
 
     def exclude(self) -> Tensor | None:
         """Entries (query, passage) that must not count."""
-        found = self.batch.on_host(EXCLUDE)
-        return None if found is None or not found.shape[1] else pairs(found)
+        columns = self.batch.on_host(EXCLUDE)
+        return None if columns is None or not columns.shape[1] else pairs(columns)
 
 
 class Loss(Protocol):

@@ -47,24 +47,24 @@ def pick_positives(
 
 
 def pick_negatives(
-    count: int, example: int, epoch: int, seed: int, wanted: int, rotate: bool = True
+    count: int, example: int, epoch: int, seed: int, negatives: int, rotate: bool = True
 ) -> list[int]:
-    """Places of the negatives shown this epoch, `wanted` of them where there are any at all."""
-    if not wanted or not count:
+    """Places of the negatives shown this epoch, `negatives` of them where there are any at all."""
+    if not negatives or not count:
         return []
-    if count < wanted:
-        draws = rng.below(rng.key(seed, epoch, example, CHOICE), np.arange(wanted), count)
+    if count < negatives:
+        draws = rng.below(rng.key(seed, epoch, example, CHOICE), np.arange(negatives), count)
         return [int(i) for i in draws]
     places = list(range(count))
     if rotate:
         random.Random(example + seed).shuffle(places)
-        start = epoch * wanted % count
-        places = (places * 2)[start : start + wanted]
-    return places[:wanted]
+        start = epoch * negatives % count
+        places = (places * 2)[start : start + negatives]
+    return places[:negatives]
 
 
 def mix_in_random(
-    chosen: Sequence[int], hard: float, example: int, epoch: int, seed: int, wanted: int, pool: range
+    chosen: Sequence[int], hard: float, example: int, epoch: int, seed: int, negatives: int, pool: range
 ) -> list[int]:
     """Numbers of passages: each chosen one with the chance `hard`, else a random one of `pool` (Contriever, A).
 
@@ -72,9 +72,9 @@ def mix_in_random(
     """
     if hard >= 1.0:
         return list(chosen)
-    keep = rng.uniform(rng.key(seed, epoch, example, HARD), np.arange(wanted)) < hard
-    drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(wanted), len(pool))
-    return [int(chosen[i]) if i < len(chosen) and keep[i] else pool[int(drawn[i])] for i in range(wanted)]
+    keep = rng.uniform(rng.key(seed, epoch, example, HARD), np.arange(negatives)) < hard
+    drawn = rng.below(rng.key(seed, epoch, example, DRAW), np.arange(negatives), len(pool))
+    return [int(chosen[i]) if i < len(chosen) and keep[i] else pool[int(drawn[i])] for i in range(negatives)]
 
 
 @dataclass(frozen=True)

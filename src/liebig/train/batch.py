@@ -69,8 +69,8 @@ class Batch:
 
     def on_host(self, extra: str) -> Tensor | None:
         """An extra in host memory, without waiting for the device if it was ever there."""
-        found = (self.host or self).extras.get(extra)
-        return None if found is None else found.cpu()
+        values = (self.host or self).extras.get(extra)
+        return None if values is None else values.cpu()
 
     def slice(self, a: int, b: int) -> Batch:
         """Examples a … b-1 as a new batch. The batch must be in host memory."""

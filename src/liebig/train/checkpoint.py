@@ -77,18 +77,18 @@ def read(folder: Path) -> Snapshot:
         whole = False
     if not whole:
         raise CorruptError("state.json of this checkpoint is damaged", file=folder, fix=AGAIN)
-    tensors = {name: _read_tensors(folder, name, wanted) for name, wanted in state["files"].items()}
+    tensors = {name: _read_tensors(folder, name, digest) for name, digest in state["files"].items()}
     for name, aliases in state["aliases"].items():
         tensors[name].update({alias: tensors[name][source] for alias, source in aliases.items()})
     return Snapshot(state["step"], tensors, state["facts"])
 
 
-def _read_tensors(folder: Path, name: str, wanted: str) -> dict[str, Tensor]:
+def _read_tensors(folder: Path, name: str, digest: str) -> dict[str, Tensor]:
     path = folder / f"{name}.safetensors"
     try:
-        if hash_file(path) == wanted:
-            found: dict[str, Tensor] = safetensors.torch.load_file(path)
-            return found
+        if hash_file(path) == digest:
+            tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
+            return tensors
     except (OSError, SafetensorError):
         pass
     raise CorruptError(f"{path.name} of this checkpoint is damaged or missing", file=folder, fix=AGAIN)
@@ -226,13 +226,13 @@ def _digest(body: Mapping[str, Any]) -> str:
 def take_module(module: nn.Module) -> dict[str, Tensor]:
     """Copies of everything in the module's state, in host memory; tied weights stay tied."""
     seen: dict[tuple[int, tuple[int, ...]], Tensor] = {}
-    found = {}
+    tensors = {}
     for name, value in module.state_dict().items():
         place = (value.data_ptr() if not hasattr(value, "full_tensor") else id(value), tuple(value.shape))
         if place not in seen or not value.numel():
             seen[place] = _copy(whole(value))
-        found[name] = seen[place]
-    return found
+        tensors[name] = seen[place]
+    return tensors
 
 
 @torch.no_grad()

@@ -193,9 +193,9 @@ class Means:
 
     def take(self) -> dict[str, float]:
         """Return the means and start again from zero."""
-        found = {name: total / self._counts[name] for name, total in self._floats().items()}
+        means = {name: total / self._counts[name] for name, total in self._floats().items()}
         self._sums, self._counts = {}, {}
-        return found
+        return means
 
     def state(self) -> dict[str, tuple[float, int]]:
         """Sums and counts, for a checkpoint between two lines."""
@@ -246,13 +246,13 @@ def _write(file: TextIO, value: Mapping[str, Any]) -> None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
+    numbers: list[tuple[str, float]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}/")
+            numbers += _flat(value, f"{prefix}{name}/")
         elif isinstance(value, int | float):
-            found.append((prefix + name, float(value)))
-    return found
+            numbers.append((prefix + name, float(value)))
+    return numbers
 
 
 def warnings_of(folder: Path) -> list[str]:
@@ -319,13 +319,13 @@ class Recorder:
         """Take in one step."""
         if self._log is None:
             return
-        found = update.result
-        self._means.add({"loss": found.loss})
+        result = update.result
+        self._means.add({"loss": result.loss})
         if update.made:  # the norm of an overflow says nothing, and no number in JSON can say it
             self._means.add({"norm": update.norm})
-        self._means.add({f"losses/{name}": x for name, x in found.losses.items()})
-        self._means.add({f"metrics/{name}": x for name, x in found.metrics.items()})
-        self._tokens += found.counts["tokens"]
+        self._means.add({f"losses/{name}": x for name, x in result.losses.items()})
+        self._means.add({f"metrics/{name}": x for name, x in result.metrics.items()})
+        self._tokens += result.counts["tokens"]
         self._steps += 1
         self._bar.advance()
 
@@ -391,13 +391,13 @@ class Recorder:
         """Rates since the line before."""
         now = time.monotonic()
         seconds = max(1e-9, now - self._began)
-        found = {
+        rates = {
             "tokens_per_second": self._tokens / seconds,
             "seconds_per_step": seconds / max(1, self._steps),
             "waiting": min(1.0, (waited - self._waited) / seconds),
         }
         self._began, self._tokens, self._steps, self._waited = now, 0, 0, waited
-        return found
+        return rates
 
 
 def _group(means: Mapping[str, float], prefix: str) -> dict[str, float]:

@@ -568,12 +568,12 @@ class _Training:
 
     def _newest(self) -> Snapshot | None:
         """The newest whole checkpoint, the same in every process."""
-        found = None
+        snapshot = None
         if self.world.first:
             self.checkpoints.tidy()
-            found = self.checkpoints.newest(self.recorder.remark)
-        step = self.world.largest(-1 if found is None else found.step)
-        return found if found is not None or step < 0 else self.checkpoints.read(step)
+            snapshot = self.checkpoints.newest(self.recorder.remark)
+        step = self.world.largest(-1 if snapshot is None else snapshot.step)
+        return snapshot if snapshot is not None or step < 0 else self.checkpoints.read(step)
 
     def _restore(self, snapshot: Snapshot) -> None:
         facts = snapshot.facts

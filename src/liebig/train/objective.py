@@ -59,9 +59,9 @@ class Objective(nn.Module):
 
         Override it to leave out heads, but draw random numbers in the same order up to the vectors.
         """
-        found = self.represent(chunk).vectors
-        assert found is not None, "a contrastive objective returns vectors"
-        return found
+        vectors = self.represent(chunk).vectors
+        assert vectors is not None, "a contrastive objective returns vectors"
+        return vectors
 
     def constants(self, chunk: Batch) -> Tensor | None:
         """What `contrast` needs without gradient (MoCo's keys); computed once a step, row by row as vectors."""

@@ -21,11 +21,11 @@ Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES: dict[Precision, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
+def choose(precision: Precision | Literal["auto"], device: torch.device) -> Precision:
     """The precision of a recipe; auto is bf16 on a GPU and fp32 without one."""
-    if wanted == "auto":
+    if precision == "auto":
         return "bf16" if device.type == "cuda" else "fp32"
-    return wanted
+    return precision
 
 
 def autocast(

@@ -112,10 +112,10 @@ class _Run:
         """No contrast: each chunk's own terms, one after the other."""
         with _agreed(self.world, sharded(self.objective)):
             for i in range(len(self.pieces)):
-                found = self._represent(i)
-                if found.vectors is not None:
-                    self.seen.append(_full(found.vectors.detach()))
-                self._backward(i, found, None, last=i == len(self.pieces) - 1)
+                represented = self._represent(i)
+                if represented.vectors is not None:
+                    self.seen.append(_full(represented.vectors.detach()))
+                self._backward(i, represented, None, last=i == len(self.pieces) - 1)
 
     def cached(self, whole: Batch) -> None:
         """The three passes of the module's docstring."""
@@ -154,30 +154,30 @@ class _Run:
         """
         vectors = torch.cat(self.seen).requires_grad_()
         with _alone_in_memory(self.world), torch.autocast(self.world.device.type, enabled=False):
-            found = self.objective.contrast(vectors, self.constants, whole, self.world)
-            assert isinstance(found, Contrast), "contrast returns a Contrast"
+            contrast = self.objective.contrast(vectors, self.constants, whole, self.world)
+            assert isinstance(contrast, Contrast), "contrast returns a Contrast"
             weight = self.objective.weights.get("contrast", 1.0)
-            (found.loss * (weight * self.scale)).backward()
-        self._add("contrast", found.loss)
-        self.metrics.update({name: value.detach().double() for name, value in found.metrics.items()})
+            (contrast.loss * (weight * self.scale)).backward()
+        self._add("contrast", contrast.loss)
+        self.metrics.update({name: value.detach().double() for name, value in contrast.metrics.items()})
         assert vectors.grad is not None, "the contrastive loss does not depend on the vectors"
         return vectors.grad.split([len(x) for x in self.seen])
 
     def _represent(self, i: int) -> Represented:
         with self._running(i, "represent"):
-            found: Represented = self.objective(self.pieces[i], "represent")
-        return found
+            represented: Represented = self.objective(self.pieces[i], "represent")
+        return represented
 
-    def _backward(self, i: int, found: Represented, cache: Tensor | None, *, last: bool) -> None:
+    def _backward(self, i: int, represented: Represented, cache: Tensor | None, *, last: bool) -> None:
         parts = []
-        for name, term in found.terms.items():
+        for name, term in represented.terms.items():
             mean = term / max(1, self.counts[name])
             self._add(name, mean)
             weight = self.objective.weights.get(name, 1.0)
             if weight and mean.requires_grad:
                 parts.append(_full(mean) * (weight * self.scale))
-        if cache is not None and found.vectors is not None and len(found.vectors):
-            vectors = _full(found.vectors)
+        if cache is not None and represented.vectors is not None and len(represented.vectors):
+            vectors = _full(represented.vectors)
             parts.append((vectors * cache).sum())
             self._replayed(vectors.detach(), self.seen[i])
         if parts:

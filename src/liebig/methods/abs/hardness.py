@@ -78,8 +78,8 @@ class VectorSimilarity:
         return self.own.device
 
     def toward(self, members: Tensor) -> Tensor:
-        found = self.own @ _changed(self.own[members].sum(dim=0))
-        return self._without_twins(found, members)
+        sums = self.own @ _changed(self.own[members].sum(dim=0))
+        return self._without_twins(sums, members)
 
     def glance(self, members: Tensor, there: Tensor) -> Tensor:
         if self.device.type != "cpu":
@@ -99,25 +99,25 @@ class VectorSimilarity:
 
     def nearest(self, k: int) -> Tensor:
         q, p = self.own.chunk(2, dim=1)
-        k, found = min(k, len(self)), []
+        k, nearest = min(k, len(self)), []
         for rows in torch.arange(len(self), device=self.device).split(max(1, TILE // len(self))):
             twins = self.twin[rows, None] == self.twin
             lists = (
                 (one[rows] @ other.T).masked_fill_(twins, -torch.inf).topk(k).indices
                 for one, other in ((q, p), (p, q))
             )
-            found.append(torch.cat(list(lists), dim=1))
-        return torch.cat(found)
+            nearest.append(torch.cat(list(lists), dim=1))
+        return torch.cat(nearest)
 
     @cached_property
     def coarse(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         """The rows in one byte a number, for looking at all of them."""
         return coarse(self.own.numpy())
 
-    def _without_twins(self, found: Tensor, members: Tensor) -> Tensor:
+    def _without_twins(self, sums: Tensor, members: Tensor) -> Tensor:
         """What members add less what pairs that share their positive would."""
         one, two = self._twins(members)
-        return found.index_add_(0, one, (self.own[one] * _changed(self.own[two])).sum(dim=1), alpha=-1)
+        return sums.index_add_(0, one, (self.own[one] * _changed(self.own[two])).sum(dim=1), alpha=-1)
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,9 +198,9 @@ class Sparse:
         order = torch.from_numpy(np.lexsort((-self.values.numpy(), owner.numpy())))
         within = torch.arange(len(order)) - self.bounds[owner]
         kept = within < 2 * k
-        found = torch.arange(len(self))[:, None].repeat(1, 2 * k)
-        found[owner[kept], within[kept]] = self.columns[order][kept]
-        return found
+        nearest = torch.arange(len(self))[:, None].repeat(1, 2 * k)
+        nearest[owner[kept], within[kept]] = self.columns[order][kept]
+        return nearest
 
     def _entries(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """For every entry of these rows: which of them it belongs to, and where it lies."""

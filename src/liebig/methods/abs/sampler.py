@@ -82,8 +82,8 @@ class Adaptive:
 
         @lru_cache(maxsize=2)
         def order(epoch: int) -> Longs:
-            found: Longs = np.load(path_of(folder, epoch))
-            return found
+            examples: Longs = np.load(path_of(folder, epoch))
+            return examples
 
         return Sampler(order, n, self.batch, steps_of(n, self.batch, world.size), begins, close)
 
@@ -92,10 +92,10 @@ class Adaptive:
 
         def begin(epoch: int) -> None:
             if not path_of(folder, epoch).exists():
-                found = similarity(epoch)
-                total = len(self.ways) * (len(found) // self.batch)
+                similarities = similarity(epoch)
+                total = len(self.ways) * (len(similarities) // self.batch)
                 with Progress(f"scheduling epoch {epoch}", total, "batches") as bar:
-                    bar.say(self.store(folder, epoch, found, bar.advance))
+                    bar.say(self.store(folder, epoch, similarities, bar.advance))
 
         return begin
 
@@ -108,25 +108,25 @@ class Adaptive:
     ) -> str:
         """Make the schedule of an epoch and write it whole; returns a sentence about it."""
         seed = int(rng.key(self.seed, epoch) >> 1)
-        found = in_parts(similarity, self.batch, self.ways, self.parts, seed=seed, advance=advance)
+        made = in_parts(similarity, self.batch, self.ways, self.parts, seed=seed, advance=advance)
         usual = random_hardness(similarity, self.batch, seed)
         folder.mkdir(parents=True, exist_ok=True)
         facts = {
-            "batches": len(found.batches),
-            "hardness": mean(found),
+            "batches": len(made.batches),
+            "hardness": mean(made),
             "random": usual,
-            "rest": len(found.rest),
+            "rest": len(made.rest),
         }
         atomic_write(path_of(folder, epoch).with_suffix(".json"), json.dumps(facts, indent=2).encode())
         out = BytesIO()
-        np.save(out, found.order(self.order, seed))
+        np.save(out, made.order(self.order, seed))
         atomic_write(path_of(folder, epoch), out.getvalue())
-        return f"hardness of a batch {mean(found):.4g}, of a random one {usual:.4g}"
+        return f"hardness of a batch {mean(made):.4g}, of a random one {usual:.4g}"
 
 
-def mean(found: Schedule) -> float:
+def mean(schedule: Schedule) -> float:
     """Hardness of a batch, on average."""
-    return found.total / max(1, len(found.batches))
+    return schedule.total / max(1, len(schedule.batches))
 
 
 def random_hardness(similarity: Similarity, batch: int, seed: int, sample: int = SAMPLE) -> float:
@@ -157,14 +157,14 @@ def run_similarity(run: Path, examples: Examples) -> Similarity:
     for example in range(len(examples)):
         holders.setdefault(examples.passages[examples.positives[example][0]], []).append(example)
     numbers = {name: i for i, name in enumerate(examples.queries)}
-    found = from_run(_hits(run), numbers, holders, twins(examples))
-    if not len(found.values):
+    similarity = from_run(_hits(run), numbers, holders, twins(examples))
+    if not len(similarity.values):
         raise DataError(
             "the run finds no positive of another training query",
             file=run,
             fix="give a run of the training queries over the passages of the collection",
         )
-    return found
+    return similarity
 
 
 def _hits(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -232,11 +232,11 @@ class BackgroundScheduler:
         """What the next epoch is scheduled by; vectors by way of their file, which a later start finds."""
         path = _vectors(self.folder, epoch)
         if not path.exists():
-            found = self.similarity(epoch + 1)
-            if not isinstance(found, VectorSimilarity):
-                return found
+            similarity = self.similarity(epoch + 1)
+            if not isinstance(similarity, VectorSimilarity):
+                return similarity
             out = BytesIO()
-            np.save(out, found.own.cpu().numpy().astype(np.float16))
+            np.save(out, similarity.own.cpu().numpy().astype(np.float16))
             atomic_write(path, out.getvalue())
         stored: NDArray[np.float16] = np.load(path)
         own = torch.from_numpy(stored.astype(np.float32)).to(self.device)

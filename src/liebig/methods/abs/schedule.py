@@ -167,16 +167,16 @@ def in_parts(
     order = np.argsort(rng.uniform(rng.key(seed, 23), np.arange(len(similarity))), kind="stable")
     whole = len(similarity) // batch
     cuts = [whole * i // parts * batch for i in range(1, min(parts, whole))]
-    found = []
+    schedules = []
     for names in map(np.sort, np.split(order, cuts)):
         part = similarity.take(torch.from_numpy(names).to(similarity.device)) if cuts else similarity
         made = hardest(part, batch, ways, seed=seed, advance=advance)
         named = [names[one] for one in (*made.batches, made.rest)]
-        found.append(Schedule(named[:-1], named[-1], made.hardness))
+        schedules.append(Schedule(named[:-1], named[-1], made.hardness))
     return Schedule(
-        [one for part in found for one in part.batches],
-        np.concatenate([part.rest for part in found]),
-        [one for part in found for one in part.hardness],
+        [one for part in schedules for one in part.batches],
+        np.concatenate([part.rest for part in schedules]),
+        [one for part in schedules for one in part.hardness],
     )
 
 
@@ -236,17 +236,17 @@ class Pool:
             self.there = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
 
     def left(self) -> Longs:
-        found: Longs = self.names[self.there].cpu().numpy()
-        return found
+        names: Longs = self.names[self.there].cpu().numpy()
+        return names
 
 
 def _one(pool: Pool, starts: Sequence[Tensor], width: int, improve: Improve) -> tuple[Tensor, float]:
     """The next batch as rows of the pool, and its hardness: the hardest that a start leads to."""
-    found = []
+    trials = []
     for start in starts:
         members, value = _risen(pool, start, len(start), width, improve)
-        found.append((value, members, pool.adds))
-    _, members, pool.adds = max(found, key=lambda one: one[0])
+        trials.append((value, members, pool.adds))
+    _, members, pool.adds = max(trials, key=lambda one: one[0])
     return members, hardness(pool.similarity, members)
 
 
@@ -254,10 +254,10 @@ def _risen(pool: Pool, members: Tensor, batch: int, width: int, improve: Improve
     """Swaps among the nearest candidates, chosen again until nothing changes."""
     while True:
         rows = torch.cat((members, pool.look(members, width)))
-        found = improve(pool.similarity, rows, batch)
-        members = found.members
-        if not rises(found.history[0], found.history[-1], ENOUGH):
-            return members, found.history[-1]
+        improved = improve(pool.similarity, rows, batch)
+        members = improved.members
+        if not rises(improved.history[0], improved.history[-1], ENOUGH):
+            return members, improved.history[-1]
 
 
 # Adaptive batch scheduling as the paper writes it (3.2), to compare ours with.
@@ -307,10 +307,10 @@ def _swapped(pool: Pool, members: Tensor, k: int, near: Tensor | None) -> Tensor
             gain, come = pool.similarity.toward(rest).masked_fill(~allowed, -torch.inf).max(dim=0)
             after = value - float(adds[out]) + float(gain)
             if after > best:
-                best, found = after, torch.cat((rest, come[None]))
+                best, swapped = after, torch.cat((rest, come[None]))
         if not rises(value, best, SLACK):
             return members
-        members = found
+        members = swapped
 
 
 def _allowed(pool: Pool, members: Tensor, near: Tensor | None) -> Tensor:

@@ -63,17 +63,17 @@ def beam(
 
 
 @numba.njit(cache=True, nogil=True)
-def _best(values: Doubles, inside: Bools, allowed: bool, found: Longs) -> int:
-    """Fill `found` with the places of the largest values inside (or outside), largest first; returns how many."""
-    n, k = 0, len(found)
+def _best(values: Doubles, inside: Bools, allowed: bool, places: Longs) -> int:
+    """Fill `places` with the places of the largest values inside (or outside), largest first; returns how many."""
+    n, k = 0, len(places)
     for i in range(values.size):
-        if inside[i] == allowed and (n < k or values[i] > values[found[n - 1]]):
+        if inside[i] == allowed and (n < k or values[i] > values[places[n - 1]]):
             place = n if n < k else k - 1
             n = min(n + 1, k)
-            while place > 0 and values[i] > values[found[place - 1]]:
-                found[place] = found[place - 1]
+            while place > 0 and values[i] > values[places[place - 1]]:
+                places[place] = places[place - 1]
                 place -= 1
-            found[place] = i
+            places[place] = i
     return n
 
 
@@ -166,8 +166,8 @@ class State:
     def hardest(self, out: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k pairs that add most to the batch without `out` (Eq. 4), and how much."""
         adds = self.sums - self.table[out].sum(dim=0)
-        found = adds.masked_fill_(self.inside, -torch.inf).topk(k)
-        return found.values, found.indices
+        best = adds.masked_fill_(self.inside, -torch.inf).topk(k)
+        return best.values, best.indices
 
     def better_than(self, other: State, share: float = SLACK) -> bool:
         return rises(other.value, self.value, share)
@@ -228,9 +228,9 @@ def several_at_once(state: State) -> State:
     many, fewest = max(1, min(members // 4, free)), max(1, members // FINEST)
     for _ in range(STEPS if free else 0):
         out = state.easiest(many)
-        found = state.swapped(out, state.hardest(out, many)[1])
-        if found.better_than(state, SLACK * many):
-            state = found
+        swapped = state.swapped(out, state.hardest(out, many)[1])
+        if swapped.better_than(state, SLACK * many):
+            state = swapped
         elif many <= fewest:
             break
         else:
@@ -242,8 +242,8 @@ def beam_search(state: State, best: State, k: int = 3) -> State:
     """Beam search of width k; the best state of all is returned, `best` (greedy's) among them."""
     device, inside = state.table.device, state.inside.cpu().numpy()
     sums = state.sums.double().cpu().numpy()
-    found, history = beam(state.table.cpu().numpy(), inside, sums, state.value, k, SLACK)
-    members = torch.from_numpy(found).to(device)
+    places, history = beam(state.table.cpu().numpy(), inside, sums, state.value, k, SLACK)
+    members = torch.from_numpy(places).to(device)
     made = State(state.table, members, state.table[members].sum(dim=0), history[-1], history)
     return made if made.better_than(best) else best
 

@@ -107,10 +107,10 @@ class CropSource:
         if self._table is None:
             begin = examples * self.window + rng.below(key, SHIFT, self.window)
             return begin, begin + self.window
-        found = self._table.find(examples)
-        starts, ends = self.store.token_ranges(found.documents)
+        places = self._table.find(examples)
+        starts, ends = self.store.token_ranges(places.documents)
         slack = (ends - starts) % self.window * (ends - starts >= self.window)
-        begin = starts + found.windows * self.window + rng.below(key, SHIFT + found.documents, slack + 1)
+        begin = starts + places.windows * self.window + rng.below(key, SHIFT + places.documents, slack + 1)
         return begin, np.minimum(begin + self.window, ends)
 
     def documents(self, examples: Ints, epoch: int, seed: int) -> Ints:
