@@ -207,16 +207,21 @@ def _device() -> str:
 
 def _encode(name: str, config: encode.EncodeConfig, corpus: CorpusSize) -> StageEstimate:
     size, basis = _corpus(config.source, corpus)
-    seconds = None
-    if _missing(config) is None and config.source is not None:
-        config = recipes.resolved(config)
-        assert config.source is not None, "its folder exists"
-        embedder = encode.load(config, config.device or _device())
-        records = [item.record for item in islice(encode.read_items(config.source, config.what), TEXTS)]
-        seconds = size.passages * seconds_each(lambda texts: embedder.vectors(texts, None), records)
+    seconds, missing, count = None, _missing(config), size.passages
+    if missing is not None:
+        basis += f", timed when {missing} exists"
+    elif config.source is None or not is_collection(config.source):
+        basis += ", timed only for the texts of a collection"
     else:
-        basis += f", timed when {_missing(config)} exists"
-    return _vectors(name, ModelSize.of(config.model), size.passages, seconds, BYTES[config.type], basis)
+        config = recipes.resolved(config)
+        assert config.source is not None, "it is a collection"
+        embedder = encode.load(config, config.device or _device(), encode.precision_of(config))
+        records = [item.record for item in islice(encode.read_items(config.source, config.what), TEXTS)]
+        role = encode.ROLES[config.what]
+        sentences = round(size.passages * size.tokens / SENTENCE)
+        count = encode.count_items(config.source, config.what, config.split) or sentences
+        seconds = count * seconds_each(lambda texts: embedder.vectors(texts, role), records)
+    return _vectors(name, ModelSize.of(config.model), count, seconds, BYTES[config.type], basis)
 
 
 def _vectors(
