@@ -18,6 +18,8 @@ from liebig.store import TokenStore
 from liebig.text.masking import delete_words, hide_words, replace_words
 from liebig.text.tokenizer import Tokenizer
 
+SHORT = 0.1  # share of blocks and spans with a shorter target length, as in the papers' data
+
 
 class StoreSource(SingleSource):
     """What sources over token stores share."""

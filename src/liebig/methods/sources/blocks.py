@@ -17,7 +17,7 @@ from liebig.base import rng
 from liebig.base.errors import DataError
 from liebig.base.rng import below, mix, uniform
 from liebig.methods.base import PretrainRecipe, unset
-from liebig.methods.sources.base import StoreSource, Views, check_order
+from liebig.methods.sources.base import SHORT, StoreSource, Views, check_order
 from liebig.methods.sources.document_table import Levels, document_at, first_sentence
 from liebig.methods.sources.token_rows import (
     ExampleSource,
@@ -31,6 +31,7 @@ from liebig.store import TokenStore
 from liebig.text.views import cloze_sentence, cloze_span, truncate
 
 STRETCH = 256
+KEEP = 0.1  # how often the sentence stays in its block (Lee et al. 2019)
 SHORTEST_SPAN = 0.10  # of inverse cloze by spans, as a share of the block
 
 
@@ -46,7 +47,7 @@ class BlockSource:
 
         kind: Literal["blocks"] = "blocks"
         short: float = Field(
-            default=0.1, ge=0, lt=1, description="Share of blocks with a shorter target length."
+            default=SHORT, ge=0, lt=1, description="Share of blocks with a shorter target length."
         )
         symmetric: ClassVar[bool] = False
 
@@ -61,7 +62,7 @@ class BlockSource:
             return BlockSource(store, limit, short=self.short)
 
     def __init__(
-        self, store: TokenStore, limit: int, *, short: float = 0.1, layout: int = 0, least: int = 1
+        self, store: TokenStore, limit: int, *, short: float = SHORT, layout: int = 0, least: int = 1
     ) -> None:
         self.store, self.limit, self.short, self.least = store, limit, short, least
         self._key = rng.key(layout)
@@ -111,7 +112,7 @@ class ClozeSource:
 
         kind: Literal["cloze"] = "cloze"
         keep: float = Field(
-            default=0.1, ge=0, le=1, description="Probability that the sentence also stays in the block."
+            default=KEEP, ge=0, le=1, description="Probability that the sentence also stays in the block."
         )
         shortest: float | None = Field(
             default=None,
@@ -125,7 +126,7 @@ class ClozeSource:
             default=None, gt=0, le=1, description="Largest span, as a share of the block."
         )
         short: float = Field(
-            default=0.1, ge=0, lt=1, description="Share of blocks with a shorter target length."
+            default=SHORT, ge=0, lt=1, description="Share of blocks with a shorter target length."
         )
         symmetric: ClassVar[bool] = False
 
@@ -147,9 +148,9 @@ class ClozeSource:
         store: TokenStore,
         limit: int,
         *,
-        keep: float = 0.1,
+        keep: float = KEEP,
         ratio: tuple[float, float] | None = None,
-        short: float = 0.1,
+        short: float = SHORT,
         layout: int = 0,
     ) -> None:
         self._blocks = BlockSource(store, limit, short=short, layout=layout, least=2)

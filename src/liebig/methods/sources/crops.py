@@ -23,6 +23,7 @@ from liebig.methods.sources.token_rows import (
 from liebig.store import TokenStore
 from liebig.text.views import two_crops
 
+WINDOW = 256
 SHIFT = 1 << 33  # the counter of a document's shift, above those of examples
 
 
@@ -37,7 +38,7 @@ class CropSource:
 
         kind: Literal["crops"] = "crops"
         window: int = Field(
-            default=256, ge=4, description="Number of tokens of the window that both crops come from."
+            default=WINDOW, ge=4, description="Number of tokens of the window that both crops come from."
         )
         shortest: float | None = Field(
             default=None,
@@ -75,7 +76,7 @@ class CropSource:
     def __init__(
         self,
         store: TokenStore,
-        window: int = 256,
+        window: int = WINDOW,
         *,
         ratio: tuple[float, float] = (0.05, 0.5),
         across: bool = False,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from liebig.base.errors import DataError
 from liebig.methods.base import DOCUMENT, PretrainRecipe
-from liebig.methods.sources.base import StoreSource
+from liebig.methods.sources.base import SHORT, StoreSource
 from liebig.methods.sources.document_table import DocumentTable
 from liebig.methods.sources.token_rows import (
     ExampleSource,
@@ -22,6 +22,8 @@ from liebig.methods.sources.token_rows import (
 )
 from liebig.store import TokenStore
 from liebig.text.views import Kind, two_sentence_spans, two_spans
+
+CHOICE: Kind = "random"
 
 
 class SpanSource:
@@ -37,12 +39,12 @@ class SpanSource:
         """Two spans of a document (coCondenser, CoT-MAE)."""
 
         kind: Literal["spans"] = "spans"
-        choice: Literal["random", "nearby", "overlap", "window", "mixed"] = Field(
-            default="random",
+        choice: Kind = Field(
+            default=CHOICE,
             description="Position of the second span; mixed chooses one of nearby, overlap and window.",
         )
         short: float = Field(
-            default=0.1, ge=0, lt=1, description="Share of spans with a shorter target length."
+            default=SHORT, ge=0, lt=1, description="Share of spans with a shorter target length."
         )
         single: Literal["skip", "once"] = Field(
             default="skip", description="Skip a document with only one span, or use its span once on its own."
@@ -68,8 +70,8 @@ class SpanSource:
         store: TokenStore,
         limit: int,
         *,
-        kind: Kind = "random",
-        short: float = 0.1,
+        kind: Kind = CHOICE,
+        short: float = SHORT,
         sentences: bool = True,
         once: bool = False,
     ) -> None:
