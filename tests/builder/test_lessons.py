@@ -22,7 +22,7 @@ from liebig.model.encoder import Encoder, Normalize
 from liebig.search.embed import Embedder, TextRequest
 from liebig.search.retriever import Retriever
 from liebig.search.retriever_folder import read
-from liebig.serve.engine import Engine
+from liebig.serve.engine import ServingEngine
 from liebig.serve.middleware import Limits
 from liebig.stages import STAGES
 from liebig.text.tokenizer import Tokenizer
@@ -436,7 +436,7 @@ def test_an_explanation_has_the_score_of_the_two_models(built):
 def test_a_server_embeds_each_role_by_its_model_and_loads_the_teacher_only_for_passages(built):
     _, out, _ = built
     teacher, student = models_of(out / "retriever")
-    engine = Engine(Retriever.from_folder(out / "retriever"), Limits())
+    engine = ServingEngine(Retriever.from_folder(out / "retriever"), Limits())
     engine._load()
     assert engine.retriever.current._passage_encoder._embedder is None
     asked = [
