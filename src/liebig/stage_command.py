@@ -45,6 +45,7 @@ class Form(BaseModel):
     name: str
     example: str
     positional: str | None
+    first: str | None
     many: bool  # whether several positional values are taken
     plan: bool
     document: str
@@ -62,6 +63,7 @@ class Form(BaseModel):
             name=stage.name,
             example=stage.example,
             positional=stage.positional,
+            first=stage.first,
             many=stage.positional is not None and _many(fields[stage.positional].annotation),
             plan=stage.plan is not None,
             document=stage.document,
@@ -92,6 +94,8 @@ class Form(BaseModel):
         if self.positional is not None:
             metavar = f"[{self.positional.upper()}]{'...' * self.many} {metavar}"
             words_help = f"{self.positional}, {words_help}, in any order"
+        if self.first is not None:
+            metavar, words_help = f"[{self.first.upper()}] {metavar}", f"{self.first}, then {words_help}"
         words = typer.Argument(help=words_help[0].upper() + words_help[1:], metavar=metavar)
         out = typer.Option("--out", help="The folder to write.", metavar="DIR")
         parameters = [_parameter("words", list[str], words, []), _parameter("out", Path | None, out, None)]
@@ -129,10 +133,10 @@ def stage_command(form: Form, load: Callable[[], Stage]) -> Callable[..., None]:
         words: list[str], out: Path | None, only_plan: bool = False, as_json: bool = False, **flags: Any
     ) -> None:
         outline = form.outline()
-        recipe, overrides, values = split_words(form, words)
-        values |= {
+        options = {
             name: _typed(flag, outline.model_fields[name]) for name, flag in flags.items() if flag is not None
         }
+        recipe, overrides, values = split_words(form, words, options)
         if recipe is not None and "stages" in recipes.read_toml(recipe):
             fix = f"liebig run {recipe}" + (" --plan" if only_plan else "")
             raise RecipeError("this is a pipeline of stages", file=recipe, fix=fix)
@@ -238,8 +242,10 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def split_words(form: Form, words: list[str]) -> tuple[Path | None, list[str], dict[str, Any]]:
-    """Tell a recipe, overrides and positional values apart."""
+def split_words(
+    form: Form, words: list[str], options: dict[str, Any]
+) -> tuple[Path | None, list[str], dict[str, Any]]:
+    """The recipe, the overrides, and the values that positional words and options set."""
     recipe, overrides, values = None, [], []
     for word in words:
         if OVERRIDE.match(word) and not Path(word).exists():
@@ -248,15 +254,22 @@ def split_words(form: Form, words: list[str]) -> tuple[Path | None, list[str], d
             recipe = Path(word)
         else:
             values.append(word)
-    if not values:
-        return recipe, overrides, {}
-    if form.positional is None:
+    if values and form.positional is None:
         raise RecipeError(
             f"{values[0]!r} is neither a .toml recipe nor KEY=VALUE", fix=f"see liebig {form.name} --help"
         )
+    settings: dict[str, Any] = {}
+    if values and form.first is not None:
+        elsewhere = {*options, *(override.partition("=")[0] for override in overrides)}
+        if recipe is not None:
+            elsewhere |= set(recipes.read_toml(recipe))
+        if form.first not in elsewhere:
+            settings[form.first] = values.pop(0)
     if not form.many and len(values) > 1:
         raise RecipeError(f"{values[1]!r} is one {form.positional} too many", fix="give one")
-    return recipe, overrides, {form.positional: values if form.many else values[0]}
+    if values and form.positional is not None:
+        settings[form.positional] = values if form.many else values[0]
+    return recipe, overrides, settings | options
 
 
 def _is_plain(annotation: Any) -> bool:

@@ -26,7 +26,7 @@ def test_runs_and_evaluations_give_the_same_comparison(world: Path) -> None:
     runs = [world / "good.trec", world / "bad.trec"]
     direct = run_compare(world / "direct", runs=runs, qrels=world / "cities", measures=["RR@10"], samples=200)
     folders = [
-        run_evaluate(world / f"e{i}", collections=[run, world / "cities"], measures=["RR@10"])
+        run_evaluate(world / f"e{i}", system=run, collections=[world / "cities"], measures=["RR@10"])
         for i, run in enumerate(runs)
     ]
     via = run_compare(world / "via", runs=folders, names=["good", "bad"], samples=200)
@@ -37,7 +37,10 @@ def test_systems_have_the_names_of_their_evaluations_where_these_differ(world: P
     def systems(*names: str) -> list[str]:
         folders = [
             run_evaluate(
-                world / f"{names[0]}-{i}", collections=[world / "good.trec", world / "cities"], name=name
+                world / f"{names[0]}-{i}",
+                system=world / "good.trec",
+                collections=[world / "cities"],
+                name=name,
             )
             for i, name in enumerate(names)
         ]
@@ -128,7 +131,9 @@ def test_two_files_of_one_name_are_two_systems(world: Path) -> None:
 
 def test_a_curve_has_a_column_for_each_size(world: Path) -> None:
     folders = [
-        run_evaluate(world / name, collections=[world / f"{name}.trec", world / "cities"], measures=["RR@10"])
+        run_evaluate(
+            world / name, system=world / f"{name}.trec", collections=[world / "cities"], measures=["RR@10"]
+        )
         for name in ("bad", "good")
     ]
     out = run_curve(world / "curve", results=folders, sizes=["1000", "full"], names=["ours", "ours"])
@@ -146,7 +151,7 @@ def test_a_curve_needs_one_size_a_result(world: Path) -> None:
 def test_a_curve_has_one_result_a_system_and_size(world: Path) -> None:
     folders = [
         run_evaluate(
-            world / f"again-{name}", collections=[world / f"{name}.trec", world / "cities"], name="x"
+            world / f"again-{name}", system=world / f"{name}.trec", collections=[world / "cities"], name="x"
         )
         for name in ("bad", "good")
     ]
@@ -156,7 +161,9 @@ def test_a_curve_has_one_result_a_system_and_size(world: Path) -> None:
 
 def test_a_measure_that_was_not_evaluated_cannot_be_shown(world: Path) -> None:
     folders = [
-        run_evaluate(world / name, collections=[world / f"{name}.trec", world / "cities"], measures=["RR@10"])
+        run_evaluate(
+            world / name, system=world / f"{name}.trec", collections=[world / "cities"], measures=["RR@10"]
+        )
         for name in ("bad", "good")
     ]
     with pytest.raises(DataError, match="do not all have AP"):

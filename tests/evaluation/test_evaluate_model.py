@@ -59,14 +59,14 @@ def by_hand(model: Path) -> dict[str, dict[str, float]]:
 
 def test_a_model_is_evaluated_as_the_run_it_gives(tmp_path: Path, model: Path, collection: Path) -> None:
     run = write_run(tmp_path / "by-hand.trec", by_hand(model))
-    a = run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES, device="cpu")
-    b = run_evaluate(tmp_path / "b", collections=[run, collection], measures=MEASURES)
+    a = run_evaluate(tmp_path / "a", system=model, collections=[collection], measures=MEASURES, device="cpu")
+    b = run_evaluate(tmp_path / "b", system=run, collections=[collection], measures=MEASURES)
     values = [read_per_query(out, read_results(out).tasks[0]).values for out in (a, b)]
     assert (values[0] == values[1]).all()
 
 
 def test_passages_are_encoded_in_int8_where_that_is_asked_for(tmp_path: Path, collection: Path) -> None:
-    told = {"collections": [encoders.folder(), collection], "device": "cpu"}
+    told = {"system": encoders.folder(), "collections": [collection], "device": "cpu"}
     if not byte_products():
         with pytest.raises(RecipeError, match="int8 needs a processor"):
             run_evaluate(tmp_path / "int8", precision="int8", **told)
@@ -83,7 +83,7 @@ def test_passages_are_encoded_in_int8_where_that_is_asked_for(tmp_path: Path, co
 def test_the_run_of_a_model_is_kept_and_gives_the_same_values(
     tmp_path: Path, model: Path, collection: Path
 ) -> None:
-    a = run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES, depth=3)
+    a = run_evaluate(tmp_path / "a", system=model, collections=[collection], measures=MEASURES, depth=3)
     kept = a / "runs" / "cities-test.trec"
     assert [len(block.passages(i)) for block in open_run(kept) for i in range(len(block.queries))] == [
         3,
@@ -91,7 +91,7 @@ def test_the_run_of_a_model_is_kept_and_gives_the_same_values(
         3,
         3,
     ]
-    b = run_evaluate(tmp_path / "b", collections=[kept, collection], measures=MEASURES)
+    b = run_evaluate(tmp_path / "b", system=kept, collections=[collection], measures=MEASURES)
     assert (a / "queries" / "cities-test.jsonl").read_bytes() == (
         b / "queries" / "cities-test.jsonl"
     ).read_bytes()
@@ -101,7 +101,7 @@ def test_the_run_of_a_model_is_not_read_again(
     tmp_path: Path, model: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("liebig.evaluation.runs.open_run")
-    out = run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+    out = run_evaluate(tmp_path / "a", system=model, collections=[collection], measures=MEASURES)
     assert (out / "runs" / "cities-test.trec").is_file()
     assert len((out / "queries" / "cities-test.jsonl").read_text().splitlines()) == 4
 
@@ -112,13 +112,13 @@ def test_a_passage_that_comes_twice_is_refused_with_the_run(
     with (collection / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "p1", "text": "Paris again."}\n')
     with pytest.raises(DataError, match=r"'p1' is found twice for query 'q1'") as refused:
-        run_evaluate(tmp_path / "a", collections=[model, collection], measures=MEASURES)
+        run_evaluate(tmp_path / "a", system=model, collections=[collection], measures=MEASURES)
     assert str(refused.value.file).endswith("cities-test.trec")
 
 
 def test_runs_on_two_sets_of_one_name_are_both_kept(tmp_path: Path, model: Path, collection: Path) -> None:
     other = beir_folder(tmp_path / "elsewhere" / "cities", {"p1": PASSAGES["p1"]})
-    out = run_evaluate(tmp_path / "a", collections=[model, collection, other], measures=MEASURES)
+    out = run_evaluate(tmp_path / "a", system=model, collections=[collection, other], measures=MEASURES)
     for folder in ("runs", "queries"):
         assert sorted(path.stem for path in (out / folder).iterdir()) == ["cities-test", "cities-test-2"]
     [first, second] = [
@@ -138,7 +138,7 @@ def test_pairs_and_triplets_need_no_search(tmp_path: Path, model: Path) -> None:
         "negative": "Bananas are yellow.",
     }
     triplets.write_text(json.dumps(row) + "\n")
-    out = run_evaluate(tmp_path / "out", collections=[model, pairs, triplets])
+    out = run_evaluate(tmp_path / "out", system=model, collections=[pairs, triplets])
     similar, nearer = read_results(out).tasks
     assert -1 <= similar.measures["Spearman"].mean <= 1
     assert nearer.measures["Accuracy"].mean == 1.0
@@ -146,12 +146,16 @@ def test_pairs_and_triplets_need_no_search(tmp_path: Path, model: Path) -> None:
 
 def test_candidates_of_a_run_are_ranked_by_the_model(tmp_path: Path, model: Path, collection: Path) -> None:
     run = write_run(tmp_path / "by-hand.trec", by_hand(model))
-    out = run_evaluate(tmp_path / "out", collections=[model, collection], candidates=run, candidates_count=2)
+    out = run_evaluate(
+        tmp_path / "out", system=model, collections=[collection], candidates=run, candidates_count=2
+    )
     task = read_results(out).tasks[0]
     assert (task.split, task.queries) == ("test-candidates", 4)
     assert min(read_per_query(out, task).of("RR@100")) >= 1 / 3
     with pytest.raises(DataError, match="the text of query 'q1' is missing"):
-        run_evaluate(tmp_path / "b", collections=[model, collection / "qrels" / "test.tsv"], candidates=run)
+        run_evaluate(
+            tmp_path / "b", system=model, collections=[collection / "qrels" / "test.tsv"], candidates=run
+        )
 
 
 def test_a_model_needs_texts_of_queries_and_of_passages(
@@ -159,10 +163,10 @@ def test_a_model_needs_texts_of_queries_and_of_passages(
 ) -> None:
     judged = collection / "qrels" / "test.tsv"
     with pytest.raises(DataError, match="begin with 'q1', 'q2', 'q3', has a text here"):
-        run_evaluate(tmp_path / "out", collections=[model, judged])
+        run_evaluate(tmp_path / "out", system=model, collections=[judged])
     (collection / "corpus.jsonl").write_text("")
     with pytest.raises(DataError, match="no passages to search"):
-        run_evaluate(tmp_path / "out", collections=[model, collection])
+        run_evaluate(tmp_path / "out", system=model, collections=[collection])
 
 
 def test_section_triplets_are_said_to_be_built(tmp_path: Path, model: Path) -> None:
@@ -175,7 +179,7 @@ def test_section_triplets_are_said_to_be_built(tmp_path: Path, model: Path) -> N
         json.dumps({"id": "d", "title": "D", "sections": sections}) + "\n"
     )
     (folder / "summary.json").write_text("{}")
-    out = run_evaluate(tmp_path / "out", collections=[model, folder], sections=20)
+    out = run_evaluate(tmp_path / "out", system=model, collections=[folder], sections=20)
     task = read_results(out).tasks[0]
     assert task.split == "built-sections"
     assert set(np.unique(read_per_query(out, task).of("Accuracy"))) <= {0.0, 1.0}
@@ -186,4 +190,4 @@ def test_a_device_that_is_not_there_is_said(
     tmp_path: Path, model: Path, collection: Path, device: str
 ) -> None:
     with pytest.raises(RecipeError, match="no such device"):
-        run_evaluate(tmp_path / "out", collections=[model, collection], device=device)
+        run_evaluate(tmp_path / "out", system=model, collections=[collection], device=device)

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from liebig.base.config import load
 from liebig.base.errors import DataError, RecipeError
 from liebig.base.statistics import Interval
 from liebig.evaluation.runs import FirstHits, found_in, ranked_in
 from liebig.evaluation.scoring import TaskResult, read_per_query, read_results
 from liebig.evaluation.tables import published_notes, rich_table
 from liebig.evaluation.tasks import FORUMS
-from liebig.stages.evaluate import EvaluateConfig, group_means
+from liebig.stages.evaluate import group_means
 from tests.worlds.evaluation import BAD, GOOD, PASSAGES, beir_folder, run_evaluate, run_init, write_run
 
 
@@ -28,7 +27,7 @@ def collection(tmp_path: Path) -> Path:
 
 def test_values_of_every_query_are_kept(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "good.trec", GOOD)
-    out = run_evaluate(tmp_path / "out", collections=[run, collection], measures=["RR@10", "R@10"])
+    out = run_evaluate(tmp_path / "out", system=run, collections=[collection], measures=["RR@10", "R@10"])
     results = read_results(out)
     task = results.tasks[0]
     per_query = read_per_query(out, task)
@@ -40,7 +39,7 @@ def test_values_of_every_query_are_kept(tmp_path: Path, collection: Path) -> Non
 
 def test_remarks_say_what_is_missing_and_notes_what_is_too_shallow(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "good.trec", GOOD)
-    task = read_results(run_evaluate(tmp_path / "out", collections=[run, collection])).tasks[0]
+    task = read_results(run_evaluate(tmp_path / "out", system=run, collections=[collection])).tasks[0]
     assert task.remarks.startswith("4 queries, 1 missing, tied across the cut: 0 (nDCG@10)")
     assert any("more than 3 hits" in note for note in task.notes)
 
@@ -49,7 +48,12 @@ def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
     tmp_path: Path, collection: Path
 ) -> None:
     run = write_run(tmp_path / "run.trec", GOOD)
-    common = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1", "Answer@2"]}
+    common = {
+        "system": run,
+        "collections": [collection],
+        "data": "answers",
+        "measures": ["Answer@1", "Answer@2"],
+    }
     plain = read_per_query(*_first(run_evaluate(tmp_path / "a", **common)))
     titles = read_per_query(*_first(run_evaluate(tmp_path / "b", **common, titles=True)))
     assert plain.of("Answer@1").tolist() == [1, 0, 0, 0]
@@ -59,7 +63,7 @@ def test_answers_are_matched_in_the_text_and_in_the_title_only_when_asked(
 
 def test_patterns_are_matched_when_asked(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", {"q4": {"p5": 1.0}})
-    common = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1"]}
+    common = {"system": run, "collections": [collection], "data": "answers", "measures": ["Answer@1"]}
     assert read_per_query(*_first(run_evaluate(tmp_path / "a", **common))).of("Answer@1")[3] == 0
     assert (
         read_per_query(*_first(run_evaluate(tmp_path / "b", **common, patterns=True))).of("Answer@1")[3] == 1
@@ -71,8 +75,8 @@ def test_questions_and_passages_may_come_from_different_files(tmp_path: Path, co
     questions.write_text((collection / "queries.jsonl").read_text())
     run = write_run(tmp_path / "run.trec", GOOD)
     common = {"measures": ["Answer@2"], "data": "answers"}
-    apart = run_evaluate(tmp_path / "a", collections=[run, questions], passages=collection, **common)
-    whole = run_evaluate(tmp_path / "b", collections=[run, collection], **common)
+    apart = run_evaluate(tmp_path / "a", system=run, collections=[questions], passages=collection, **common)
+    whole = run_evaluate(tmp_path / "b", system=run, collections=[collection], **common)
     assert (read_per_query(*_first(apart)).values == read_per_query(*_first(whole)).values).all()
 
 
@@ -86,7 +90,7 @@ def test_a_question_without_an_answer_is_left_out_of_files_and_collections_alike
     run_init(tmp_path / "asked", asked)
     run = write_run(tmp_path / "run.trec", GOOD)
     for name in (asked, tmp_path / "asked"):
-        values = {"collections": [run, name], "passages": passages, "data": "answers"}
+        values = {"system": run, "collections": [name], "passages": passages, "data": "answers"}
         task = read_results(run_evaluate(tmp_path / f"out-{name.name}", **values)).tasks[0]
         assert (task.queries, task.measures["Answer@1"].mean) == (1, 1.0)
         assert "Left out, because they have no answer to match: 1 question." in task.notes
@@ -98,7 +102,7 @@ def test_papers_figures_stand_beside_judgements_of_the_same_number(
     qrels = tmp_path / "2019qrels-pass.txt"
     qrels.write_text("".join(f"{query} 0 d{query} 3\n" for query in range(43)))
     run = write_run(tmp_path / "run.trec", {str(query): {f"d{query}": 1.0} for query in range(43)})
-    out = run_evaluate(tmp_path / "out", collections=[run, qrels])
+    out = run_evaluate(tmp_path / "out", system=run, collections=[qrels])
     assert read_results(out).tasks[0].same_as_published
     assert "coCondenser" in (out / "results.md").read_text()
     notes = len(published_notes(read_results(out).tasks[0]))
@@ -108,24 +112,24 @@ def test_papers_figures_stand_beside_judgements_of_the_same_number(
 def test_a_run_over_other_passages_cannot_be_matched(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "run.trec", {"q1": {"elsewhere": 1.0}})
     with pytest.raises(DataError, match=r"'elsewhere'.*passages=DIR"):
-        run_evaluate(tmp_path / "out", collections=[run, collection], data="answers")
+        run_evaluate(tmp_path / "out", system=run, collections=[collection], data="answers")
 
 
 def test_self_retrieval_is_noted_and_excluded_by_the_suite(tmp_path: Path) -> None:
     own = {**PASSAGES, "q1": ("", "capital of Germany")}
     run = write_run(tmp_path / "run.trec", {"q1": {"q1": 9.0, "p1": 3.0}})
     plain = run_evaluate(
-        tmp_path / "a", collections=[run, beir_folder(tmp_path / "cities", own)], measures=["RR@10"]
+        tmp_path / "a", system=run, collections=[beir_folder(tmp_path / "cities", own)], measures=["RR@10"]
     )
     suite = run_evaluate(
-        tmp_path / "b", collections=[run, beir_folder(tmp_path / "arguana", own)], measures=["RR@10"]
+        tmp_path / "b", system=run, collections=[beir_folder(tmp_path / "arguana", own)], measures=["RR@10"]
     )
     assert read_per_query(*_first(plain)).of("RR@10")[0] == 0.5
     assert any("exclude_self=true" in note for note in read_results(plain).tasks[0].notes)
     assert read_per_query(*_first(suite)).of("RR@10")[0] == 1.0
     assert any("own id is taken out" in note for note in read_results(suite).tasks[0].notes)
     kept = run_evaluate(
-        tmp_path / "c", collections=[run, tmp_path / "arguana"], measures=["RR@10"], exclude_self=False
+        tmp_path / "c", system=run, collections=[tmp_path / "arguana"], measures=["RR@10"], exclude_self=False
     )
     assert read_per_query(*_first(kept)).of("RR@10")[0] == 0.5
     assert not any("own id is taken out" in note for note in read_results(kept).tasks[0].notes)
@@ -133,7 +137,7 @@ def test_self_retrieval_is_noted_and_excluded_by_the_suite(tmp_path: Path) -> No
 
 def test_papers_figures_stand_beside_the_same_set_only(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run.trec", GOOD)
-    out = run_evaluate(tmp_path / "out", collections=[run, beir_folder(tmp_path / "scifact")])
+    out = run_evaluate(tmp_path / "out", system=run, collections=[beir_folder(tmp_path / "scifact")])
     task = read_results(out).tasks[0]
     assert task.suite == "beir/scifact"
     assert not task.same_as_published
@@ -145,8 +149,8 @@ def test_lines_of_a_query_may_lie_apart(tmp_path: Path, collection: Path) -> Non
     apart = tmp_path / "apart.trec"
     apart.write_text("\n".join(sorted(lines, key=lambda line: line.split()[3])) + "\n")
     common = {"measures": ["RR@10", "nDCG@10"]}
-    a = run_evaluate(tmp_path / "a", collections=[tmp_path / "good.trec", collection], **common)
-    b = run_evaluate(tmp_path / "b", collections=[apart, collection], **common)
+    a = run_evaluate(tmp_path / "a", system=tmp_path / "good.trec", collections=[collection], **common)
+    b = run_evaluate(tmp_path / "b", system=apart, collections=[collection], **common)
     assert (read_per_query(*_first(a)).values == read_per_query(*_first(b)).values).all()
     assert any("regrouped" in note for note in read_results(b).tasks[0].notes)
 
@@ -156,7 +160,7 @@ def test_a_run_with_a_passage_found_twice_is_named(tmp_path: Path, collection: P
     run = tmp_path / "twice.trec"
     run.write_text("q1 Q0 p1 1 2 x\nq1 Q0 p1 2 1 x\n")
     with pytest.raises(DataError, match=r"twice\.trec: passage 'p1' is found twice for query 'q1'"):
-        run_evaluate(tmp_path / "out", collections=[run, collection], data=data)
+        run_evaluate(tmp_path / "out", system=run, collections=[collection], data=data)
 
 
 def test_hits_are_the_same_whether_their_lines_lie_together_or_apart(tmp_path: Path) -> None:
@@ -175,7 +179,12 @@ def test_hits_are_the_same_whether_their_lines_lie_together_or_apart(tmp_path: P
 def test_ties_across_the_cut_are_counted_for_answers_too(tmp_path: Path, collection: Path) -> None:
     run = tmp_path / "tied.trec"
     run.write_text("q1 Q0 p1 1 1 x\nq1 Q0 p2 2 1 x\nq2 Q0 p1 1 2 x\nq2 Q0 p2 2 1 x\n")
-    values = {"collections": [run, collection], "data": "answers", "measures": ["Answer@1", "Answer@2"]}
+    values = {
+        "system": run,
+        "collections": [collection],
+        "data": "answers",
+        "measures": ["Answer@1", "Answer@2"],
+    }
     task = read_results(run_evaluate(tmp_path / "out", **values)).tasks[0]
     assert "tied across the cut: 1 (Answer@1), 0 (Answer@2)" in task.remarks
 
@@ -190,7 +199,7 @@ def test_ids_in_another_encoding_are_refused_where_they_are_read(tmp_path: Path)
 def test_an_empty_run_is_all_zero(tmp_path: Path, collection: Path) -> None:
     empty = tmp_path / "empty.trec"
     empty.write_text("")
-    task = read_results(run_evaluate(tmp_path / "out", collections=[empty, collection])).tasks[0]
+    task = read_results(run_evaluate(tmp_path / "out", system=empty, collections=[collection])).tasks[0]
     assert {interval.mean for interval in task.measures.values()} == {0.0}
     assert "4 missing" in task.remarks
 
@@ -201,7 +210,7 @@ def test_a_run_of_other_queries_is_refused_with_ids_of_both(
 ) -> None:
     run = write_run(tmp_path / "other.trec", {f"dev-{i}": {"p1": 1.0} for i in range(9)})
     with pytest.raises(DataError, match="none of the queries") as error:
-        run_evaluate(tmp_path / "out", collections=[run, collection], data=data)
+        run_evaluate(tmp_path / "out", system=run, collections=[collection], data=data)
     said = str(error.value)
     assert all(word in said for word in (str(run), str(collection), "'dev-0'", "'q1'", "To fix it"))
     assert not (tmp_path / "out").exists()
@@ -209,7 +218,7 @@ def test_a_run_of_other_queries_is_refused_with_ids_of_both(
 
 def test_queries_without_hits_are_counted_in_a_note(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "some.trec", {"q2": GOOD["q2"], "elsewhere": GOOD["q1"]})
-    task = read_results(run_evaluate(tmp_path / "out", collections=[run, collection])).tasks[0]
+    task = read_results(run_evaluate(tmp_path / "out", system=run, collections=[collection])).tasks[0]
     assert "Of 4 queries 3 have no hits in the run: they count as 0." in task.notes
 
 
@@ -217,7 +226,7 @@ def test_candidates_are_not_drawn_from_a_run_of_other_queries(tmp_path: Path, co
     other = write_run(tmp_path / "other.trec", {"dev-1": {"p1": 1.0}})
     run = write_run(tmp_path / "good.trec", GOOD)
     with pytest.raises(DataError, match="none of the queries"):
-        run_evaluate(tmp_path / "out", collections=[run, collection], candidates=other)
+        run_evaluate(tmp_path / "out", system=run, collections=[collection], candidates=other)
 
 
 def test_dpr_results_and_qrels_files_are_read(tmp_path: Path, collection: Path) -> None:
@@ -230,13 +239,13 @@ def test_dpr_results_and_qrels_files_are_read(tmp_path: Path, collection: Path) 
     run.write_text(json.dumps(results))
     qrels = tmp_path / "judged.txt"
     qrels.write_text("q1 0 p2 1\nq2 0 p2 1\n")
-    out = run_evaluate(tmp_path / "out", collections=[run, qrels], measures=["RR@10"])
+    out = run_evaluate(tmp_path / "out", system=run, collections=[qrels], measures=["RR@10"])
     assert read_per_query(*_first(out)).of("RR@10").tolist() == [0.5, 0.0]
 
 
 def test_several_collections_are_one_result_each(tmp_path: Path, collection: Path) -> None:
     run = write_run(tmp_path / "bad.trec", BAD)
-    out = run_evaluate(tmp_path / "out", collections=[run, collection, collection])
+    out = run_evaluate(tmp_path / "out", system=run, collections=[collection, collection])
     tasks = read_results(out).tasks
     assert len({task.values for task in tasks}) == 2
     assert all((out / task.values).is_file() for task in tasks)
@@ -256,20 +265,13 @@ def test_what_does_not_fit_is_an_error_with_a_fix(
 ) -> None:
     run = write_run(tmp_path / "good.trec", GOOD)
     with pytest.raises((RecipeError, DataError), match=what) as error:
-        run_evaluate(tmp_path / "out", collections=[run, collection], **values)
+        run_evaluate(tmp_path / "out", system=run, collections=[collection], **values)
     assert error.value.fix
 
 
 def test_a_collection_is_not_a_run(tmp_path: Path, collection: Path) -> None:
     with pytest.raises(DataError, match="not like a run"):
-        run_evaluate(tmp_path / "out", collections=[collection / "qrels" / "test.tsv", collection])
-
-
-def test_the_first_of_the_paths_is_the_system() -> None:
-    config = load(EvaluateConfig, values={"collections": ["a.trec", "b", "c"]})
-    assert (str(config.system), [str(path) for path in config.collections]) == ("a.trec", ["b", "c"])
-    named = load(EvaluateConfig, values={"system": "a.trec", "collections": ["b", "c"]})
-    assert len(named.collections) == 2
+        run_evaluate(tmp_path / "out", system=collection / "qrels" / "test.tsv", collections=[collection])
 
 
 def test_macro_means_need_the_whole_group() -> None:
@@ -291,19 +293,19 @@ def _first(out: Path) -> tuple[Path, TaskResult]:
 def test_a_folder_stands_for_its_only_run(tmp_path: Path, collection: Path) -> None:
     file = write_run(tmp_path / "found" / "bm25.trec", GOOD)
     outs = [
-        run_evaluate(tmp_path / f"out{i}", collections=[system, collection])
+        run_evaluate(tmp_path / f"out{i}", system=system, collections=[collection])
         for i, system in enumerate((file, file.parent))
     ]
     assert read_results(outs[0]).tasks == read_results(outs[1]).tasks
     write_run(tmp_path / "found" / "dense.trec", BAD)
     with pytest.raises(DataError, match=r"several runs: bm25\.trec, dense\.trec"):
-        run_evaluate(tmp_path / "out", collections=[file.parent, collection])
+        run_evaluate(tmp_path / "out", system=file.parent, collections=[collection])
 
 
 def test_a_folder_without_run_or_model_is_said_to_be_neither(tmp_path: Path, collection: Path) -> None:
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataError, match="neither a run nor a model"):
-        run_evaluate(tmp_path / "out", collections=[tmp_path / "nothing", collection])
+        run_evaluate(tmp_path / "out", system=tmp_path / "nothing", collections=[collection])
 
 
 def test_words_of_a_table_stay_on_a_narrow_terminal() -> None:

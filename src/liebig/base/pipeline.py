@@ -31,7 +31,8 @@ from liebig.base.progress import Whole
 class Stage:
     """A command that reads files and writes one folder; or a part of a command (`part_of`).
 
-    `document` names the JSON file of the folder that is its result, which `--json` prints.
+    `positional` names the field that words of the command line set, `first` the one that the first word sets unless it
+    is set otherwise. `document` names the JSON file of the folder that is its result, which `--json` prints.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Stage:
     run: Callable[[Any, workspace.Folder], None]
     example: str = ""
     positional: str | None = None
+    first: str | None = None
     plan: Callable[[Any], str] | None = None
     part_of: str = ""
     document: str = ""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from liebig.base.config import Config, InputPath, ModelPath
 from liebig.base.errors import DataError
@@ -51,7 +51,7 @@ class EvaluateConfig(Config):
         description="A run file, a folder with one run in it, a model folder, or org/name of the hub."
     )
     collections: tuple[InputPath, ...] = Field(
-        description="Collections, BEIR folders or files to evaluate on; without `system`, the first is the system."
+        description="Collections, BEIR folders or files to evaluate on."
     )
     passages: InputPath | None = Field(
         None,
@@ -120,19 +120,6 @@ class EvaluateConfig(Config):
     level: float = Field(0.95, gt=0, lt=1, description="Confidence level of the intervals.")
     samples: int = Field(10_000, ge=100, description="Number of bootstrap samples for the intervals.")
     seed: int = Field(0, ge=0, description="Seed of the bootstrap and of the triplets.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_is_the_system(cls, values: Any) -> Any:
-        found = values.get("collections") if isinstance(values, dict) else None
-        if (
-            found is not None
-            and "system" not in values
-            and isinstance(found, list | tuple)
-            and len(found) > 1
-        ):
-            return {**values, "system": found[0], "collections": found[1:]}
-        return values
 
 
 def run(config: EvaluateConfig, folder: Folder) -> None:
@@ -307,5 +294,6 @@ STAGE = Stage(
     run,
     "liebig evaluate runs/bm25/run.trec runs/collection --out runs/evaluation",
     positional="collections",
+    first="system",
     document=RESULTS,
 )
