@@ -14,8 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from liebig import __version__
+from liebig.base import config as recipes
 from liebig.cli import make_app
-from liebig.stage_command import _type_names, stored_forms
+from liebig.stage_command import _type_names, split_words, stored_forms
 from liebig.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
@@ -169,9 +170,9 @@ def test_plan_prints_and_writes_nothing(tmp_path, monkeypatch):
     recipe = ROOT / "recipes" / "condenser.toml"
     result = invoke("run", str(recipe), "--plan")
     assert result.exit_code == 0
-    assert "steps" in result.stdout
+    assert "condenser: liebig pretrain\n" in result.stdout
     assert list(tmp_path.iterdir()) == []
-    assert f"liebig run {recipe} --plan" in invoke("pretrain", str(recipe), "--plan").stderr
+    assert f"liebig run {recipe} --plan" in invoke("queries", "generate", str(recipe), "--plan").stderr
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -220,6 +221,7 @@ MISTAKES = [  # the words, and what is said
     (["pretrain", "--foo"], "No such option: --foo"),
     (["pretrain", "objectiv.kind=mlm", "--out", "out"], "write objective"),
     (["retrieve", "--out", "out"], "collection is missing."),
+    (["evaluate", "a.trec", "--out", "out"], "collections is missing."),
     (["index", "here", "there"], "'there' is one vectors too many."),
 ]
 HEAVY = (
@@ -264,6 +266,24 @@ def test_the_outline_of_a_stage_has_its_fields_and_their_types(name):
             field.is_required(),
             _type_names(field.annotation),
         )
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["a.trec", "one", "two"], {}),
+        (["one", "two"], {"system": "a.trec"}),
+        (["one", "system=a.trec", "two"], {}),
+        (["recipe.toml", "one", "two"], {}),
+    ],
+)
+def test_the_first_word_of_evaluate_is_the_system_unless_it_is_set(words, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.toml").write_text('system = "a.trec"\n')
+    form = stored_forms()["evaluate"]
+    recipe, overrides, values = split_words(form, words, options)
+    config = recipes.load(STAGES["evaluate"].config, recipe, overrides, values)
+    assert (config.system, config.collections) == (Path("a.trec"), (Path("one"), Path("two")))
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
