@@ -18,7 +18,7 @@ from builds import rows
 
 from liebig.base.records import Passage
 from liebig.bm25.analysis import Analyzer, language_name
-from liebig.builder.pseudo_queries import ShortTexts
+from liebig.builder.short_texts import ShortTexts
 
 PARAGRAPHS = 2  # of an article
 WORDS = 40  # of a paragraph at least

@@ -15,7 +15,7 @@ from liebig.base import workspace
 from liebig.base.errors import DataError, LiebigError, MissingDependency, ModelError, WorkspaceError
 from liebig.base.records import Passage, Query
 from liebig.builder import check, training, update as update_module
-from liebig.builder.build import BuildConfig
+from liebig.builder.build import BuildConfig, phases
 from liebig.builder.judge import unit_of
 from liebig.builder.questions import OWN, Question, bare, read as read_questions
 from liebig.builder.update import built_with, update
@@ -444,6 +444,33 @@ def test_an_encoder_that_is_a_retriever_is_moved_half_the_way_and_another_one_al
         for name in (name for name in between if ".cls." not in name):
             torch.testing.assert_close(between[name], (before[name] + after[name]) / 2)
         assert any(not torch.equal(before[name], after[name]) for name in before)
+        start, mean = Encoder.load(small_model), Encoder.load(work / "mean" / "model")
+        assert (mean.max_length, mean.layout, mean.similarity) == (start.max_length, start.layout, "cosine")
+
+
+def test_an_encoder_that_retrieves_is_not_trained_unless_minutes_are_given(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "FAIR", 0.0)
+    lines = made(write_documents(tmp_path / "source", TOPICS), tmp_path / "out", minutes=None)
+    assert training.LEFT_OUT in lines
+    assert not (tmp_path / "out" / "work" / "rest").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),  # the bundled encoder retrieves already
+        ({"model": "liebig:mini-v2"}, False),  # the same by its name
+        ({"minutes": 0}, False),
+        ({"minutes": 5}, True),
+        ({"teacher": "a/b"}, True),
+        ({"questions": "q.jsonl"}, False),  # which train from the start itself
+        ({"model": "a/b"}, True),  # it may be none that retrieves
+    ],
+)
+def test_the_bundled_encoder_is_trained_only_on_request(fields, expected):
+    config = BuildConfig(sources=("folder",), **fields)
+    assert training.may_train(config) == expected
+    assert ("train" in phases(config)) == expected
 
 
 def test_what_is_not_ours_is_not_built_over(made, tmp_path):

@@ -1,6 +1,5 @@
 """The check of a build: which systems it compares, when it leaves the untrained hybrid, and what it predicts."""
 
-import json
 from itertools import product
 
 import numpy as np
@@ -231,17 +230,6 @@ def test_indexes_of_one_model_encode_a_question_once_and_timing_encodes_it_again
     assert texts == {"a": every + timed, "query: a": every + timed, "b": every + timed + timed}
     assert [hits[0][0] for hits in judge.hits["student"]] == ["p0", "p1", "p2", "p3"]
     assert judge.sentences["start"] == judge.hits["start"]
-
-
-def test_checks_of_earlier_versions_are_shown():
-    old = {
-        "questions": {"title": 40}, "judging": 20, "measure": "nDCG@10", "chosen": "BM25", "why": ["It did best."],
-        "rows": [{"name": "BM25", "value": 0.5, "low": 0.4, "high": 0.6}], "choice": {}, "compared": {},
-    }  # fmt: skip
-    assert check.sentences(json.loads(json.dumps(old)))[1:] == [
-        "  BM25  0.500  [0.400, 0.600]  <- chosen",
-        "It did best.",
-    ]
 
 
 def test_sentences_are_compared_at_the_same_weight_of_bm25_and_used_with_less_of_it():

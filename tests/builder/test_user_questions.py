@@ -6,8 +6,9 @@ import json
 import pytest
 
 from liebig import encoders
+from liebig.base import workspace
 from liebig.base.errors import DataError
-from liebig.builder import check, judge as judging, training, user_questions
+from liebig.builder import check, judge as judging, user_questions
 from liebig.builder.questions import Question, folds, read as read_questions
 from liebig.cli import main
 from liebig.collection import Collection
@@ -212,19 +213,19 @@ def test_other_wrong_lines_are_refused(tmp_path, text):
         user_questions.read_file(tmp_path / "q.jsonl")
 
 
-def test_what_is_trained_as_a_start_for_the_questions_is_not_compared(
+def test_questions_train_the_bundled_encoder_without_training_on_the_documents(
     made, small_model, tmp_path, monkeypatch
 ):
     for name, value in (("EPOCHS", 1), ("PARTS", 2), ("TRAINABLE", 20)):
         monkeypatch.setattr(user_questions, name, value)
     monkeypatch.setattr(encoders, "folder", lambda: small_model)
-    monkeypatch.setattr(training, "train_on_corpus", lambda *_: training.Encoders(small_model))
     source, out = write_documents(tmp_path / "source"), tmp_path / "out"
     file = write_questions(tmp_path / "q.jsonl", source, 24)
     made(source, out, questions=str(file), model=None, minutes=None)
     names = {row["name"] for row in check.read(out / read(out).checks)["rows"]}
     assert "BM25 + encoder trained on your questions" in names
     assert not any("after training" in name for name in names)
+    assert workspace.read_manifest(out / "work" / "finetuned").recipe["model"]["path"] == str(small_model)
 
 
 def test_each_part_is_answered_by_its_own_encoder():

@@ -9,7 +9,6 @@
                                                            sentences-1      vectors of all sentences, if taken
     work/vectors-start, work/spread: the start's vectors   reranker-1       a cross-encoder, if one is named
                      of all passages, and the unit of their scores
-    work/drills*, work/ranked: queries cut from the corpus, and how the hybrid ranks them (`listwise.py`)
     work/vectors-teacher, work/lessons, work/taught and others: learning from a teacher (`lessons.py`); then query-1
                      is the student, where the teacher encodes the passages
     work/given       a user's own questions; work/examples*, work/finetuned*: what is trained on them
@@ -41,7 +40,7 @@ from liebig.base.pipeline import Stage
 from liebig.base.progress import Whole
 from liebig.base.records import Document
 from liebig.base.workspace import Folder
-from liebig.builder import check, judge, lessons, listwise, questions, spread, training, user_questions
+from liebig.builder import check, judge, lessons, questions, spread, training, user_questions
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.runner import Builder, encode_passages, encode_sentences, index_sentences, index_vectors
 from liebig.collection import Collection
@@ -99,7 +98,6 @@ STAGES = (
     *user_questions.STAGES,
     training.MEAN,
     *lessons.STAGES,
-    *listwise.STAGES,
     spread.STAGE,
     Stage("model", ModelConfig, copy_model, part_of="build"),
     Stage("reranker", RerankerConfig, copy_reranker, part_of="build"),
@@ -289,10 +287,11 @@ def _refuse_other_corpus(config: BuildConfig, out: Path) -> None:
     if not description.is_retriever(out):
         return
     sources = sorted(map(absolute, config.sources))
-    before = sorted(description.read(out).more.get("sources", sources))  # earlier versions wrote none
+    before = sorted(description.read(out).more.get("sources", ()))
     if before != sources:
         raise WorkspaceError(
-            f"was built from {', '.join(before)}; refusing to replace it with a build from {', '.join(sources)}",
+            f"was built from {', '.join(before) or 'other sources'}; refusing to replace it with a build from "
+            f"{', '.join(sources)}",
             file=out,
             fix="give another --out, or --replace",
         )
@@ -394,9 +393,6 @@ def _check(
             own, of_parts = found
             models[questions.OWN] = replace(own, measured=bundled)
             fields |= of_parts
-            # Without --minutes it was made as a start for the questions only.
-            if bundled and best == "trained" and config.minutes is None:
-                del models[best], vectors[best]
     builder.whole.begin("check")
     fields["accept_unless_harmful"] = [name for name, one in models.items() if one.measured]
     asking: dict[str, Any] = {"questions": str(asked), "model": str(start), "index": vectors[judge.START]}

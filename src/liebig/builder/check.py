@@ -368,38 +368,30 @@ def sentences(checks: Mapping[str, Any]) -> list[str]:
         lines = [
             f"Known-item questions from the corpus: {made}; {checks['measure']}, each kind counts the same:"
         ]
-    lines += _table(checks)
-    lines += checks.get("why", [])
-    if "predicted" in checks:  # folders of earlier versions have none
-        told = checks["predicted"]
-        lines.append(
-            f"Predicted by questions that did not choose: {told['value']:.3f} [{told['low']:.3f}, {told['high']:.3f}], "
-            f"{formatted(Difference(**told['difference']))} to the untrained hybrid."
-        )
-    return lines
+    predicted = checks["predicted"]
+    return [
+        *lines,
+        *_table(checks),
+        *checks["why"],
+        f"Expected {checks['measure']} (cross-validated): {predicted['value']:.3f} [{predicted['low']:.3f}, "
+        f"{predicted['high']:.3f}], {formatted(Difference(**predicted['difference']))} to the untrained hybrid.",
+    ]
 
 
 def _table(checks: Mapping[str, Any]) -> list[str]:
     """A line for each system: value, interval, difference to the baseline, values by kind."""
     rows = checks["rows"]
-    of_kinds = list(rows[0].get("kinds", {}))
+    of_kinds = list(rows[0]["kinds"])
     width = max(len(row["name"]) for row in rows)
     head = "  ".join(f"{kind:>9}" for kind in of_kinds) if len(of_kinds) > 1 else ""
-    lines = []
-    if "per_second" in rows[0]:  # folders of earlier versions have fewer columns
-        lines.append(
-            f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}".rstrip()
-        )
+    lines = [f"  {'':<{width}}  value  95 %            to baseline  questions     latency  {head}".rstrip()]
     for row in rows:
-        line = f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
-        if "difference" in row:
-            line += (
-                "    baseline"
-                if row["name"] == checks["baseline"]
-                else f"{row['difference']['mean']:>+12.3f}"
-            )
-        if "per_second" in row:
-            line += f"{row['per_second']:>9,.0f}/s{1000 / row['per_second']:>9.1f} ms"
+        baseline = row["name"] == checks["baseline"]
+        line = (
+            f"  {row['name']:<{width}}  {row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]"
+            + ("    baseline" if baseline else f"{row['difference']['mean']:>+12.3f}")
+            + f"{row['per_second']:>9,.0f}/s{1000 / row['per_second']:>9.1f} ms"
+        )
         if len(of_kinds) > 1:
             line += "   " + "  ".join(f"{row['kinds'][kind]:>9.3f}" for kind in of_kinds)
         lines.append(line + ("  <- chosen" if row["name"] == checks["chosen"] else ""))

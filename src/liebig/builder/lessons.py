@@ -15,9 +15,9 @@
 The projection is the least-squares fit of the teacher's vectors, so the student starts in the teacher's space and
 training only has to bend it: start and end differ little, and a mean of their weights is a model too, projection
 included. Passages are taught with the vectors they have in the teacher's index, phrases with those the teacher gives
-to questions; the student itself has no prompts. About a third each of the phrases are queries cut from the corpus,
-pieces of it of any length, and pieces behind a question's first words, because what people ask looks like neither of
-the first two. A user's `--texts` (a query log, questions of any kind) are added to them.
+to questions; the student itself has no prompts. Half of the phrases are pieces of the corpus of any length, half are
+pieces behind a question's first words, because what people ask looks unlike the corpus (`short_texts.py`). Generated
+queries of the corpus and a user's `--texts` (a query log, questions of any kind) are added to them.
 
 A start that retrieves is a second teacher of the rankings: the student, in the teacher's space, learns to rank the
 teacher's passages by the mean of the teacher's cosines and the start's. So training does not take away all that the
@@ -28,11 +28,9 @@ passage, on PHRASES short texts, and on as many of the user's.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import shutil
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -45,7 +43,7 @@ from liebig.base.records import Passage
 from liebig.base.workspace import Folder
 from liebig.bm25.analysis import Analyzer, language_name
 from liebig.builder import user_questions
-from liebig.builder.pseudo_queries import Section, ShortTexts, pseudo_queries
+from liebig.builder.short_texts import ShortTexts
 from liebig.collection import Collection
 from liebig.collection.lookup import hash64
 from liebig.collection.writer import CollectionWriter
@@ -53,12 +51,11 @@ from liebig.formats.items import Item, Where
 from liebig.model.encoder import Dense, Encoder, Normalize
 from liebig.model.folder import text_reader
 from liebig.search.embed import Embedder
-from liebig.stages.passages import GENERATED, SECTIONS
+from liebig.stages.passages import GENERATED
 from liebig.vectors import SHARDS, Vectors, write_shard, write_summary
 
 PHRASES, PHRASES_CUDA = 50_000, 300_000  # short texts at most, and where a GPU encodes them
 EACH, EACH_CUDA = 8, 64  # pieces of a kind that are drawn for each passage at most
-ROUNDS = 4  # times that texts of every kind are cut from each passage, where there is room for them
 PASSAGES = 50_000  # passages that are taught at most
 FITTED = 8_192  # texts that the projection is fitted to
 RIDGE = 1e-3  # of the states' mean square: keeps directions that hardly vary from deciding
@@ -70,9 +67,7 @@ Floats = NDArray[np.float32]
 class PhrasesConfig(Config):
     """Short texts cut from a corpus, for a teacher to encode as questions."""
 
-    collection: InputPath = Field(
-        description="The whole collection, with its sections and generated queries."
-    )
+    collection: InputPath = Field(description="The whole collection, with its generated queries.")
     passages: InputPath = Field(description="A collection of the passages that may be learnt from.")
     language: str = Field("en", description="Language of the texts.")
     texts: InputPath | None = Field(
@@ -86,21 +81,15 @@ class PhrasesConfig(Config):
 
 
 def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
-    """Write, as passages, cut and generated queries, pieces of passages, pieces as questions, and a user's texts."""
+    """Write, as passages, generated queries, pieces of passages, pieces as questions, and a user's texts."""
     known = list(Collection(config.passages).passages())
     analyzer = Analyzer(language_name(config.language))
-    queries: dict[str, None] = {}
-    for number in range(ROUNDS):
-        if len(queries) < config.most:
-            seed = hash64(f"{config.seed} {number}") if number else config.seed
-            made = pseudo_queries(known, read_sections(config.collection), analyzer, seed)
-            queries |= dict.fromkeys(question.text for question in made)
-    queries |= dict.fromkeys(_generated(Collection(config.collection), {p.id for p in known}))
     some = heapq.nsmallest(config.most, known, key=lambda passage: hash64(f"{config.seed} {passage.id}"))
+    generated = _generated(Collection(config.collection), {passage.id for passage in known})
+    texts = _drawn(generated, config.most, config.seed)
     kinds = ShortTexts(some, analyzer, config.seed).kinds()
-    share = math.ceil(config.most / (1 + len(kinds)))
-    texts = _drawn(queries, share, config.seed)
     for kind in kinds:
+        share = math.ceil(config.most / len(kinds))
         texts |= dict.fromkeys(kind() for _ in range(min(share, config.each * len(some))))
     if not texts:  # passages of a word or two: they are as short as questions
         texts = dict.fromkeys(passage.text or passage.title for passage in known)
@@ -112,7 +101,7 @@ def write_phrases(config: PhrasesConfig, folder: Folder) -> None:
 
 
 def _drawn(texts: Iterable[str], most: int, seed: int) -> dict[str, None]:
-    """So many different texts at most, whatever their order and however often each comes; a log may be long."""
+    """That many different texts at most, whatever their order and however often each comes; a log may be long."""
     kept: dict[int, str] = {}
     limit = 2**64
     for text in texts:
@@ -123,15 +112,6 @@ def _drawn(texts: Iterable[str], most: int, seed: int) -> dict[str, None]:
             kept = {place: kept[place] for place in heapq.nsmallest(most, kept)}
             limit = max(kept)
     return dict.fromkeys(kept[place] for place in heapq.nsmallest(most, kept))
-
-
-def read_sections(collection: Path) -> Iterator[Section]:
-    """The headed sections of a collection that `liebig passages` has cut; none of another."""
-    path = collection / SECTIONS
-    if path.is_file():
-        with path.open(encoding="utf-8") as file:
-            for row in map(json.loads, file):
-                yield Section(row["heading"], tuple(row["passages"]))
 
 
 def _generated(collection: Collection, passages: set[str]) -> Iterator[str]:

@@ -1,14 +1,13 @@
 """How a build trains an encoder on a corpus: the recipes, the numbers in them, and the stages that run them.
 
-An encoder that is a retriever already learns how its own hybrid with BM25 ranks queries cut from the corpus
-(`distill_recipe`, `listwise.py`), and goes half of the way there: a model and what a short training made of it lie in
-one valley of the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). That helps
-where people ask in the words of the texts, and does harm elsewhere, so it waits to be asked for (`may_train`).
+An encoder learns by contrast on two kinds of pairs (`contrast_recipe`). Half of the batches are a sentence and the
+block around it (inverse cloze), half are a title or heading with a passage under it, where the corpus has them.
+Questions that will be asked afterwards are never among them. Forty steps of 48 pairs took the dense ranking of
+MedQuAD's development questions from useless to nearly BM25's.
 
-One that is none yet (a masked language model) learns by contrast on two kinds of pairs (`contrast_recipe`). Half of the
-batches are a sentence and the block around it (inverse cloze), half are a title or heading with a passage under it,
-where the corpus has them; questions that will be asked afterwards are never among them. Forty steps of 48 pairs took
-the dense ranking of MedQuAD's development questions from useless to nearly BM25's.
+One that is a retriever already goes half of the way: a model and what a short training made of it lie in one valley of
+the loss, so what lies between is a model too, and keeps more of both (Wortsman et al. 2022). On some corpora that helps
+and on others it does harm, so it waits for a request (`may_train`), and the check decides.
 
 With a teacher, a student learns the teacher's vectors and rankings instead (`teacher_recipe`, `lessons.py`). A user's
 own questions train it further, where there are enough (`train_on_questions`, `user_questions.py`).
@@ -29,9 +28,8 @@ from liebig.base.errors import DataError
 from liebig.base.pipeline import Stage
 from liebig.base.progress import counted
 from liebig.base.workspace import Folder
-from liebig.builder import check, judge, lessons, listwise, questions, user_questions
+from liebig.builder import check, judge, lessons, questions, user_questions
 from liebig.builder.build_config import BuildConfig
-from liebig.builder.listwise import CANDIDATES, SPLIT
 from liebig.builder.questions import PAIRS
 from liebig.builder.runner import Builder, encode_fields, encode_passages, encode_sentences
 from liebig.collection import Collection, is_collection
@@ -56,15 +54,6 @@ TEACHER_EPOCHS = 20  # passes over the texts at most, however many minutes there
 RANKING_WEIGHT, RANKING_WEIGHT_ALONE = 8.0, 1.0
 RANKING_TEMPERATURE = 0.05
 START_WEIGHT = 0.5  # of the start's cosines in the rankings that a student learns, beside the teacher's
-
-# Listwise distillation of the hybrid's own rankings (builder/listwise.py).
-DISTILL_LR = 2e-5
-DISTILL_BATCH_CPU, DISTILL_BATCH_CUDA = 8, 48  # queries of a step
-DISTILL_CANDIDATES_CPU = 7  # of a query, beside its passage: a CPU sees more queries in its minutes so
-DISTILL_QUERIES = 7200  # seen in all, where there is time: twice as many were no better
-DISTILL_TEMPERATURE = 0.05  # cosines are divided by it
-DISTILL_TEACHER_TEMPERATURE = 0.125  # the hybrid's scores, from 0 to 1, are divided by it
-DISTILL_QUERY = 64  # tokens of a query at most
 
 LEFT_OUT = (
     "training on the documents: left out, because it did good on some corpora and harm on others; "
@@ -121,7 +110,7 @@ def batch_size(cuda: bool) -> int:
 def contrast_recipe(
     model: Path, start: Start, store: Path, questions: Path, minutes: float
 ) -> dict[str, Any] | None:
-    """The recipe of `liebig pretrain` for an encoder that cannot retrieve yet; None where no pairs can be made."""
+    """The recipe of `liebig pretrain` for training on the documents; None where no pairs can be made."""
     sources: list[tuple[dict[str, Any], int]] = [
         ({"kind": "cloze"}, _blocks(TokenStore.open(store, hashes=False), start))
     ]
@@ -191,34 +180,6 @@ def teacher_recipe(
     }
 
 
-def distill_recipe(model: Path, start: Start, ranked: Path, minutes: float) -> dict[str, Any]:
-    """The recipe of `liebig finetune` for groups that the hybrid has scored."""
-    queries = len(Collection(ranked).query_ids(SPLIT))
-    batch = min(DISTILL_BATCH_CUDA if start.cuda else DISTILL_BATCH_CPU, queries)
-    return {
-        "model": {"kind": "folder", "path": str(model)},
-        "collection": str(ranked),
-        "split": SPLIT,
-        "objective": {
-            "kind": "distill",
-            "over": "group",
-            "similarity": "cosine",
-            "temperature": DISTILL_TEMPERATURE,
-            "teacher_temperature": DISTILL_TEACHER_TEMPERATURE,
-        },
-        "negatives": CANDIDATES if start.cuda else DISTILL_CANDIDATES_CPU,
-        "query_length": min(start.length, DISTILL_QUERY),
-        "passage_length": start.length,
-        "optim": {"lr": DISTILL_LR},
-        "loop": {
-            "minutes": minutes,
-            "steps": max(1, DISTILL_QUERIES // batch),
-            "batch": batch,
-            "chunk_tokens": "auto" if start.cuda else "whole",
-        },
-    }
-
-
 def _blocks(store: TokenStore, start: Start) -> int:
     """Blocks that a sentence can be taken from; documents of one sentence have none."""
     try:
@@ -271,85 +232,41 @@ def train_on_corpus(
     asked: Path,
     fields: Mapping[str, Any],
 ) -> Encoders | None:
-    """The encoder after training on the corpus; None where that is not wanted, or there is nothing to train on.
-
-    One that is a good retriever already learns from its own hybrid and goes half of the way, if somebody asked for it
-    or if questions of the user's own come afterwards; one that is none learns by contrast.
-    """
+    """The encoder after training on the corpus; None where nobody wants that, or there is nothing to train on."""
     if not may_train(config):
-        if config.limit > 0:
+        if config.limit > 0 and config.questions is None:
             builder.say(LEFT_OUT)
         return None
-    if config.minutes is None and config.model is None and _judged(fields) < user_questions.TRAINABLE:
-        builder.say(LEFT_OUT)  # the bundled encoder retrieves already
+    retrieves = check.read(builder.work("check-start", fields))["fair"]
+    if retrieves and config.minutes is None:
+        if config.questions is None:
+            builder.say(LEFT_OUT)
         builder.whole.drop("train")
         return None
     rest = builder.work("rest", {"collection": str(collection), "questions": str(asked)})
     store = builder.work("store", {"kind": "prepare", "collection": str(rest), "tokenizer": str(start)})
     traits = Start.of(start)
     reason = why_not(traits, store)
-    if reason is not None:
+    recipe = None if reason is not None else contrast_recipe(start, traits, store, asked, config.limit)
+    if recipe is None:
+        reason = reason or "the documents are too short to cut sentences from, and have too few titles"
         builder.say(f"training: skipped, because {reason}")
         return None
-    if not check.read(builder.work("check-start", fields))["fair"]:
-        contrast = contrast_recipe(start, traits, store, asked, config.limit)
-        if contrast is None:
-            builder.say(
-                "training: skipped, because the documents are too short to cut sentences from, and have too few titles"
-            )
-            return None
-        if contrast["source"]["kind"] == "queries":
-            builder.say(
-                "training: on titles alone, because the documents are too short to cut sentences from"
-            )
-        return Encoders(builder.work("trained", {"kind": "pretrain", **contrast}) / "model")
-    if config.minutes is None and _judged(fields) < user_questions.TRAINABLE:
-        builder.say(LEFT_OUT)
-        return None
-    if not listwise.tells_apart(Collection(rest).passages()):
-        builder.say(
-            "training: skipped, because most documents are one passage with a title of its own; it did harm on such "
-            "corpora"
-        )
-        return None
-    ranked = _rank(builder, config, start, rest)
-    if not Collection(ranked).has("groups"):
-        builder.say("training: skipped, because no query cut from the documents finds its passage")
-        return None
-    recipe = distill_recipe(start, traits, ranked, config.limit)
-    trained = builder.work("trained", {"kind": "finetune", **recipe}) / "model"
-    half = builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model"
-    return Encoders(half)
+    if recipe["source"]["kind"] == "queries":
+        builder.say("training: on titles alone, because the documents are too short to cut sentences from")
+    trained = builder.work("trained", {"kind": "pretrain", **recipe}) / "model"
+    if not retrieves:
+        return Encoders(trained)
+    return Encoders(builder.work("mean", {"start": str(start), "trained": str(trained)}) / "model")
 
 
 def may_train(config: BuildConfig) -> bool:
-    """Whether the encoder may be trained before a user's own questions are looked at.
+    """Whether the encoder may be trained on the documents: on request, with a teacher, or if it cannot retrieve yet.
 
-    The bundled one retrieves already. What it learns from queries that were cut from a corpus helped on the questions
-    of MedQuAD and SQuAD and did harm on those of SciFact, Cranfield and Natural Questions, which questions made from
-    the corpus do not see (`experiments/adaptation`). So it is trained on request, with a teacher, or as a start for
-    what the user's questions train.
+    The bundled one retrieves already, and questions made from a corpus hardly see what such training does to it
+    (`experiments/adaptation`).
     """
-    if config.limit <= 0:
-        return False
-    named = (config.minutes, config.teacher, config.model, config.questions)
-    return any(one is not None for one in named)
-
-
-def _judged(fields: Mapping[str, Any]) -> int:
-    """Judged questions of the user's own; none where others are asked."""
-    asked = Path(fields["questions"])
-    return user_questions.notes_of(asked)[1] if (asked / user_questions.NOTES).is_file() else 0
-
-
-def _rank(builder: Builder, config: BuildConfig, start: Path, rest: Path) -> Path:
-    """Queries cut from the corpus, with the hybrid's best passages for each (`listwise.py`)."""
-    cut = {"passages": str(rest), "language": config.language, "seed": config.seed}
-    drills = builder.work("drills", cut)
-    words = {"kind": "bm25", "collection": str(drills), "language": config.language}
-    bm25 = builder.work("drills-bm25", words)
-    vectors = builder.work("drills-vectors", encode_fields(drills, start, "first"))
-    return builder.work("ranked", {"drills": str(drills), "bm25": str(bm25), "vectors": str(vectors)})
+    return config.limit > 0 and any(one is not None for one in (config.minutes, config.teacher, config.model))
 
 
 def learn_from_teacher(

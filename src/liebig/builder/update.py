@@ -31,7 +31,6 @@ from liebig.builder.build import absolute, read_collection
 from liebig.builder.build_config import BuildConfig
 from liebig.builder.check import read as read_check, read_spread
 from liebig.builder.judge import START
-from liebig.builder.questions import QUESTIONS
 from liebig.builder.runner import Builder, encode_fields, sentence_fields
 from liebig.builder.spread import STAGE as SPREAD
 from liebig.collection import Collection
@@ -308,7 +307,7 @@ def _update_spread(builder: Builder, before: RetrieverDescription, now: Retrieve
     if now.index == before.index or now.norm != "spread" or now.checks is None:
         return before.spread
     checks = builder.out / now.checks
-    if read_check(checks)["choice"]["encoder"] != START or not (checks / QUESTIONS).is_file():
+    if read_check(checks)["choice"]["encoder"] != START:
         return before.spread
     index, model = builder.out / str(now.index), builder.out / str(now.query or now.model)
     fields = {"questions": str(checks), "index": str(index), "model": str(model)}
